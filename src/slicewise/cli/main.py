@@ -1,0 +1,11 @@
+"""The `slicewise` command: one file per verb, gathered here."""
+
+import click
+
+from slicewise import __version__
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="slicewise")
+def main() -> None:
+    """Share NVIDIA GPUs between Kubernetes pods."""
