@@ -1,1 +1,105 @@
-""""""
+"""The nouns: GPUs, nodes, shares, requests, slices, allocations, refusals and snapshots.
+
+Frozen values in whole numbers; this room imports no other.
+"""
+
+from slicewise.model.allocation import (
+    Allocation,
+    ContainerAllocation,
+    Slice,
+    charge,
+    cut,
+    peak,
+    whole_cards,
+)
+from slicewise.model.amounts import (
+    FULL,
+    MAX_CONTAINERS,
+    MAX_GPUS_PER_NODE,
+    MAX_MEMORY,
+    MiB,
+    MilliCpu,
+    Percent,
+)
+from slicewise.model.errors import (
+    DialectError,
+    InventoryError,
+    PolicyError,
+    QuantityError,
+    QuotaError,
+    SlicewiseError,
+    TraceError,
+)
+from slicewise.model.gpu import Gpu, Host, Links, Node
+from slicewise.model.pod import Container, Marks, NodeNotice, Phase, Pod
+from slicewise.model.quantity import Quantity, read_bytes, read_count, read_milli_cpu
+from slicewise.model.refusal import Reason, Refusal
+from slicewise.model.request import (
+    WHOLE_GPU,
+    Constraints,
+    ContainerRequest,
+    Nearness,
+    Request,
+    Role,
+    Share,
+    TopologyWish,
+    phases,
+)
+from slicewise.model.snapshot import CHUNK, Chunk, Holding, NodeState, Snapshot
+from slicewise.model.words import model_admitted, model_matches, split_words
+
+__all__ = [
+    "CHUNK",
+    "FULL",
+    "MAX_CONTAINERS",
+    "MAX_GPUS_PER_NODE",
+    "MAX_MEMORY",
+    "WHOLE_GPU",
+    "Allocation",
+    "Chunk",
+    "Constraints",
+    "Container",
+    "ContainerAllocation",
+    "ContainerRequest",
+    "DialectError",
+    "Gpu",
+    "Holding",
+    "Host",
+    "InventoryError",
+    "Links",
+    "Marks",
+    "MiB",
+    "MilliCpu",
+    "Nearness",
+    "Node",
+    "NodeNotice",
+    "NodeState",
+    "Percent",
+    "Phase",
+    "Pod",
+    "PolicyError",
+    "Quantity",
+    "QuantityError",
+    "QuotaError",
+    "Reason",
+    "Refusal",
+    "Request",
+    "Role",
+    "Share",
+    "Slice",
+    "SlicewiseError",
+    "Snapshot",
+    "TopologyWish",
+    "TraceError",
+    "charge",
+    "cut",
+    "model_admitted",
+    "model_matches",
+    "peak",
+    "phases",
+    "read_bytes",
+    "read_count",
+    "read_milli_cpu",
+    "split_words",
+    "whole_cards",
+]

@@ -1,0 +1,81 @@
+"""What a pod was given: slices of cards, per container, and what they cost each card."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from slicewise.model.amounts import FULL, MiB, Percent
+from slicewise.model.gpu import Gpu
+from slicewise.model.request import ContainerRequest, Request, Share, phases
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Slice:
+    """A part of one card, by the card's index on its node."""
+
+    gpu: int
+    cores: Percent
+    memory: MiB
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerAllocation:
+    """The slices of one container, in the order of its shares."""
+
+    name: str
+    slices: tuple[Slice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """Where a pod's containers are, in the order of its request."""
+
+    node: str
+    containers: tuple[ContainerAllocation, ...] = ()
+
+    def slices_of(self, name: str) -> tuple[Slice, ...]:
+        """The slices of the container with this name; empty when it has none."""
+        return next((each.slices for each in self.containers if each.name == name), ())
+
+    @property
+    def gpus(self) -> tuple[int, ...]:
+        """Every card index in use, ascending."""
+        return tuple(sorted({piece.gpu for each in self.containers for piece in each.slices}))
+
+
+def cut(share: Share, gpu: Gpu) -> Slice:
+    """The slice that a share takes of this card: a whole share takes all its memory."""
+    return Slice(gpu.index, share.cores, gpu.memory if share.whole else share.memory)
+
+
+def charge(request: Request, allocation: Allocation) -> tuple[Slice, ...]:
+    """What the pod costs each card, by the phase that peaks; ascending card index."""
+    return peak(request.containers, {each.name: each.slices for each in allocation.containers})
+
+
+def peak(
+    containers: tuple[ContainerRequest, ...], slices: dict[str, tuple[Slice, ...]]
+) -> tuple[Slice, ...]:
+    """The most that is held of each card at any time in the pod's life."""
+    highest: dict[int, tuple[int, int]] = {}
+    for phase in phases(containers):
+        for gpu, (cores, memory) in _sum(
+            piece for at in phase for piece in slices.get(containers[at].name, ())
+        ).items():
+            most_cores, most_memory = highest.get(gpu, (0, 0))
+            highest[gpu] = (max(most_cores, cores), max(most_memory, memory))
+    return tuple(
+        Slice(gpu, Percent(cores), MiB(memory)) for gpu, (cores, memory) in sorted(highest.items())
+    )
+
+
+def _sum(pieces: Iterable[Slice]) -> dict[int, tuple[int, int]]:
+    sums: dict[int, tuple[int, int]] = {}
+    for piece in pieces:
+        cores, memory = sums.get(piece.gpu, (0, 0))
+        sums[piece.gpu] = (cores + piece.cores, memory + piece.memory)
+    return sums
+
+
+def whole_cards(pieces: Iterable[Slice]) -> int:
+    """How many of these charges take a card for themselves."""
+    return sum(piece.cores == FULL for piece in pieces)

@@ -1,0 +1,104 @@
+"""What a GPU and a node are: fixed facts of the hardware, and whether each card is well."""
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+
+from slicewise.model.amounts import MAX_GPUS_PER_NODE, MAX_MEMORY, MiB, MilliCpu
+from slicewise.model.errors import InventoryError
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One card as its node's driver enumerates it."""
+
+    index: int
+    uuid: str
+    model: str
+    memory: MiB
+    minor: int
+    numa: int | None = None
+    healthy: bool = True
+    mig: bool = False
+
+    @property
+    def usable(self) -> bool:
+        """Whether shares of this card may be promised at all."""
+        return self.healthy and not self.mig
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """How near the cards of a node are: NVLink lanes and PCIe level of every pair.
+
+    PCIe levels are NVML's common-ancestor values: 0 one board, 10 one switch, 20 several
+    switches, 30 one host bridge, 40 one NUMA node, 50 across the system.
+    """
+
+    nvlinks: tuple[tuple[int, ...], ...]
+    pcie: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """CPU and main memory: what a node has, or what a pod asks for beside its GPUs."""
+
+    cpu: MilliCpu = MilliCpu(0)
+    memory: MiB = MiB(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A machine with its cards in index order; cards may differ in model and size."""
+
+    name: str
+    gpus: tuple[Gpu, ...] = ()
+    links: Links | None = None
+    host: Host | None = None
+    pool: str | None = None
+
+    def __post_init__(self) -> None:
+        check_gpus(self.name, self.gpus)
+        if self.links is not None:
+            _check_links(self.name, len(self.gpus), self.links)
+
+    def position(self, index: int) -> int | None:
+        """Where the card with this index stands in `gpus`, if the node has it."""
+        if 0 <= index < len(self.gpus) and self.gpus[index].index == index:
+            return index
+        return next((at for at, gpu in enumerate(self.gpus) if gpu.index == index), None)
+
+
+def check_gpus(name: str, gpus: Sequence[Gpu]) -> None:
+    """Raise if a node lists a card twice, out of order, or of impossible size."""
+    if len(gpus) > MAX_GPUS_PER_NODE:
+        raise InventoryError(
+            f"node {name}: {len(gpus)} GPUs listed, expected at most {MAX_GPUS_PER_NODE}"
+        )
+    _refuse_repeats(name, "uuid", (gpu.uuid for gpu in gpus))
+    _refuse_repeats(name, "index", (gpu.index for gpu in gpus))
+    _refuse_repeats(name, "minor", (gpu.minor for gpu in gpus))
+    for before, gpu in zip((None, *gpus), gpus, strict=False):
+        if gpu.index < 0 or (before is not None and gpu.index < before.index):
+            raise InventoryError(
+                f"node {name}: gpu index {gpu.index}: expected ascending indexes from 0"
+            )
+        if not 0 < gpu.memory <= MAX_MEMORY:
+            raise InventoryError(
+                f"node {name}: gpu {gpu.index} memory={gpu.memory}: expected MiB above 0"
+            )
+
+
+def _refuse_repeats(name: str, what: str, values: Iterable[Hashable]) -> None:
+    seen: set[Hashable] = set()
+    for value in values:
+        if value in seen:
+            raise InventoryError(f"node {name}: gpu {what} {value!r} is listed twice")
+        seen.add(value)
+
+
+def _check_links(name: str, count: int, links: Links) -> None:
+    for what, matrix in (("nvlinks", links.nvlinks), ("pcie", links.pcie)):
+        if len(matrix) != count or any(len(row) != count for row in matrix):
+            raise InventoryError(f"node {name}: links.{what}: expected {count} rows of {count}")
+        if any(matrix[a][b] != matrix[b][a] for a in range(count) for b in range(a)):
+            raise InventoryError(f"node {name}: links.{what}: expected a symmetric matrix")

@@ -1,0 +1,79 @@
+"""Kubernetes quantities as integers: `1k`, `2Gi` and `1e3` read, `500m` of a GPU refused.
+
+The API server rewrites what users wrote (1000 comes back as `1k`), so every form must read.
+"""
+
+import re
+from fractions import Fraction
+from typing import Final
+
+from slicewise.model.amounts import MilliCpu
+from slicewise.model.errors import QuantityError
+
+Quantity = str | int
+
+_FORM: Final = re.compile(r"([+-]?)(\d+(?:\.\d*)?|\.\d+)(?:([eE][+-]?\d{1,3})|([a-zA-Z]{0,2}))")
+_SUFFIXES: Final = {
+    "n": Fraction(1, 10**9),
+    "u": Fraction(1, 10**6),
+    "m": Fraction(1, 1000),
+    "": Fraction(1),
+    "k": Fraction(10**3),
+    "M": Fraction(10**6),
+    "G": Fraction(10**9),
+    "T": Fraction(10**12),
+    "P": Fraction(10**15),
+    "E": Fraction(10**18),
+    "Ki": Fraction(2**10),
+    "Mi": Fraction(2**20),
+    "Gi": Fraction(2**30),
+    "Ti": Fraction(2**40),
+    "Pi": Fraction(2**50),
+    "Ei": Fraction(2**60),
+}
+# Kubernetes itself keeps quantities below 2**63.
+_LIMIT: Final = 2**63 - 1
+
+
+def read_count(field: str, value: Quantity) -> int:
+    """A whole, non-negative number of things, as extended resources must be."""
+    exact = _read_exact(field, value)
+    if exact.denominator != 1:
+        raise QuantityError(f"{field}={value}: expected a whole number")
+    return exact.numerator
+
+
+def read_milli_cpu(field: str, value: Quantity) -> MilliCpu:
+    """Thousandths of a core, rounded up as the kubelet does."""
+    return MilliCpu(_round_up(_read_exact(field, value) * 1000))
+
+
+def read_bytes(field: str, value: Quantity) -> int:
+    """Bytes of host memory, rounded up to a whole byte."""
+    return _round_up(_read_exact(field, value))
+
+
+def _read_exact(field: str, value: Quantity) -> Fraction:
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise QuantityError(f"{field}={value!r}: expected a quantity like 2, 1k or 2Gi")
+    text = str(value)
+    form = _FORM.fullmatch(text) if len(text) <= 64 else None
+    if form is None:
+        raise QuantityError(f"{field}={text[:64]!r}: expected a quantity like 2, 1k or 2Gi")
+    sign, digits, exponent, suffix = form.groups()
+    if exponent:
+        scale = Fraction(10) ** int(exponent[1:])
+    elif (suffix or "") in _SUFFIXES:
+        scale = _SUFFIXES[suffix or ""]
+    else:
+        raise QuantityError(f"{field}={text!r}: unknown suffix {suffix!r}")
+    exact = Fraction(digits) * scale
+    if sign == "-" and exact:
+        raise QuantityError(f"{field}={text}: expected no negative amount")
+    if exact > _LIMIT:
+        raise QuantityError(f"{field}={text}: expected less than 2^63")
+    return exact
+
+
+def _round_up(exact: Fraction) -> int:
+    return -(-exact.numerator // exact.denominator)

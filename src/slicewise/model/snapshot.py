@@ -1,0 +1,135 @@
+"""The cluster at one moment, as an immutable value that shares what did not change.
+
+Node states stand in chunks; a change copies one chunk and the list of chunks, nothing else.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Final
+
+from slicewise.model.allocation import Slice
+from slicewise.model.gpu import Host, Node
+
+CHUNK: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What one pod holds of its node: charges per card, and CPU and main memory.
+
+    `certain` is false when the pod's allocation could not be read: then every card is charged.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    charges: tuple[Slice, ...] = ()
+    host: Host = Host()
+    priority: int = 0
+    certain: bool = True
+
+    @property
+    def pod(self) -> str:
+        """The pod as people write it."""
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """A node and who holds what of it; sums stand beside the node's cards, in their order."""
+
+    node: Node
+    holdings: tuple[Holding, ...]
+    used_cores: tuple[int, ...]
+    used_memory: tuple[int, ...]
+    cpu: int = 0
+    host_memory: int = 0
+
+    @classmethod
+    def empty(cls, node: Node) -> "NodeState":
+        """The node with nothing on it."""
+        zeros = (0,) * len(node.gpus)
+        return cls(node, (), zeros, zeros)
+
+    def hold(self, holding: Holding) -> "NodeState":
+        """The node with one more pod on it, or with that pod's holding replaced."""
+        state = self.release(holding.uid)
+        at = _find(state.holdings, holding.uid)
+        held = (*state.holdings[:at], holding, *state.holdings[at:])
+        return state._charge(held, holding, 1)
+
+    def release(self, uid: str) -> "NodeState":
+        """The node without that pod."""
+        at = _find(self.holdings, uid)
+        if at == len(self.holdings) or self.holdings[at].uid != uid:
+            return self
+        held = self.holdings[:at] + self.holdings[at + 1 :]
+        return self._charge(held, self.holdings[at], -1)
+
+    def renew(self, node: Node) -> "NodeState":
+        """The same holdings on a node whose cards or sizes changed."""
+        if node == self.node:
+            return self
+        state = NodeState.empty(node)
+        for holding in self.holdings:
+            state = state.hold(holding)
+        return state
+
+    def free_cores(self, at: int) -> int:
+        """Percent of compute not promised on the card at this position; negative if over-full."""
+        return 100 - self.used_cores[at]
+
+    def free_memory(self, at: int) -> int:
+        """MiB not promised on the card at this position; negative if over-full."""
+        return self.node.gpus[at].memory - self.used_memory[at]
+
+    def untouched(self, at: int) -> bool:
+        """Whether nobody holds any part of the card at this position."""
+        return self.used_cores[at] == 0 and self.used_memory[at] == 0
+
+    def _charge(self, held: tuple[Holding, ...], holding: Holding, sign: int) -> "NodeState":
+        cores, memory = list(self.used_cores), list(self.used_memory)
+        for piece in holding.charges:
+            at = self.node.position(piece.gpu)
+            if at is not None:
+                cores[at] += sign * piece.cores
+                memory[at] += sign * piece.memory
+        return replace(
+            self,
+            holdings=held,
+            used_cores=tuple(cores),
+            used_memory=tuple(memory),
+            cpu=self.cpu + sign * holding.host.cpu,
+            host_memory=self.host_memory + sign * holding.host.memory,
+        )
+
+
+def _find(holdings: tuple[Holding, ...], uid: str) -> int:
+    return bisect_left(holdings, uid, key=lambda holding: holding.uid)
+
+
+Chunk = tuple[NodeState | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Every node's state; `slots` gives each node name its place in the chunks."""
+
+    chunks: tuple[Chunk, ...] = ()
+    slots: Mapping[str, int] = MappingProxyType({})
+
+    def __iter__(self) -> Iterator[NodeState]:
+        return (state for chunk in self.chunks for state in chunk if state is not None)
+
+    def __len__(self) -> int:
+        return len(self.slots)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.slots
+
+    def get(self, name: str) -> NodeState | None:
+        """The node's state, if the cluster has the node."""
+        slot = self.slots.get(name)
+        return None if slot is None else self.chunks[slot // CHUNK][slot % CHUNK]
