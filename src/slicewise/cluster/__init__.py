@@ -1,1 +1,39 @@
-""""""
+"""The one cache: events in, snapshots out; quota on what is really held."""
+
+from slicewise.cluster.events import (
+    Assume,
+    CardHealth,
+    Confirm,
+    Event,
+    Expire,
+    Forget,
+    NodeGone,
+    NodeSeen,
+    PodGone,
+    PodSeen,
+)
+from slicewise.cluster.ledger import Ledger, Reader
+from slicewise.cluster.problems import Problem, Trouble
+from slicewise.cluster.quota import Allowance, Quota, read_quota
+from slicewise.cluster.usage import Usage
+
+__all__ = [
+    "Allowance",
+    "Assume",
+    "CardHealth",
+    "Confirm",
+    "Event",
+    "Expire",
+    "Forget",
+    "Ledger",
+    "NodeGone",
+    "NodeSeen",
+    "PodGone",
+    "PodSeen",
+    "Problem",
+    "Quota",
+    "Reader",
+    "Trouble",
+    "Usage",
+    "read_quota",
+]

@@ -1,1 +1,24 @@
-""""""
+"""From snapshot, request and policy to a placement or refusals: pure, no clock, no network."""
+
+from slicewise.placement.grant import UNLIMITED, Grant
+from slicewise.placement.planner import Decision, Load, Placement, Planner, Question
+from slicewise.placement.policy import POLICIES, Policy, read_policy
+from slicewise.placement.tables import Tables
+from slicewise.placement.workload import Kind, Workload, kind_of
+
+__all__ = [
+    "POLICIES",
+    "UNLIMITED",
+    "Decision",
+    "Grant",
+    "Kind",
+    "Load",
+    "Placement",
+    "Planner",
+    "Policy",
+    "Question",
+    "Tables",
+    "Workload",
+    "kind_of",
+    "read_policy",
+]

@@ -1,0 +1,53 @@
+"""What a pod costs the cards of its node when its place on them is known, or is not."""
+
+from slicewise.model import (
+    FULL,
+    MiB,
+    Node,
+    NodeState,
+    Percent,
+    Request,
+    Share,
+    Slice,
+    phases,
+)
+
+
+def fits(state: NodeState, charges: tuple[Slice, ...]) -> bool:
+    """Whether the node's cards are well and have this much free."""
+    for piece in charges:
+        at = state.node.position(piece.gpu)
+        if at is None or not state.node.gpus[at].usable:
+            return False
+        if piece.cores == FULL and not state.untouched(at):
+            return False
+        if state.free_cores(at) < piece.cores or state.free_memory(at) < piece.memory:
+            return False
+    return True
+
+
+def charge_everywhere(request: Request, node: Node) -> tuple[Slice, ...]:
+    """The most that the pod could hold of any card, charged to every card."""
+    return tuple(Slice(gpu.index, *_most(request, int(gpu.memory))) for gpu in node.gpus)
+
+
+def charge_fully(node: Node) -> tuple[Slice, ...]:
+    """Everything the node has: for a pod that asks for nobody knows what."""
+    return tuple(Slice(gpu.index, FULL, gpu.memory) for gpu in node.gpus)
+
+
+def _most(request: Request, memory: int) -> tuple[Percent, MiB]:
+    """Each container could have its largest share on this very card, all at the same time."""
+    most_cores = most_memory = 0
+    for phase in phases(request.containers):
+        cores = held = 0
+        for at in phase:
+            shares = request.containers[at].shares
+            cores += max(share.cores for share in shares)
+            held += max(_memory(share, memory) for share in shares)
+        most_cores, most_memory = max(most_cores, cores), max(most_memory, held)
+    return Percent(min(most_cores, FULL)), MiB(min(most_memory, memory))
+
+
+def _memory(share: Share, memory: int) -> int:
+    return memory if share.whole else int(share.memory)

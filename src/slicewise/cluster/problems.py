@@ -1,0 +1,41 @@
+"""What the ledger cannot make right by itself, and so reports."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from slicewise.model import FULL, NodeState
+
+
+class Trouble(Enum):
+    """Kinds of problems, by stable code."""
+
+    UNREADABLE_REQUEST = "UnreadableRequest"
+    UNREADABLE_ALLOCATION = "UnreadableAllocation"
+    MISSING_ALLOCATION = "MissingAllocation"
+    UNKNOWN_CARD = "UnknownCard"
+    OVER_COMMITTED = "OverCommitted"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Problem:
+    """One thing wrong: with which pod or card, and the numbers."""
+
+    subject: str
+    trouble: str
+    detail: str
+
+
+def overcommitted(state: NodeState) -> tuple[Problem, ...]:
+    """The cards of a node on which more is held than there is."""
+    found = []
+    for at, gpu in enumerate(state.node.gpus):
+        cores, memory = state.used_cores[at], state.used_memory[at]
+        if cores > FULL or memory > gpu.memory:
+            found.append(
+                Problem(
+                    f"{state.node.name}/gpu-{gpu.index}",
+                    Trouble.OVER_COMMITTED.value,
+                    f"{cores} of {FULL} percent and {memory} of {gpu.memory} MiB are held",
+                )
+            )
+    return tuple(found)

@@ -1,0 +1,103 @@
+"""Quota per namespace and GPU model, in the ConfigMap form gpu-admission's users have.
+
+`{"team-a": {"quota": {"A100": 4, "T4": 2}, "pool": ["training"]}}`: whole cards by model.
+A namespace that is not named is unlimited.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from slicewise.cluster.usage import Usage
+from slicewise.model import MiB, QuotaError, Request, Share, model_matches, phases
+from slicewise.placement import UNLIMITED, Grant
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """What one namespace may hold: cards by model, and the pools it may use (empty is all)."""
+
+    cards: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    pools: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """Every namespace's allowance."""
+
+    namespaces: Mapping[str, Allowance] = field(default_factory=lambda: MappingProxyType({}))
+
+    def grant(
+        self, namespace: str, request: Request, usage: Usage, cards: Mapping[str, MiB]
+    ) -> Grant:
+        """What is left for this request, given what the namespace holds already.
+
+        `cards` gives every card model of the cluster with its smallest memory; a model is usable
+        while all that its quota word covers, this request included, stays within the cards
+        allowed.
+        """
+        allowance = self.namespaces.get(namespace)
+        if allowance is None:
+            return UNLIMITED
+        usable, full = set(), []
+        for word, allowed in sorted(allowance.cards.items()):
+            covered = [model for model in sorted(cards) if model_matches(model, word)]
+            held = sum(usage.held(namespace, model) for model in covered)
+            for model in covered:
+                needed = demand(request, cards[model])
+                if held + needed <= allowed * 100:
+                    usable.add(model)
+                else:
+                    full.append(
+                        f"holds {held} of {allowed * 100} percent of {word}, needs {needed} more"
+                    )
+        return Grant(
+            models=frozenset(usable),
+            pools=frozenset(allowance.pools) if allowance.pools else None,
+            detail=f"namespace {namespace} {'; '.join(full) or 'has no quota for this model'}",
+        )
+
+
+def demand(request: Request, memory: MiB) -> int:
+    """Percent of cards the request counts for on cards with this much memory."""
+    containers = request.containers
+    return max(
+        sum(_percent(share, memory) for at in phase for share in containers[at].shares)
+        for phase in phases(containers)
+    )
+
+
+def _percent(share: Share, memory: MiB) -> int:
+    return int(share.cores) if share.cores else -(-100 * share.memory // memory)
+
+
+def read_quota(text: str) -> Quota:
+    """The quota document as its ConfigMap key `gpu_quota` holds it."""
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise QuotaError(f"gpu_quota: not JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise QuotaError(f"gpu_quota={text[:40]!r}: expected an object of namespaces")
+    return Quota(
+        MappingProxyType(
+            {namespace: _read_allowance(namespace, body) for namespace, body in document.items()}
+        )
+    )
+
+
+def _read_allowance(namespace: str, body: object) -> Allowance:
+    if not isinstance(body, dict):
+        raise QuotaError(f"gpu_quota[{namespace!r}]={body!r}: expected an object")
+    cards, pools = body.get("quota", {}), body.get("pool") or []
+    if not isinstance(cards, dict):
+        raise QuotaError(f"gpu_quota[{namespace!r}].quota={cards!r}: expected models and cards")
+    for model, count in cards.items():
+        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+            raise QuotaError(
+                f"gpu_quota[{namespace!r}].quota[{model!r}]={count!r}: expected whole cards from 0"
+            )
+    if not isinstance(pools, list) or any(not isinstance(pool, str) for pool in pools):
+        raise QuotaError(f"gpu_quota[{namespace!r}].pool={pools!r}: expected a list of names")
+    return Allowance(MappingProxyType(dict(cards)), tuple(pools))

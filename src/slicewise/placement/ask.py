@@ -1,0 +1,45 @@
+"""One step of a decision: a group of shares, the cards that could take them, and for whom."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from slicewise.placement.groups import Group
+from slicewise.placement.tables import Bools, Ints, Tables, View
+from slicewise.placement.workload import Kind, Workload
+
+
+@dataclass(slots=True)
+class Ask:
+    """What scoring functions are asked: how good is each row, or each card, for this group?
+
+    `group` is None for a pod without GPUs; `ok` marks the cards with room for one share.
+    """
+
+    tables: Tables
+    view: View
+    group: Group | None
+    cpu: int
+    ok: Bools  # (nodes, gpus)
+    feasible: Bools  # (nodes,)
+    workload: Workload
+    kind: Kind
+    seed: int = 0
+    salt: str = ""
+
+    @property
+    def fresh(self) -> bool:
+        """Whether the view is the tables themselves, so that what was cached for them holds."""
+        return self.view is self.tables.view
+
+    @property
+    def demand(self) -> int:
+        """Percent of GPU compute this step takes."""
+        return 0 if self.group is None else self.group.demand
+
+
+def tightest(ask: Ask) -> Ints:
+    """The least free percent among the cards that fit, per row; above 100 where none fits."""
+    room = np.where(ask.ok, ask.view.free_cores, 1 << 30)
+    least: Ints = room.min(axis=1, initial=1 << 30)
+    return least

@@ -1,0 +1,222 @@
+"""Why a node refuses a request: the first thing that is missing, with its numbers."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from slicewise.model import NodeState, Reason, Refusal, Request, model_admitted
+from slicewise.placement.grant import Grant
+from slicewise.placement.groups import Group, split
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    state: NodeState
+    request: Request
+    grant: Grant
+    groups: tuple[Group, ...]
+
+
+def explain(state: NodeState, request: Request, grant: Grant) -> Refusal:
+    """The reason this node cannot take the request; for a node already known to refuse it."""
+    case = _Case(state, request, grant, split(request))
+    return (
+        _no_access(case)
+        or _never(case)
+        or _not_now(case)
+        or _host(case)
+        or Refusal(
+            Reason.SCATTERED,
+            f"needs {sum(group.count for group in case.groups)} shares side by side, "
+            f"free are {_free(state, range(len(state.node.gpus)))}",
+        )
+    )
+
+
+def admitted_cards(state: NodeState, request: Request, grant: Grant) -> list[int]:
+    """Positions of the cards that constraints and quota leave to the request, well or not."""
+    wishes = request.constraints
+    return [
+        at
+        for at, gpu in enumerate(state.node.gpus)
+        if model_admitted(gpu.model, wishes.models, wishes.models_refused)
+        and (not wishes.uuids or gpu.uuid in wishes.uuids)
+        and gpu.uuid not in wishes.uuids_refused
+        and (grant.models is None or gpu.model in grant.models)
+    ]
+
+
+def _no_access(case: _Case) -> Refusal | None:
+    state, wishes, grant = case.state, case.request.constraints, case.grant
+    gpus = state.node.gpus
+    if not case.groups:
+        return None
+    if not gpus:
+        return Refusal(Reason.NO_GPU, f"node {state.node.name} lists no GPU")
+    if grant.pools is not None and state.node.pool not in grant.pools:
+        return Refusal(
+            Reason.POOL,
+            f"node is in pool {state.node.pool!r}, namespace may use {sorted(grant.pools)}",
+        )
+    needed = max(group.count for group in case.groups)
+    of_model = [
+        gpu for gpu in gpus if model_admitted(gpu.model, wishes.models, wishes.models_refused)
+    ]
+    if len(of_model) < needed and (wishes.models or wishes.models_refused):
+        return Refusal(Reason.MODEL, f"{_wish(case)}, node has {_models(state)}")
+    if grant.models is not None:
+        in_quota = [gpu for gpu in of_model if gpu.model in grant.models]
+        if len(in_quota) < needed:
+            return Refusal(Reason.QUOTA, grant.detail or "no quota left on this node's models")
+    if len(admitted_cards(state, case.request, grant)) < needed <= len(of_model):
+        return Refusal(
+            Reason.UUID,
+            f"wants {', '.join(wishes.uuids) or 'any'} and not "
+            f"{', '.join(wishes.uuids_refused) or 'none'}, node has "
+            f"{', '.join(gpu.uuid for gpu in gpus)}",
+        )
+    return None
+
+
+def _never(case: _Case) -> Refusal | None:
+    """What no eviction can mend: too few cards, too small, or not well."""
+    state = case.state
+    cards = admitted_cards(state, case.request, case.grant)
+    usable = [at for at in cards if state.node.gpus[at].usable]
+    for group in case.groups:
+        if len(cards) < group.count:
+            return Refusal(
+                Reason.TOO_FEW_GPUS, f"needs {group.count} GPUs, node has {len(cards)} admitted"
+            )
+        if len(usable) < group.count:
+            ill = [state.node.gpus[at].index for at in cards if at not in usable]
+            return Refusal(
+                Reason.UNHEALTHY,
+                f"needs {group.count} GPUs, {len(usable)} are usable; "
+                f"gpu {_list(ill)} {'is' if len(ill) == 1 else 'are'} not",
+            )
+        large = [at for at in usable if state.node.gpus[at].memory >= group.memory]
+        if len(large) < group.count or group.cores > 100:
+            largest = max(state.node.gpus[at].memory for at in usable)
+            return Refusal(
+                Reason.TOO_SMALL,
+                f"needs {_amount(group)}, largest GPU has 100 percent and {largest} MiB",
+            )
+    return None
+
+
+def _not_now(case: _Case) -> Refusal | None:
+    """What others hold: compute, memory or whole cards."""
+    state = case.state
+    cards = [
+        at for at in admitted_cards(state, case.request, case.grant) if state.node.gpus[at].usable
+    ]
+    for group in case.groups:
+        refusal = _group_not_now(state, group, cards)
+        if refusal is None:
+            continue
+        unread = [each.pod for each in state.holdings if not each.certain]
+        if unread:
+            return Refusal(
+                Reason.UNREADABLE,
+                f"{refusal.detail}; {', '.join(unread[:3])} is charged to every GPU "
+                "until its allocation is understood",
+            )
+        return refusal
+    if case.request.constraints.topology is not None and case.request.constraints.topology.strict:
+        wish = case.request.constraints.topology
+        whole_node = len(cards) == sum(state.untouched(at) for at in cards)
+        return Refusal(
+            Reason.TOPOLOGY if whole_node else Reason.TOPOLOGY_BUSY,
+            f"needs GPUs joined by {wish.nearness.name}, free are {_free(state, cards)}",
+        )
+    return None
+
+
+def _group_not_now(state: NodeState, group: Group, cards: list[int]) -> Refusal | None:
+    index = [gpu.index for gpu in state.node.gpus]
+    if group.whole:
+        free = [at for at in cards if state.untouched(at)]
+        if len(free) < group.count:
+            return Refusal(
+                Reason.WHOLE_GPUS, f"needs {group.count} whole GPUs, {len(free)} are free"
+            )
+        return None
+    fits = [
+        at
+        for at in cards
+        if state.free_cores(at) >= group.cores and state.free_memory(at) >= group.memory
+    ]
+    if len(fits) >= group.count:
+        return None
+    if fits:
+        return Refusal(
+            Reason.GPUS,
+            f"needs {_amount(group)} on {group.count} GPUs, "
+            f"{len(fits)} have that free: gpu {_list(index[at] for at in fits)}",
+        )
+    cores, most_cores = max((state.free_cores(at), -at) for at in cards)
+    memory, most_memory = max((state.free_memory(at), -at) for at in cards)
+    if memory < group.memory:
+        return Refusal(
+            Reason.MEMORY,
+            f"needs {group.memory} MiB on one GPU, "
+            f"most free is {max(memory, 0)} MiB on gpu {index[-most_memory]}",
+        )
+    if cores < group.cores:
+        return Refusal(
+            Reason.CORES,
+            f"needs {group.cores} percent on one GPU, "
+            f"most free is {max(cores, 0)} percent on gpu {index[-most_cores]}",
+        )
+    return Refusal(
+        Reason.SCATTERED,
+        f"needs {_amount(group)} on one GPU, free are {_free(state, cards)}",
+    )
+
+
+def _host(case: _Case) -> Refusal | None:
+    state, asked = case.state, case.request.host
+    host = state.node.host
+    if host is None:
+        return None
+    if host.cpu - state.cpu < asked.cpu:
+        return Refusal(Reason.CPU, f"needs {asked.cpu} milli-CPU, {host.cpu - state.cpu} are free")
+    if host.memory - state.host_memory < asked.memory:
+        return Refusal(
+            Reason.HOST_MEMORY,
+            f"needs {asked.memory} MiB, {host.memory - state.host_memory} are free",
+        )
+    return None
+
+
+def _amount(group: Group) -> str:
+    parts = [f"{group.cores} percent"] if group.cores else []
+    if group.memory:
+        parts.append(f"{group.memory} MiB")
+    return " and ".join(parts)
+
+
+def _wish(case: _Case) -> str:
+    wishes = case.request.constraints
+    parts = []
+    if wishes.models:
+        parts.append(f"wants {' or '.join(wishes.models)}")
+    if wishes.models_refused:
+        parts.append(f"refuses {', '.join(wishes.models_refused)}")
+    return " and ".join(parts)
+
+
+def _models(state: NodeState) -> str:
+    return ", ".join(sorted({gpu.model for gpu in state.node.gpus}))
+
+
+def _free(state: NodeState, cards: Sequence[int]) -> str:
+    return ", ".join(
+        f"{state.free_cores(at)} percent and {state.free_memory(at)} MiB "
+        f"on gpu {state.node.gpus[at].index}"
+        for at in list(cards)[:8]
+    )
+
+
+def _list(indexes: Iterable[int]) -> str:
+    return ", ".join(str(index) for index in indexes)

@@ -1,0 +1,307 @@
+"""Fragmentation gradient descent: prefer the move that makes the least idle GPU unusable.
+
+How much of a node's idle GPU a workload cannot use is summed case by case, in the workload's
+order, because the sign of rounding noise decides between neighbouring integer scores and the
+published curves depend on it.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slicewise.model import FULL, model_admitted
+from slicewise.placement.ask import Ask
+from slicewise.placement.rowcache import RowCache
+from slicewise.placement.tables import Bools, Floats, Ints, Tables, View
+from slicewise.placement.workload import Kind, Workload
+
+_BLOCK: Final = 512
+_REMEMBERED: Final = 128
+_UNKNOWN: Final = -1
+
+
+class Target:
+    """The workload's kinds as columns: those that want GPUs and those that want none."""
+
+    def __init__(self, workload: Workload) -> None:
+        self.of = workload.target
+        tasks = [(kind, weight) for kind, weight in self.of if kind.count]
+        others = [(kind, weight) for kind, weight in self.of if not kind.count]
+        self.sizes = sorted({kind.cores for kind, _ in tasks})
+        self.size = np.array([self.sizes.index(kind.cores) for kind, _ in tasks], dtype=np.int64)
+        self.count = _column([kind.count for kind, _ in tasks])
+        self.cpu = _column([kind.cpu for kind, _ in tasks])
+        self.weight = _weights(tasks)
+        self.idle_cpu = _column([kind.cpu for kind, _ in others])
+        self.idle_weight = _weights(others)
+        self.wishes = [(kind.models, kind.models_refused) for kind, _ in tasks]
+        self.choosy = np.array([bool(some or none) for some, none in self.wishes], dtype=np.bool_)
+
+
+def _column(values: Sequence[int]) -> Ints:
+    return np.array(values, dtype=np.int64).reshape(-1, 1)
+
+
+def _weights(tasks: Sequence[tuple[Kind, float]]) -> Floats:
+    return np.array([weight for _, weight in tasks], dtype=np.float64).reshape(-1, 1)
+
+
+@dataclass(slots=True)
+class State:
+    """Nodes as fragmentation sees them: idle GPU, free CPU, and cards by the sizes asked for."""
+
+    idle: Ints  # (states,), percent
+    cpu: Ints  # (states,)
+    small: Ints  # (sizes, states), percent on cards with less free than the size
+    large: Ints  # (sizes, states), cards with at least the size free
+    kind: Ints  # (states,), capacity class
+
+    def take(self, rows: Ints) -> "State":
+        """These states only."""
+        return State(
+            self.idle[rows],
+            self.cpu[rows],
+            self.small[:, rows],
+            self.large[:, rows],
+            self.kind[rows],
+        )
+
+    def put(self, rows: Ints, part: "State") -> None:
+        """Write these states anew."""
+        self.idle[rows], self.cpu[rows], self.kind[rows] = part.idle, part.cpu, part.kind
+        self.small[:, rows], self.large[:, rows] = part.small, part.large
+
+
+def fragmentation(state: State, target: Target, denied: Bools) -> Floats:
+    """Thousandths of a GPU that an average pod of the workload cannot use, per state.
+
+    `denied` says, per choosy kind of pod and capacity class, that no card is admitted.
+    """
+    blocks = range(0, len(state.idle), _BLOCK)
+    amounts = [
+        _amounts(state.take(np.arange(at, min(at + _BLOCK, len(state.idle)))), target, denied)
+        for at in blocks
+    ]
+    return np.concatenate(amounts) if amounts else np.zeros(0)
+
+
+def _amounts(state: State, target: Target, denied: Bools) -> Floats:
+    idle = state.idle * 10.0
+    gpu = state.large[target.size] >= target.count
+    cpu = state.cpu >= target.cpu
+    lost = target.weight * idle
+    stranded = target.weight * (state.small[target.size] * 10.0)
+    lack_gpu = np.where(cpu, np.where(gpu, stranded, lost), 0.0)
+    lack_both = np.where(gpu | cpu, 0.0, lost)
+    lack_cpu = np.where(gpu & ~cpu, lost, 0.0)
+    no_access = np.zeros(len(idle))
+    if target.choosy.any():
+        refused = denied[:, state.kind]
+        no_access = _in_order(np.where(refused, lost, 0.0))
+        for case in (lack_gpu, lack_both, lack_cpu):
+            case[refused] = 0.0
+    spare = target.idle_weight * idle
+    enough = state.cpu >= target.idle_cpu
+    return (
+        _in_order(lack_both)
+        + _in_order(lack_gpu)
+        + _in_order(lack_cpu)
+        + _in_order(np.where(enough, spare, 0.0))
+        + _in_order(np.where(enough, 0.0, spare))
+        + no_access
+    )
+
+
+def _in_order(amounts: Floats) -> Floats:
+    """Column sums, added strictly from the first row to the last."""
+    if not len(amounts):
+        return np.zeros(amounts.shape[1])
+    total: Floats = np.add.accumulate(amounts, axis=0)[-1]
+    return total
+
+
+def grade(before: Floats, after: Floats) -> Floats:
+    """The integer score 0 to 100 of a change in fragmentation; 50 is no change."""
+    with np.errstate(over="ignore"):
+        return np.trunc(100.0 / (1.0 + np.exp(-(before - after) / 1000.0)))
+
+
+class Fragments:
+    """Fragmentation of every row of the tables under one workload, kept in step with them."""
+
+    def __init__(self, tables: Tables, workload: Workload) -> None:
+        self.tables = tables
+        self.workload = workload
+        self.target = Target(workload)
+        self.state = self.measure(tables.view.take(np.zeros(0, dtype=np.int64)))
+        self.denied: Bools = np.zeros((0, 0), dtype=np.bool_)
+        self.amount: Floats = np.zeros(0)
+        self._cache = RowCache(tables, self._rebuild)
+        self._grades: OrderedDict[tuple[int, int, int], Grades] = OrderedDict()
+
+    def refresh(self) -> None:
+        """Bring every row up to date."""
+        self._cache.refresh()
+
+    def measure(self, view: View) -> State:
+        """Nodes of a view as fragmentation sees them."""
+        free = np.maximum(view.free_cores, 0)
+        small = np.zeros((len(self.target.sizes), len(view.rows)), dtype=np.int64)
+        large = np.zeros_like(small)
+        for at, size in enumerate(self.target.sizes):
+            fits = view.free_cores >= size
+            large[at] = fits.sum(axis=1)
+            small[at] = np.where(fits, 0, free).sum(axis=1)
+        return State(view.idle.copy(), view.cpu.copy(), small, large, view.kind.copy())
+
+    def amounts(self, state: State) -> Floats:
+        """Fragmentation of these states."""
+        return fragmentation(state, self.target, self.denied)
+
+    def grades(self, count: int, cores: int, cpu: int) -> NDArray[np.int8]:
+        """Scores of every row, or of every card, for pods of this shape."""
+        key = (count, cores, cpu)
+        grades = self._grades.get(key)
+        if grades is None:
+            grades = self._grades[key] = Grades(self, *key)
+            if len(self._grades) > _REMEMBERED:
+                self._grades.popitem(last=False)
+        self._grades.move_to_end(key)
+        return grades.current()
+
+    def _rebuild(self, rows: Ints) -> None:
+        view = self.tables.view
+        if len(rows) < len(self.tables.names):
+            part = self.measure(view.take(rows))
+            self.state.put(rows, part)
+            self.amount[rows] = self.amounts(part)
+            return
+        self.denied = np.array(
+            [
+                [
+                    choosy and not any(model_admitted(card[0], *wish) for card in kind[0])
+                    for kind in self.tables.kinds
+                ]
+                for wish, choosy in zip(self.target.wishes, self.target.choosy, strict=True)
+            ],
+            dtype=np.bool_,
+        ).reshape(len(self.target.wishes), len(self.tables.kinds))
+        self.state = self.measure(view)
+        self.amount = self.amounts(self.state)
+
+
+class Grades:
+    """Scores for one shape of pod, rescored only where rows changed."""
+
+    def __init__(self, fragments: Fragments, count: int, cores: int, cpu: int) -> None:
+        self._fragments = fragments
+        self._count, self._cores, self._cpu = count, cores, cpu
+        self._cache = RowCache(fragments.tables, self._rebuild)
+        self._values = np.zeros((0, 0), dtype=np.int8)
+
+    def current(self) -> NDArray[np.int8]:
+        """The scores of the tables as they are."""
+        self._cache.refresh()
+        return self._values
+
+    def _rebuild(self, rows: Ints) -> None:
+        fragments = self._fragments
+        view = fragments.tables.view
+        everything = len(rows) == len(view.rows)
+        move = Move(
+            fragments,
+            view if everything else view.take(rows),
+            fragments.state.take(rows),
+            fragments.amount[rows],
+        )
+        if self._count and self._cores < FULL:
+            values = move.cards(self._cores, self._cpu)
+        else:
+            values = move.rows(self._count, self._cpu)
+        if everything:
+            self._values = values
+        else:
+            self._values[rows] = values
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Rows about to take a pod: their arrays, and their fragmentation before."""
+
+    fragments: Fragments
+    view: View
+    state: State
+    before: Floats  # (nodes,)
+
+    def rows(self, count: int, cpu: int) -> NDArray[np.int8]:
+        """Scores of rows for pods that leave no choice of card: whole cards, or no GPU at all."""
+        state = self.state
+        moved = State(
+            state.idle - FULL * count, state.cpu - cpu, state.small, state.large - count, state.kind
+        )
+        return grade(self.before, self.fragments.amounts(moved)).astype(np.int8)
+
+    def cards(self, cores: int, cpu: int) -> NDArray[np.int8]:
+        """Scores of cards for one share; a node's idle cards all score as the first of them."""
+        room_of = self.view.free_cores
+        first = self._first_of_equals(cores)
+        at, cards = np.nonzero(first)
+        room = room_of[at, cards]
+        left = room - cores
+        moved = self.state.take(at)
+        moved.idle -= cores
+        moved.cpu -= cpu
+        sizes = np.array(self.fragments.target.sizes, dtype=np.int64).reshape(-1, 1)
+        was_large, is_large = room >= sizes, left >= sizes
+        moved.large -= was_large & ~is_large
+        moved.small += np.where(is_large, 0, left) - np.where(was_large, 0, room)
+        values = np.full(room_of.shape, _UNKNOWN, dtype=np.int8, order="F")
+        values[at, cards] = grade(self.before[at], self.fragments.amounts(moved)).astype(np.int8)
+        idle = np.where(first & self.view.whole, values, _UNKNOWN).max(axis=1, initial=_UNKNOWN)
+        return np.where(self.view.whole, idle[:, None], values)
+
+    def _first_of_equals(self, cores: int) -> Bools:
+        """The cards worth trying: every card in use, and the first that nobody uses."""
+        ok = self.view.free_cores >= cores
+        seen = np.zeros(len(ok), dtype=np.bool_)
+        for card in range(ok.shape[1]):
+            idle = self.view.whole[:, card]
+            ok[:, card] &= ~(idle & seen)
+            seen |= idle
+        return ok
+
+
+def fgd(ask: Ask) -> Floats:
+    """Scores of rows, for whole cards or for no GPU."""
+    fragments, group = _fragments(ask), ask.group
+    count = 0 if group is None else group.count
+    if ask.fresh:
+        return fragments.grades(count, FULL if count else 0, ask.cpu).astype(np.float64)
+    return _move(fragments, ask.view).rows(count, ask.cpu).astype(np.float64)
+
+
+def fgd_card(ask: Ask) -> Floats:
+    """Scores of cards, for one share."""
+    fragments, group = _fragments(ask), ask.group
+    cores = 0 if group is None else group.cores
+    if ask.fresh:
+        return fragments.grades(1, cores, ask.cpu).astype(np.float64)
+    return _move(fragments, ask.view).cards(cores, ask.cpu).astype(np.float64)
+
+
+def _move(fragments: Fragments, view: View) -> Move:
+    state = fragments.measure(view)
+    return Move(fragments, view, state, fragments.amounts(state))
+
+
+def _fragments(ask: Ask) -> Fragments:
+    tables = ask.tables
+    fragments = tables.derived.get("fragments")
+    if not isinstance(fragments, Fragments) or fragments.workload is not ask.workload:
+        fragments = tables.derived["fragments"] = Fragments(tables, ask.workload)
+    fragments.refresh()
+    return fragments

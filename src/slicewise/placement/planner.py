@@ -1,0 +1,274 @@
+"""The engine: from snapshot, request and policy to a placement, or to refusals.
+
+One loop serves every policy: filter the rows, score them, take the first best, choose cards.
+The answer depends on the arguments alone; what is kept between calls only saves time.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from slicewise.model import (
+    Allocation,
+    ContainerAllocation,
+    NodeState,
+    Refusal,
+    Request,
+    Snapshot,
+    cut,
+    model_admitted,
+)
+from slicewise.placement.explain import admitted_cards, explain
+from slicewise.placement.grant import UNLIMITED, Grant
+from slicewise.placement.groups import Group, split
+from slicewise.placement.policy import POLICIES, Policy
+from slicewise.placement.search import search
+from slicewise.placement.tables import Bools, Tables
+from slicewise.placement.walk import Ground, Terms, walk
+from slicewise.placement.workload import Workload, kind_of
+
+Load = Mapping[str, Sequence[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a pod goes, and how well that was judged."""
+
+    allocation: Allocation
+    score: float
+
+
+class Refusals(Mapping[str, Refusal]):
+    """Why each node that was asked said no; worked out when read."""
+
+    def __init__(self, names: Collection[str], read: Callable[[str], Refusal]) -> None:
+        self._names = dict.fromkeys(names)
+        self._read = read
+
+    def __getitem__(self, name: str) -> Refusal:
+        if name not in self._names:
+            raise KeyError(name)
+        return self._read(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A placement if there is one, and the nodes that could or could not take the pod."""
+
+    placement: Placement | None
+    scores: Mapping[str, float]
+    refusals: Mapping[str, Refusal]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One pod to place: what it asks, what its namespace may use, and which nodes to ask."""
+
+    request: Request
+    grant: Grant = UNLIMITED
+    nodes: Collection[str] | None = None
+    salt: str = ""
+
+
+class Planner:
+    """Decides by one policy; ties go to the lowest place in `order`, then the lowest name."""
+
+    def __init__(
+        self,
+        policy: Policy = POLICIES["default"],
+        workload: Workload | None = None,
+        order: Mapping[str, int] | None = None,
+    ) -> None:
+        self.policy = policy
+        self.workload = Workload() if workload is None else workload
+        self.tables = Tables(order)
+
+    def place(
+        self, snapshot: Snapshot, question: Question, load: Load | None = None
+    ) -> Placement | None:
+        """The best placement, or None when no node can take the pod."""
+        run = _Run(self, snapshot, question, load)
+        return run.best()
+
+    def decide(self, snapshot: Snapshot, question: Question, load: Load | None = None) -> Decision:
+        """The best placement with every node's score or refusal."""
+        run = _Run(self, snapshot, question, load)
+        feasible = run.settled()
+        names, scores = self.tables.names, run.outcome.scores
+        fitting = np.flatnonzero(feasible).tolist()
+        refused = [names[row] for row in np.flatnonzero(run.asked & ~feasible).tolist()]
+        return Decision(
+            placement=run.best(),
+            scores={names[row]: float(scores[row]) for row in fitting},
+            refusals=Refusals(refused, run.explain),
+        )
+
+
+class _Run:
+    """One question put to one snapshot."""
+
+    def __init__(
+        self, planner: Planner, snapshot: Snapshot, question: Question, load: Load | None
+    ) -> None:
+        request = question.request
+        self._tables = planner.tables
+        self._question = question
+        self._groups = split(request)
+        self._view = planner.tables.sync(snapshot, load)
+        self._terms = Terms(
+            tables=planner.tables,
+            policy=planner.policy,
+            workload=planner.workload,
+            kind=kind_of(request),
+            cpu=int(request.host.cpu),
+            wish=request.constraints.topology,
+            salt=question.salt,
+        )
+        self.asked = self._asked()
+        self._admitted = self._admitted_cards()
+        self.outcome = walk(
+            self._view,
+            self._groups,
+            self._terms,
+            ground=Ground(self._feasible(), self._admitted),
+            want_cards=False,
+        )
+        self._found: dict[int, tuple[tuple[int, ...], ...]] = {}
+
+    def _asked(self) -> Bools:
+        count = len(self._tables.names)
+        if self._question.nodes is None:
+            return np.ones(count, dtype=np.bool_)
+        asked = np.zeros(count, dtype=np.bool_)
+        row_of = self._tables.row_of
+        asked[[row_of[name] for name in self._question.nodes if name in row_of]] = True
+        return asked
+
+    def _feasible(self) -> Bools:
+        view, host = self._view, self._question.request.host
+        feasible = self.asked & (view.cpu >= host.cpu) & (view.host_memory >= host.memory)
+        pools = self._question.grant.pools
+        if pools is not None and self._groups:
+            inside = [pool in pools for *_, pool in self._tables.kinds]
+            feasible &= np.array(inside, dtype=np.bool_)[view.kind]
+        return feasible
+
+    def _admitted_cards(self) -> Bools | None:
+        """The cards that constraints and quota leave over, or None for all."""
+        wishes, grant = self._question.request.constraints, self._question.grant
+        admitted: Bools | None = None
+        if wishes.models or wishes.models_refused or grant.models is not None:
+            table = [
+                model_admitted(model, wishes.models, wishes.models_refused)
+                and (grant.models is None or model in grant.models)
+                for model in self._tables.models
+            ]
+            admitted = np.array([*table, False], dtype=np.bool_)[self._view.model]
+        if wishes.uuids or wishes.uuids_refused:
+            named = self._named_cards()
+            admitted = named if admitted is None else admitted & named
+        return admitted
+
+    def _named_cards(self) -> Bools:
+        wishes = self._question.request.constraints
+        named = np.zeros(self._view.whole.shape, dtype=np.bool_)
+        for row, state in enumerate(self._tables.states):
+            for at, gpu in enumerate(state.node.gpus):
+                named[row, at] = (
+                    not wishes.uuids or gpu.uuid in wishes.uuids
+                ) and gpu.uuid not in wishes.uuids_refused
+        return named
+
+    def settled(self) -> Bools:
+        """Which rows can take the pod, with every doubtful one searched."""
+        if len(self._groups) > 1:
+            base = self._feasible()
+            for row in np.flatnonzero(base & ~self.outcome.feasible).tolist():
+                if self._search(row):
+                    self.outcome.feasible[row] = True
+        return self.outcome.feasible
+
+    def best(self) -> Placement | None:
+        """The first best row and its cards."""
+        scores = np.where(self.outcome.feasible, self.outcome.scores, -np.inf)
+        row = int(scores.argmax()) if len(scores) else 0
+        if len(scores) and self.outcome.feasible[row]:
+            return Placement(self._allocate(row), float(scores[row]))
+        if len(self._groups) < 2:
+            return None
+        for row in np.flatnonzero(self._feasible()).tolist():
+            if self._search(row):
+                return Placement(self._allocate(row), float(self.outcome.scores[row]))
+        return None
+
+    def explain(self, name: str) -> Refusal:
+        state = self._tables.states[self._tables.row_of[name]]
+        return explain(state, self._question.request, self._question.grant)
+
+    def _search(self, row: int) -> bool:
+        if row not in self._found:
+            wish = self._question.request.constraints.topology
+            state = self._tables.states[row]
+            cards = admitted_cards(state, self._question.request, self._question.grant)
+            found = None
+            if wish is None or not wish.strict:
+                found = search(state, self._groups, cards)
+            if found is None:
+                return False
+            self._found[row] = found
+        return True
+
+    def _allocate(self, row: int) -> Allocation:
+        state = self._tables.states[row]
+        if row in self._found:
+            cards = list(self._found[row])
+        else:
+            rows = np.array([row], dtype=np.int64)
+            only = walk(
+                self._view.take(rows),
+                self._groups,
+                self._terms,
+                ground=Ground(
+                    np.ones(1, dtype=np.bool_),
+                    None if self._admitted is None else self._admitted[rows],
+                ),
+                want_cards=True,
+            )
+            cards = [tuple(np.flatnonzero(mask[0]).tolist()) for mask in only.cards]
+        return allocate(state, self._question.request, self._groups, cards)
+
+
+def allocate(
+    state: NodeState,
+    request: Request,
+    groups: Sequence[Group],
+    cards: Sequence[tuple[int, ...]],
+) -> Allocation:
+    """The allocation that gives each group its cards."""
+    gpus = state.node.gpus
+    containers = []
+    for at, container in enumerate(request.containers):
+        if request.constraints.together:
+            pieces = [
+                cut(share, gpus[card])
+                for share, card in zip(container.shares, cards[0], strict=True)
+            ]
+        else:
+            left = {
+                (group.cores, group.memory): list(chosen)
+                for group, chosen in zip(groups, cards, strict=True)
+                if group.container == at
+            }
+            pieces = [
+                cut(share, gpus[left[int(share.cores), int(share.memory)].pop(0)])
+                for share in container.shares
+            ]
+        containers.append(ContainerAllocation(container.name, tuple(pieces)))
+    return Allocation(state.node.name, tuple(containers))

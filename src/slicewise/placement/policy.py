@@ -1,0 +1,111 @@
+"""Policies: weighed scoring functions for nodes and for cards, by name.
+
+Some functions judge node and card together: for a share of a card, the node's score is then
+that of the card chosen on it.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from slicewise.model import PolicyError
+from slicewise.placement import fgd, price, scores
+from slicewise.placement.ask import Ask
+from slicewise.placement.tables import Floats
+
+Score = Callable[[Ask], Floats]
+Weights = tuple[tuple[str, float], ...]
+
+NODE_SCORES: Final[Mapping[str, Score]] = MappingProxyType(
+    {
+        "binpack": scores.binpack,
+        "spread": scores.spread,
+        "best-fit": scores.best_fit,
+        "dot-product": scores.dot_product,
+        "packing": scores.packing,
+        "clustering": scores.clustering,
+        "random": scores.random,
+        "load": scores.load,
+        "fgd": fgd.fgd,
+        "price": price.price,
+    }
+)
+CARD_SCORES: Final[Mapping[str, Score]] = MappingProxyType(
+    {
+        "binpack": scores.tight_card,
+        "best-fit": scores.tight_card,
+        "spread": scores.loose_card,
+        "random": scores.random_card,
+        "load": scores.load_card,
+        "fgd": fgd.fgd_card,
+        "price": price.price_card,
+    }
+)
+JOINT: Final = frozenset({"fgd", "price"})
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How to choose: weights of node scores, weights of card scores, and a seed for chance."""
+
+    name: str
+    node: Weights
+    card: Weights
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for known, weights in ((NODE_SCORES, self.node), (CARD_SCORES, self.card)):
+            for term, weight in weights:
+                if term not in known:
+                    raise PolicyError(f"policy {term!r}: expected one of {', '.join(known)}")
+                if not 0 < weight < 1e6:
+                    raise PolicyError(f"weight {weight} of {term!r}: expected above 0")
+
+
+POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
+    {
+        policy.name: policy
+        for policy in (
+            Policy("default", (("price", 1.0),), (("price", 1.0),)),
+            Policy("binpack", (("binpack", 1.0),), (("binpack", 1.0),)),
+            Policy("spread", (("spread", 1.0),), (("spread", 1.0),)),
+            Policy("best-fit", (("best-fit", 1.0),), (("best-fit", 1.0),)),
+            Policy("dot-product", (("dot-product", 1.0),), (("best-fit", 1.0),)),
+            Policy("packing", (("packing", 1.0),), (("best-fit", 1.0),)),
+            Policy("clustering", (("clustering", 1.0),), (("best-fit", 1.0),)),
+            Policy("random", (("random", 1.0),), (("random", 1.0),)),
+            Policy("load", (("load", 1.0),), (("load", 1.0),)),
+            Policy("fgd", (("fgd", 1.0),), (("fgd", 1.0),)),
+        )
+    }
+)
+
+
+def read_policy(text: str, seed: int = 0) -> Policy:
+    """A policy by name, or composed: `node=fgd:2,load:1 card=best-fit`."""
+    if text in POLICIES:
+        known = POLICIES[text]
+        return Policy(known.name, known.node, known.card, seed)
+    if "=" not in text:
+        raise PolicyError(f"policy {text!r}: expected one of {', '.join(POLICIES)}")
+    parts = dict(_read_part(text, part) for part in text.split())
+    node = parts.pop("node", (("binpack", 1.0),))
+    card = parts.pop("card", tuple((term, weight) for term, weight in node if term in CARD_SCORES))
+    if parts:
+        raise PolicyError(f"policy {text!r}: unknown part {next(iter(parts))!r}")
+    return Policy(text, node, card or (("best-fit", 1.0),), seed)
+
+
+def _read_part(text: str, part: str) -> tuple[str, Weights]:
+    level, _, terms = part.partition("=")
+    weights = []
+    for term in terms.split(","):
+        name, _, weight = term.partition(":")
+        try:
+            weights.append((name, float(weight or 1)))
+        except ValueError as error:
+            raise PolicyError(
+                f"policy {text!r}: weight {weight!r} of {name!r}: expected a number"
+            ) from error
+    return level, tuple(weights)

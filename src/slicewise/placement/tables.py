@@ -1,0 +1,218 @@
+"""The cluster as arrays: one per quantity, one row per node, kept in step with snapshots.
+
+Rows stand in the order in which ties are broken, so the first best row is the answer.
+Arrays of shape (nodes, gpus) are laid out by column: sums over a node's cards stay fast.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slicewise.model import FULL, NodeState, Snapshot
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+
+# A node whose CPU and memory nobody told us is never short of them.
+PLENTY: Final = 1 << 62
+NO_CARD: Final = -1
+_LOG_LIMIT: Final = 1 << 16
+
+
+@dataclass(slots=True)
+class View:
+    """The arrays that scoring reads: all rows of the tables, or some of them."""
+
+    free_cores: Ints  # (nodes, gpus), percent; -1 where no card may be promised
+    free_memory: Ints  # (nodes, gpus), MiB; -1 where no card may be promised
+    memory: Ints  # (nodes, gpus), MiB the card has; 0 where there is no card
+    whole: Bools  # (nodes, gpus), usable cards nobody holds any part of
+    model: Ints  # (nodes, gpus), number of the model; the last one where there is no card
+    load: Ints  # (nodes, gpus), measured percent of use
+    gpus: Ints  # (nodes,), cards on the node
+    idle: Ints  # (nodes,), free percent over usable cards
+    whole_count: Ints  # (nodes,), whole cards free
+    cpu: Ints  # (nodes,), free thousandths of a core
+    host_memory: Ints  # (nodes,), free MiB of main memory
+    kind: Ints  # (nodes,), number of the capacity class
+    rows: Ints  # (nodes,), row of the tables each row here came from
+
+    def take(self, rows: Ints) -> "View":
+        """These rows only, as arrays of their own."""
+        return View(**{name: getattr(self, name)[rows] for name in View.__slots__})
+
+
+class Tables:
+    """Arrays over one snapshot after another; `sync` writes only the rows that changed."""
+
+    def __init__(self, order: Mapping[str, int] | None = None) -> None:
+        self._order = order
+        self._snapshot = Snapshot()
+        self._loads: dict[int, Sequence[int]] = {}
+        self.names: list[str] = []
+        self.row_of: dict[str, int] = {}
+        self.models: list[str] = []
+        self.kinds: list[Any] = []
+        self.linked: list[bool] = []
+        self.states: list[NodeState] = []
+        self.changes: list[int] = []
+        self.epoch = 0
+        self.derived: dict[str, object] = {}
+        self._models: dict[str, int] = {}
+        self._kinds: dict[Any, int] = {}
+        self.view = _blank(0, 0)
+
+    def sync(self, snapshot: Snapshot, load: Mapping[str, Sequence[int]] | None = None) -> View:
+        """The arrays of this snapshot, with measured load where it is known."""
+        if snapshot is not self._snapshot:
+            if snapshot.slots is self._snapshot.slots or snapshot.slots == self._snapshot.slots:
+                self._follow(snapshot)
+            else:
+                self._rebuild(snapshot)
+            self._snapshot = snapshot
+        if load is not None:
+            self._write_load(load)
+        return self.view
+
+    @property
+    def nbytes(self) -> int:
+        """How much memory the arrays take."""
+        return sum(int(getattr(self.view, name).nbytes) for name in View.__slots__)
+
+    def _follow(self, snapshot: Snapshot) -> None:
+        for old, new in zip(self._snapshot.chunks, snapshot.chunks, strict=True):
+            if old is new:
+                continue
+            for before, after in zip(old, new, strict=True):
+                if before is not after and after is not None:
+                    if not self._known(after):
+                        self._rebuild(snapshot)
+                        return
+                    self._write(self.row_of[after.node.name], after)
+
+    def _known(self, state: NodeState) -> bool:
+        """Whether the node's cards have their numbers and columns already."""
+        if self.states[self.row_of[state.node.name]].node is state.node:
+            return True
+        return len(state.node.gpus) <= self.view.model.shape[1] and _kind(state) in self._kinds
+
+    def _rebuild(self, snapshot: Snapshot) -> None:
+        order = self._order
+        if order is None:
+            states = sorted(snapshot, key=lambda state: state.node.name)
+        else:
+            last = len(order)
+            states = sorted(
+                snapshot, key=lambda state: (order.get(state.node.name, last), state.node.name)
+            )
+        self.names = [state.node.name for state in states]
+        self.row_of = {name: row for row, name in enumerate(self.names)}
+        self.states = states
+        self._loads.clear()
+        self._number(states)
+        self.view = _blank(len(states), max((len(each.node.gpus) for each in states), default=0))
+        self.view.model.fill(NO_CARD)
+        for row, state in enumerate(states):
+            self._write(row, state)
+        self.changes.clear()
+        self.epoch += 1
+
+    def _number(self, states: Sequence[NodeState]) -> None:
+        """Give models and capacity classes their numbers, in an order the names alone decide."""
+        models = {gpu.model for state in states for gpu in state.node.gpus}
+        self.models = sorted(models)
+        self._models = {model: at for at, model in enumerate(self.models)}
+        self.kinds = sorted({_kind(state) for state in states}, key=repr)
+        self._kinds = {kind: at for at, kind in enumerate(self.kinds)}
+        self.linked = [
+            links is not None or any(numa is not None for *_, numa in cards)
+            for cards, links, _, _ in self.kinds
+        ]
+
+    def _write(self, row: int, state: NodeState) -> None:
+        view, node = self.view, state.node
+        usable = [gpu.usable for gpu in node.gpus]
+        cores = [
+            FULL - used if ok else -1 for used, ok in zip(state.used_cores, usable, strict=True)
+        ]
+        memory = [
+            gpu.memory - used if ok else -1
+            for gpu, used, ok in zip(node.gpus, state.used_memory, usable, strict=True)
+        ]
+        whole = [
+            ok and not used and not held
+            for ok, used, held in zip(usable, state.used_cores, state.used_memory, strict=True)
+        ]
+        count = len(node.gpus)
+        fresh = self.states[row].node is not node or not view.gpus[row]
+        view.free_cores[row, :count] = cores
+        view.free_memory[row, :count] = memory
+        view.whole[row, :count] = whole
+        view.idle[row] = sum(free for free in cores if free > 0)
+        view.whole_count[row] = sum(whole)
+        host = node.host
+        view.cpu[row] = PLENTY if host is None else host.cpu - state.cpu
+        view.host_memory[row] = PLENTY if host is None else host.memory - state.host_memory
+        if fresh:
+            self._write_facts(row, state)
+        self.states[row] = state
+        if len(self.changes) >= _LOG_LIMIT:
+            self.changes.clear()
+            self.epoch += 1
+        self.changes.append(row)
+
+    def _write_facts(self, row: int, state: NodeState) -> None:
+        view, gpus = self.view, state.node.gpus
+        count = len(gpus)
+        view.memory[row] = 0
+        view.model[row] = NO_CARD
+        view.free_cores[row, count:] = -1
+        view.free_memory[row, count:] = -1
+        view.whole[row, count:] = False
+        view.memory[row, :count] = [gpu.memory for gpu in gpus]
+        view.model[row, :count] = [self._models[gpu.model] for gpu in gpus]
+        view.gpus[row] = count
+        view.kind[row] = self._kinds[_kind(state)]
+
+    def _write_load(self, load: Mapping[str, Sequence[int]]) -> None:
+        for name, percents in load.items():
+            row = self.row_of.get(name)
+            if row is not None and self._loads.get(row) is not percents:
+                count = min(len(percents), int(self.view.gpus[row]))
+                self.view.load[row, :count] = list(percents)[:count]
+                self._loads[row] = percents
+
+
+def _kind(state: NodeState) -> Any:
+    node = state.node
+    cards = tuple((gpu.model, int(gpu.memory), gpu.usable, gpu.numa) for gpu in node.gpus)
+    host = None if node.host is None else (int(node.host.cpu), int(node.host.memory))
+    return (cards, node.links, host, node.pool)
+
+
+def _blank(nodes: int, gpus: int) -> View:
+    def grid(dtype: Any, fill: int) -> NDArray[Any]:
+        return np.full((nodes, gpus), fill, dtype=dtype, order="F")
+
+    def column() -> Ints:
+        return np.zeros(nodes, dtype=np.int64)
+
+    return View(
+        free_cores=grid(np.int64, -1),
+        free_memory=grid(np.int64, -1),
+        memory=grid(np.int64, 0),
+        whole=grid(np.bool_, 0),
+        model=grid(np.int64, NO_CARD),
+        load=grid(np.int64, 0),
+        gpus=column(),
+        idle=column(),
+        whole_count=column(),
+        cpu=column(),
+        host_memory=column(),
+        kind=column(),
+        rows=np.arange(nodes, dtype=np.int64),
+    )

@@ -1,0 +1,86 @@
+"""What pods of this cluster tend to ask for: the statistics that foresight works from.
+
+A kind is one shape of request; a workload counts the pods of each kind seen so far.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+
+from slicewise.model import Request, phases
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Kind:
+    """One shape of request: CPU, and `count` cards with so much of each."""
+
+    cpu: int = 0
+    cores: int = 0
+    count: int = 0
+    memory: int = 0
+    models: tuple[str, ...] = ()
+    models_refused: tuple[str, ...] = ()
+
+    @property
+    def demand(self) -> int:
+        """Percent of GPU compute asked for in all."""
+        return self.cores * self.count
+
+
+def kind_of(request: Request) -> Kind:
+    """The shape of a request, as its busiest phase sees it.
+
+    Shares of unequal size count as the mean share on as many cards.
+    """
+    cpu, wishes = int(request.host.cpu), request.constraints
+    if not request.containers:
+        return Kind(cpu)
+    last = [request.containers[at] for at in tuple(phases(request.containers))[-1]]
+    shares = [share for container in last for share in container.shares]
+    if not shares:
+        shares = [share for container in request.containers for share in container.shares]
+    count = len(request.containers[0].shares) if wishes.together else len(shares)
+    cores = -(-sum(share.cores for share in shares) // count)
+    memory = -(-sum(share.memory for share in shares) // count)
+    if not wishes.together and cores < 100 and cores * count <= 100:
+        # Several small containers find room on one card.
+        cores, memory, count = cores * count, memory * count, 1
+    return Kind(cpu, min(100, cores), count, memory, wishes.models, wishes.models_refused)
+
+
+@dataclass(frozen=True)
+class Workload:
+    """How many pods of each kind there were."""
+
+    counts: Mapping[Kind, int] = field(default_factory=lambda: MappingProxyType({}))
+
+    @classmethod
+    def of(cls, kinds: Iterable[Kind]) -> "Workload":
+        """The workload made of these pods."""
+        return cls(MappingProxyType(dict(Counter(kinds))))
+
+    @cached_property
+    def target(self) -> tuple[tuple[Kind, float], ...]:
+        """The most frequent kinds, up to 95 percent of all pods, with their probabilities."""
+        ranked = sorted(
+            self.counts.items(),
+            key=lambda item: (
+                item[1],
+                item[0].cpu,
+                item[0].cores,
+                item[0].count,
+                "|".join(item[0].models),
+                item[0],
+            ),
+            reverse=True,
+        )
+        total, taken = sum(self.counts.values()), 0
+        chosen: list[tuple[Kind, int]] = []
+        for kind, count in ranked:
+            if taken * 100 >= total * 95:
+                break
+            chosen.append((kind, count))
+            taken += count
+        return tuple((kind, count / taken) for kind, count in chosen)
