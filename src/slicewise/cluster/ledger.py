@@ -49,7 +49,7 @@ class Reader(Protocol):
         """What the pod asks for."""
         ...
 
-    def read_allocation(self, pod: Pod, request: Request, node: Node) -> Allocation | None:
+    def read_allocation(self, pod: Pod, node: Node, request: Request) -> Allocation | None:
         """What the pod's marks say it was given on this node; None when they say nothing."""
         ...
 
@@ -291,7 +291,7 @@ class Ledger:
         if entry.problem is not None and entry.problem.trouble != Trouble.UNREADABLE_REQUEST.value:
             entry.problem = None
         try:
-            allocation = self._reader.read_allocation(pod, request, state.node)
+            allocation = self._reader.read_allocation(pod, state.node, request)
         except SlicewiseError as error:
             entry.problem = _problem(pod, Trouble.UNREADABLE_ALLOCATION, str(error))
             allocation = None

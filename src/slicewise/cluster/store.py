@@ -1,6 +1,6 @@
 """Node states in chunks: a change costs one chunk, a snapshot costs the list of chunks."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from slicewise.model import CHUNK, Chunk, NodeState, Snapshot
@@ -12,8 +12,8 @@ class Store:
     def __init__(self) -> None:
         self._chunks: list[Chunk] = []
         self._slots: dict[str, int] = {}
+        self._seen_slots: Mapping[str, int] | None = None
         self._holes: list[int] = []
-        self._shared_slots = False
         self._snapshot: Snapshot | None = Snapshot()
 
     def __iter__(self) -> Iterator[NodeState]:
@@ -42,15 +42,16 @@ class Store:
     def snapshot(self) -> Snapshot:
         """All states as they are now; the same value until something changes."""
         if self._snapshot is None:
-            self._shared_slots = True
-            self._snapshot = Snapshot(tuple(self._chunks), MappingProxyType(self._slots))
+            if self._seen_slots is None:
+                self._seen_slots = MappingProxyType(self._slots)
+            self._snapshot = Snapshot(tuple(self._chunks), self._seen_slots)
         return self._snapshot
 
     def _own_slots(self) -> dict[str, int]:
         """The slots, copied if a snapshot still looks at them."""
-        if self._shared_slots:
+        if self._seen_slots is not None:
             self._slots = dict(self._slots)
-            self._shared_slots = False
+            self._seen_slots = None
         self._snapshot = None
         return self._slots
 

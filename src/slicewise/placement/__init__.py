@@ -3,6 +3,8 @@
 from slicewise.placement.grant import UNLIMITED, Grant
 from slicewise.placement.planner import Decision, Load, Placement, Planner, Question
 from slicewise.placement.policy import POLICIES, Policy, read_policy
+from slicewise.placement.preempt import Eviction, evict, preempt
+from slicewise.placement.search import feasible
 from slicewise.placement.tables import Tables
 from slicewise.placement.workload import Kind, Workload, kind_of
 
@@ -10,6 +12,7 @@ __all__ = [
     "POLICIES",
     "UNLIMITED",
     "Decision",
+    "Eviction",
     "Grant",
     "Kind",
     "Load",
@@ -19,6 +22,9 @@ __all__ = [
     "Question",
     "Tables",
     "Workload",
+    "evict",
+    "feasible",
     "kind_of",
+    "preempt",
     "read_policy",
 ]

@@ -4,8 +4,11 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import Final
 
-from slicewise.model import NodeState, Role
-from slicewise.placement.groups import Group
+from slicewise.model import NodeState, Request, Role
+from slicewise.placement.explain import admitted_cards
+from slicewise.placement.grant import Grant
+from slicewise.placement.groups import Group, split
+from slicewise.placement.topology import nearest
 
 _STEPS: Final = 20000
 
@@ -17,6 +20,30 @@ def search(
 ) -> tuple[Cards, ...] | None:
     """Card positions per group if the groups fit together; tightest cards are tried first."""
     return _Search(state, groups, cards).run()
+
+
+def feasible(state: NodeState, request: Request, grant: Grant) -> bool:
+    """Whether this one node can take the request as it is now."""
+    host, asked = state.node.host, request.host
+    if host is not None and (
+        host.cpu - state.cpu < asked.cpu or host.memory - state.host_memory < asked.memory
+    ):
+        return False
+    groups = split(request)
+    if not groups:
+        return True
+    if grant.pools is not None and state.node.pool not in grant.pools:
+        return False
+    cards = admitted_cards(state, request, grant)
+    wish = request.constraints.topology
+    if wish is not None and wish.strict and any(group.count > 1 for group in groups):
+        return len(groups) == 1 and _linked(state, groups[0], cards, request)
+    return search(state, groups, cards) is not None
+
+
+def _linked(state: NodeState, group: Group, cards: Sequence[int], request: Request) -> bool:
+    room = _Search(state, (group,), cards).room(group)
+    return nearest(state.node, tuple(room), group.count, request.constraints.topology) is not None
 
 
 class _Search:
@@ -35,14 +62,17 @@ class _Search:
     def run(self) -> tuple[Cards, ...] | None:
         return tuple(self._found) if self._place(0, {}) else None
 
+    def room(self, group: Group) -> list[int]:
+        """The cards with room for one share of the group."""
+        return [card for card in self._cards if self._fits(card, group)]
+
     def _place(self, at: int, taken: dict[int, set[int]]) -> bool:
         if at == len(self._groups):
             return True
         group = self._groups[at]
         if group.role is Role.INIT:
             return self._place_init(at, taken)
-        room = [card for card in self._cards if self._fits(card, group)]
-        room = [card for card in room if card not in taken.get(group.container, ())]
+        room = [card for card in self.room(group) if card not in taken.get(group.container, ())]
         room.sort(key=lambda card: (self._cores[card], self._memory[card], card))
         for chosen in combinations(room, group.count):
             self._steps -= 1
@@ -67,7 +97,7 @@ class _Search:
         ]
         for other, cards in held:
             self._charge(other, cards, -1)
-        room = [card for card in self._cards if self._fits(card, group)]
+        room = self.room(group)
         for other, cards in held:
             self._charge(other, cards, 1)
         used = {card for _, cards in held for card in cards}

@@ -64,12 +64,12 @@ class Tables:
         self.derived: dict[str, object] = {}
         self._models: dict[str, int] = {}
         self._kinds: dict[Any, int] = {}
-        self.view = _blank(0, 0)
+        self.view = _blank(0, 1)
 
     def sync(self, snapshot: Snapshot, load: Mapping[str, Sequence[int]] | None = None) -> View:
         """The arrays of this snapshot, with measured load where it is known."""
         if snapshot is not self._snapshot:
-            if snapshot.slots is self._snapshot.slots or snapshot.slots == self._snapshot.slots:
+            if snapshot.slots is self._snapshot.slots:
                 self._follow(snapshot)
             else:
                 self._rebuild(snapshot)
@@ -114,7 +114,8 @@ class Tables:
         self.states = states
         self._loads.clear()
         self._number(states)
-        self.view = _blank(len(states), max((len(each.node.gpus) for each in states), default=0))
+        width = max((len(each.node.gpus) for each in states), default=1)
+        self.view = _blank(len(states), max(width, 1))
         self.view.model.fill(NO_CARD)
         for row, state in enumerate(states):
             self._write(row, state)

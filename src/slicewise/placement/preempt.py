@@ -1,0 +1,102 @@
+"""Whom to evict so that a pod fits: the least important pods, and as few of them as can be.
+
+A set of victims counts only if the pod really fits without them and with everybody else.
+"""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from itertools import combinations
+from math import comb
+from typing import Final
+
+from slicewise.model import Holding, NodeState, Request, Snapshot
+from slicewise.placement.explain import explain
+from slicewise.placement.grant import Grant
+from slicewise.placement.planner import Question
+from slicewise.placement.search import feasible
+
+_MOST_SETS: Final = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """The pods to evict from one node."""
+
+    node: str
+    victims: tuple[Holding, ...]
+
+    @property
+    def cost(self) -> tuple[int, int, int, str]:
+        """What decides between nodes: highest priority lost, pods lost, priorities lost."""
+        priorities = [victim.priority for victim in self.victims]
+        return (max(priorities, default=-(1 << 31)), len(priorities), sum(priorities), self.node)
+
+
+def preempt(snapshot: Snapshot, question: Question, priority: int) -> Eviction | None:
+    """The eviction that costs least over all nodes asked, or None if none would help."""
+    names: Iterable[str] = snapshot.slots if question.nodes is None else question.nodes
+    found = [
+        eviction
+        for name in names
+        if (state := snapshot.get(name)) is not None
+        and (eviction := evict(state, question, priority)) is not None
+    ]
+    return min(found, key=lambda eviction: eviction.cost, default=None)
+
+
+def evict(
+    state: NodeState,
+    question: Question,
+    priority: int,
+    allowed: Collection[str] | None = None,
+) -> Eviction | None:
+    """The eviction that costs least on this node; only pods named in `allowed`, if given."""
+    request, grant = question.request, question.grant
+    if feasible(state, request, grant):
+        return Eviction(state.node.name, ())
+    if not explain(state, request, grant).reason.preemptible:
+        return None
+    lower = [
+        holding
+        for holding in state.holdings
+        if holding.priority < priority and (allowed is None or holding.uid in allowed)
+    ]
+    for ceiling in sorted({holding.priority for holding in lower}):
+        below = [holding for holding in lower if holding.priority <= ceiling]
+        if feasible(_without(state, below), request, grant):
+            victims = _fewest(state, below, request, grant)
+            return Eviction(state.node.name, victims)
+    return None
+
+
+def _fewest(
+    state: NodeState, pods: list[Holding], request: Request, grant: Grant
+) -> tuple[Holding, ...]:
+    """The fewest of these pods whose leaving makes room; they are known to suffice together."""
+    pods = sorted(pods, key=lambda pod: (pod.priority, pod.uid))
+    for count in range(1, len(pods)):
+        if comb(len(pods), count) > _MOST_SETS:
+            break
+        sets = sorted(combinations(pods, count), key=lambda each: sum(pod.priority for pod in each))
+        for victims in sets:
+            if feasible(_without(state, victims), request, grant):
+                return victims
+    return _reprieved(state, pods, request, grant)
+
+
+def _reprieved(
+    state: NodeState, pods: list[Holding], request: Request, grant: Grant
+) -> tuple[Holding, ...]:
+    """Let every pod stay whose staying does not matter, the most important first."""
+    victims = list(pods)
+    for pod in reversed(pods):
+        fewer = [victim for victim in victims if victim.uid != pod.uid]
+        if feasible(_without(state, fewer), request, grant):
+            victims = fewer
+    return tuple(victims)
+
+
+def _without(state: NodeState, pods: Iterable[Holding]) -> NodeState:
+    for pod in pods:
+        state = state.release(pod.uid)
+    return state

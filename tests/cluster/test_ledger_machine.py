@@ -1,0 +1,319 @@
+"""The ledger against a cluster that loses, repeats and reorders its messages.
+
+The machine plays the API server (the truth), the watch (events that may come late, twice or out
+of order) and an extender that decides, assumes and binds, and may be killed at any moment.
+"""
+
+from dataclasses import dataclass, replace
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+import builders
+from fakes.reader import PlainReader, annotate
+from slicewise.cluster import (
+    Assume,
+    CardHealth,
+    Confirm,
+    Expire,
+    Forget,
+    Ledger,
+    NodeGone,
+    NodeSeen,
+    PodGone,
+    PodSeen,
+)
+from slicewise.model import (
+    WHOLE_GPU,
+    Allocation,
+    ContainerRequest,
+    Node,
+    Phase,
+    Pod,
+    Request,
+    Role,
+    charge,
+)
+from slicewise.placement import POLICIES, Planner, Question
+
+NODES = {
+    "n0": builders.node("n0", gpus=2),
+    "n1": builders.node("n1", gpus=[builders.gpu(0, memory=8192), builders.gpu(3, memory=81920)]),
+    "n2": builders.node("n2", gpus=4, memory=16384),
+}
+
+shares = st.one_of(
+    st.just((WHOLE_GPU,)),
+    st.just((WHOLE_GPU, WHOLE_GPU)),
+    st.builds(
+        lambda cores, memory, count: (builders.share(cores, memory),) * count,
+        st.sampled_from([0, 10, 30, 50, 80]),
+        st.sampled_from([512, 4096, 9000]),
+        st.integers(1, 2),
+    ),
+)
+requests = st.lists(
+    st.tuples(shares, st.sampled_from([Role.MAIN, Role.MAIN, Role.INIT, Role.SIDECAR])),
+    min_size=1,
+    max_size=3,
+).map(
+    lambda asked: Request(
+        tuple(ContainerRequest(f"c{at}", each, role) for at, (each, role) in enumerate(asked))
+    )
+)
+
+
+@dataclass
+class Truth:
+    """What the API server holds of one pod."""
+
+    pod: Pod
+    request: Request
+    allocation: Allocation | None = None
+
+
+class LedgerMachine(RuleBasedStateMachine):
+    steps = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.version = 1
+        self.truth: dict[str, Truth] = {}
+        self.nodes: dict[str, Node] = {}
+        self.watch: list = []
+        self.delivered: list = []
+        self.assumed: dict[str, Assume] = {}
+        self.healthy: dict[tuple[str, str], bool] = {}
+        self.now = 0.0
+        self.ledger = Ledger(PlainReader())
+        self.planner = Planner(POLICIES["binpack"])
+        for name in NODES:
+            self.add_node(name)
+        self.deliver_all()
+
+    def next_version(self) -> int:
+        self.version += 1
+        return self.version
+
+    def add_node(self, name: str) -> None:
+        self.nodes[name] = NODES[name]
+        self.watch.append(NodeSeen(NODES[name], self.next_version()))
+
+    def write(self, uid: str, **changes) -> None:
+        truth = self.truth[uid]
+        truth.pod = replace(truth.pod, version=self.next_version(), **changes)
+        self.watch.append(PodSeen(truth.pod))
+
+    def deliver_all(self) -> None:
+        for event in self.watch:
+            self.ledger.apply(event)
+        self.delivered += self.watch
+        self.watch = []
+
+    @rule(request=requests)
+    def create_pod(self, request):
+        uid = f"u{self.next_version()}"
+        pod = builders.pod(uid=uid, name=uid, annotations=annotate(request), version=self.version)
+        self.truth[uid] = Truth(pod, request)
+        self.watch.append(PodSeen(pod))
+
+    def undecided(self):
+        return sorted(
+            uid
+            for uid, truth in self.truth.items()
+            if truth.pod.node is None and uid not in self.assumed
+        )
+
+    @precondition(lambda self: self.undecided())
+    @rule(data=st.data())
+    def decide(self, data):
+        uid = data.draw(st.sampled_from(self.undecided()))
+        truth = self.truth[uid]
+        placement = self.planner.place(self.ledger.snapshot(), Question(truth.request))
+        if placement is None:
+            return
+        assume = Assume(
+            uid, "default", uid, truth.request, placement.allocation, deadline=self.now + 10
+        )
+        if self.ledger.apply(assume):
+            self.assumed[uid] = assume
+
+    @precondition(lambda self: self.assumed)
+    @rule(data=st.data(), outcome=st.sampled_from(["bound", "refused", "lost answer"]))
+    def bind(self, data, outcome):
+        uid = data.draw(st.sampled_from(sorted(self.assumed)))
+        assume = self.assumed.pop(uid)
+        truth = self.truth.get(uid)
+        accepted = outcome != "refused" and truth is not None and truth.pod.node is None
+        if truth is not None and accepted:
+            truth.allocation = assume.allocation
+            marks = annotate(truth.request, assume.allocation)
+            self.write(uid, node=assume.allocation.node, annotations=marks)
+        if outcome == "lost answer" and truth is not None:
+            # The outcome is unknown to the extender, which therefore reads the pod.
+            self.ledger.apply(PodSeen(truth.pod))
+        self.ledger.apply(Confirm(uid) if accepted else Forget(uid))
+
+    @precondition(lambda self: self.truth)
+    @rule(
+        data=st.data(),
+        end=st.sampled_from(["deleting", Phase.RUNNING, Phase.SUCCEEDED, Phase.FAILED, "gone"]),
+    )
+    def progress(self, data, end):
+        uid = data.draw(st.sampled_from(sorted(self.truth)))
+        if end == "gone":
+            del self.truth[uid]
+            self.watch.append(PodGone(uid))
+        elif end == "deleting":
+            self.write(uid, deleting=True)
+        elif not self.truth[uid].pod.phase.terminal and self.truth[uid].pod.node is not None:
+            self.write(uid, phase=end)
+
+    @precondition(lambda self: self.watch)
+    @rule(data=st.data())
+    def deliver_one_in_any_order(self, data):
+        at = data.draw(st.integers(0, len(self.watch) - 1))
+        event = self.watch.pop(at)
+        self.ledger.apply(event)
+        self.delivered.append(event)
+
+    @precondition(lambda self: self.delivered)
+    @rule(data=st.data())
+    def deliver_again(self, data):
+        self.ledger.apply(data.draw(st.sampled_from(self.delivered[-20:])))
+
+    @rule()
+    def catch_up(self):
+        self.deliver_all()
+
+    @rule(seconds=st.sampled_from([1.0, 6.0]))
+    def time_passes(self, seconds):
+        self.now += seconds
+        self.ledger.apply(Expire(self.now))
+        self.assumed = {uid: each for uid, each in self.assumed.items() if each.deadline > self.now}
+
+    @rule(name=st.sampled_from(sorted(NODES)), at=st.integers(0, 1), healthy=st.booleans())
+    def judge_card(self, name, at, healthy):
+        uuid = NODES[name].gpus[at].uuid
+        if name in self.nodes:
+            self.healthy[name, uuid] = healthy
+            self.ledger.apply(CardHealth(name, uuid, healthy))
+
+    @rule(name=st.sampled_from(sorted(NODES)))
+    def node_comes_or_goes(self, name):
+        self.deliver_all()
+        if name in self.nodes:
+            del self.nodes[name]
+            self.watch.append(NodeGone(name, self.next_version()))
+            self.healthy = {key: ok for key, ok in self.healthy.items() if key[0] != name}
+        else:
+            self.add_node(name)
+        self.deliver_all()
+
+    @rule()
+    def restart(self):
+        """The extender dies; what it assumed and had not written is nobody's any more."""
+        self.assumed = {}
+        self.watch, self.delivered = [], []
+        self.ledger = self.rebuilt()
+
+    def rebuilt(self) -> Ledger:
+        ledger = Ledger(PlainReader())
+        for truth in self.truth.values():
+            ledger.apply(PodSeen(truth.pod))
+        for node in self.nodes.values():
+            ledger.apply(NodeSeen(node, self.version))
+        for assume in self.assumed.values():
+            if assume.uid in self.truth and assume.allocation.node in self.nodes:
+                ledger.apply(assume)
+        for (name, uuid), healthy in self.healthy.items():
+            ledger.apply(CardHealth(name, uuid, healthy))
+        return ledger
+
+    @invariant()
+    def count_steps(self):
+        type(self).steps += 1
+
+    @invariant()
+    def no_card_holds_more_than_it_has(self):
+        for state in self.ledger.snapshot():
+            for at, gpu in enumerate(state.node.gpus):
+                assert 0 <= state.used_cores[at] <= 100
+                assert 0 <= state.used_memory[at] <= gpu.memory
+        assert not self.ledger.problems()
+
+    @invariant()
+    def the_cluster_itself_is_never_overcommitted(self):
+        sums: dict[tuple[str, int], tuple[int, int]] = {}
+        for truth in self.truth.values():
+            if truth.allocation is None or truth.pod.phase.terminal:
+                continue
+            for piece in charge(truth.request, truth.allocation):
+                cores, memory = sums.get((truth.allocation.node, piece.gpu), (0, 0))
+                sums[truth.allocation.node, piece.gpu] = (
+                    cores + piece.cores,
+                    memory + piece.memory,
+                )
+        for (name, index), (cores, memory) in sums.items():
+            gpu = next(gpu for gpu in NODES[name].gpus if gpu.index == index)
+            assert cores <= 100
+            assert memory <= gpu.memory
+
+    @invariant()
+    def nothing_bound_or_promised_is_lost(self):
+        snapshot = self.ledger.snapshot()
+        for uid, truth in self.truth.items():
+            allocation = truth.allocation
+            if uid in self.assumed:
+                allocation = self.assumed[uid].allocation
+            if allocation is None or truth.pod.phase.terminal:
+                continue
+            state = snapshot.get(allocation.node)
+            if state is not None:
+                held = [each.charges for each in state.holdings if each.uid == uid]
+                assert held == [charge(truth.request, allocation)]
+
+    @invariant()
+    def holdings_add_up_to_what_is_used(self):
+        for state in self.ledger.snapshot():
+            for at, gpu in enumerate(state.node.gpus):
+                pieces = [
+                    piece
+                    for holding in state.holdings
+                    for piece in holding.charges
+                    if piece.gpu == gpu.index
+                ]
+                assert sum(piece.cores for piece in pieces) == state.used_cores[at]
+                assert sum(piece.memory for piece in pieces) == state.used_memory[at]
+
+    @rule()
+    def rebuild_equals_live(self):
+        self.deliver_all()
+        assert states(self.rebuilt()) == states(self.ledger)
+
+
+def states(ledger: Ledger):
+    return {state.node.name: state for state in ledger.snapshot()}
+
+
+def test_ten_thousand_steps_of_a_faulty_cluster():
+    LedgerMachine.steps = 0
+
+    run_state_machine_as_test(
+        LedgerMachine,
+        settings=settings(
+            max_examples=400,
+            stateful_step_count=60,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+    assert LedgerMachine.steps >= 10_000

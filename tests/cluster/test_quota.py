@@ -1,0 +1,78 @@
+import pytest
+
+import builders
+from slicewise.cluster import Usage, read_quota
+from slicewise.model import MiB, QuotaError
+from slicewise.placement import UNLIMITED
+
+A100, T4 = "NVIDIA A100-SXM4-40GB", "Tesla T4"
+CARDS = {A100: MiB(40960), T4: MiB(15360)}
+TEXT = '{"ml": {"quota": {"A100": 1, "T4": 2}, "pool": ["train"]}}'
+
+
+def holding(cores=60, memory=1024, namespace="ml"):
+    return builders.holding("u0", builders.piece(0, cores, memory), namespace=namespace)
+
+
+def test_model_with_cards_left_is_granted_and_a_full_one_is_not():
+    usage = Usage()
+    usage.count(builders.node(model=A100), holding(60), 1)
+
+    grant = read_quota(TEXT).grant("ml", builders.fraction(50), usage, CARDS)
+
+    assert grant.models == frozenset({T4})
+    assert "holds 60 of 100 percent of A100, needs 50 more" in grant.detail
+    assert grant.pools == frozenset({"train"})
+
+
+def test_namespace_without_quota_is_unlimited():
+    assert read_quota(TEXT).grant("web", builders.whole(8), Usage(), CARDS) is UNLIMITED
+
+
+def test_other_namespaces_usage_does_not_count():
+    usage = Usage()
+    usage.count(builders.node(model=A100), holding(100, namespace="web"), 1)
+
+    assert A100 in read_quota(TEXT).grant("ml", builders.whole(1), usage, CARDS).models
+
+
+def test_memory_alone_counts_as_its_part_of_the_card():
+    usage = Usage()
+    usage.count(builders.node(model=A100, memory=40960), holding(0, 30720), 1)
+
+    grant = read_quota(TEXT).grant("ml", builders.fraction(0, 20480), usage, CARDS)
+
+    assert usage.held("ml", A100) == 75
+    assert A100 not in grant.models
+
+
+def test_released_share_no_longer_counts():
+    usage, node = Usage(), builders.node(model=A100)
+    usage.count(node, holding(), 1)
+
+    usage.count(node, holding(), -1)
+
+    assert usage.held("ml", A100) == 0
+    assert usage.models("ml") == frozenset()
+
+
+def test_quota_word_does_not_cover_a_longer_model_number():
+    quota = read_quota('{"ml": {"quota": {"A10": 4}}}')
+
+    assert quota.grant("ml", builders.whole(1), Usage(), CARDS).models == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "gpu_quota: not JSON"),
+        ("[]", r"gpu_quota='\[\]'"),
+        ('{"ml": 3}', r"gpu_quota\['ml'\]=3"),
+        ('{"ml": {"quota": {"A100": -1}}}', r"quota\['A100'\]=-1"),
+        ('{"ml": {"quota": {"A100": 1.5}}}', r"quota\['A100'\]=1.5"),
+        ('{"ml": {"pool": "train"}}', r"pool='train'"),
+    ],
+)
+def test_malformed_quota_is_named_with_its_value(text, message):
+    with pytest.raises(QuotaError, match=message):
+        read_quota(text)
