@@ -33,8 +33,8 @@ class Container:
     """One container of a pod: its name, role and amounts as written."""
 
     name: str
-    limits: Mapping[str, Quantity] = NO_AMOUNTS
-    requests: Mapping[str, Quantity] = NO_AMOUNTS
+    limits: Mapping[str, Quantity] = field(default_factory=lambda: NO_AMOUNTS)
+    requests: Mapping[str, Quantity] = field(default_factory=lambda: NO_AMOUNTS)
     role: Role = Role.MAIN
 
 

@@ -5,7 +5,7 @@ Node states stand in chunks; a change copies one chunk and the list of chunks, n
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
 
@@ -118,7 +118,7 @@ class Snapshot:
     """Every node's state; `slots` gives each node name its place in the chunks."""
 
     chunks: tuple[Chunk, ...] = ()
-    slots: Mapping[str, int] = MappingProxyType({})
+    slots: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
     def __iter__(self) -> Iterator[NodeState]:
         return (state for chunk in self.chunks for state in chunk if state is not None)
