@@ -1,1 +1,10 @@
-""""""
+"""How each existing system's pods and nodes are read and written, one file per system.
+
+A dialect translates between text and model and never places.
+"""
+
+from slicewise.dialects.records import ALLOCATION, apply_marks
+from slicewise.dialects.registry import Dialect, Dialects
+from slicewise.dialects.tkestack import TKESTACK
+
+__all__ = ["ALLOCATION", "TKESTACK", "Dialect", "Dialects", "apply_marks"]
