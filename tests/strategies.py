@@ -70,3 +70,19 @@ def with_roles(pod: Pod, draw_role: Callable[[], Role]) -> Pod:
     """The pod with a random role for each container, in the order the spec keeps them."""
     given = [replace(each, role=draw_role()) for each in pod.containers]
     return replace(pod, containers=tuple(sorted(given, key=lambda each: each.role is Role.MAIN)))
+
+
+def place(request: Request, node: Node) -> Allocation:
+    """Every container's shares on the first cards of the node."""
+    return Allocation(
+        node.name,
+        tuple(
+            ContainerAllocation(
+                each.name,
+                tuple(
+                    cut(share, card) for share, card in zip(each.shares, node.gpus, strict=False)
+                ),
+            )
+            for each in request.containers
+        ),
+    )

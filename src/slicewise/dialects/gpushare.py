@@ -24,7 +24,7 @@ from slicewise.dialects.sharing import (
     read_division,
     write_division,
 )
-from slicewise.dialects.texts import annotation, label, read_number, refuse
+from slicewise.dialects.texts import annotation, count_of, label, read_number, refuse
 from slicewise.model import (
     Allocation,
     Constraints,
@@ -175,7 +175,7 @@ class Gpushare:
         cards = read_cards(field, text, node, card_with_minor)
         count = len(request.containers[0].shares)
         if len(cards) != count:
-            raise refuse(field, text, f"{count} GPU index{'es' if count > 1 else ''}")
+            raise refuse(field, text, count_of(count, "GPU index", "GPU indexes"))
         total = pod.annotations.get(names.pod_units)
         if total is None:
             return divide_units(request, cards, node)

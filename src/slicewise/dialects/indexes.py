@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from slicewise.dialects.texts import refuse
+from slicewise.dialects.texts import count_of, refuse
 from slicewise.model import ContainerRequest, DialectError, Gpu, Node, Slice, cut
 
 _INDEXES: Final = re.compile(r"[0-9]{1,6}(,[0-9]{1,6}){0,63}")
@@ -48,7 +48,7 @@ def cut_cards(
     """The container's slices of these cards, which must be as many as its shares."""
     wanted = len(container.shares)
     if len(cards) != wanted:
-        raise refuse(field, text, f"{wanted} GPU index{'es' if wanted > 1 else ''}")
+        raise refuse(field, text, count_of(wanted, "GPU index", "GPU indexes"))
     return tuple(cut(share, card) for share, card in zip(container.shares, cards, strict=True))
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from slicewise.dialects.indexes import card_at, used_card
 from slicewise.dialects.inventory import is_invented
-from slicewise.dialects.texts import annotation, is_count, read_json, refuse, write_json
+from slicewise.dialects.texts import annotation, count_of, is_count, read_json, refuse, write_json
 from slicewise.model import (
     FULL,
     MAX_MEMORY,
@@ -109,7 +109,8 @@ def _read_container(
     text: str, container: ContainerRequest, given: object, node: Node
 ) -> ContainerAllocation:
     if not isinstance(given, list) or len(given) != len(container.shares):
-        raise refuse(_FIELD, text, f"{len(container.shares)} slices for {container.name}")
+        wanted = count_of(len(container.shares), "slice", "slices")
+        raise refuse(_FIELD, text, f"{wanted} for {container.name}")
     slices = tuple(_read_slice(text, entry, node) for entry in given)
     if len({piece.gpu for piece in slices}) != len(slices):
         raise refuse(_FIELD, text, f"each GPU once for {container.name}")

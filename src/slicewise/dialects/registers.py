@@ -1,4 +1,4 @@
-"""What tkestack's agents publish of a node: the fork's device register, or plain capacities.
+"""What the agents of tkestack and elastic-gpu publish: a device register, or plain capacities.
 
 The register lists cards in the driver's order, so a card's place in it is its index.
 """
@@ -24,14 +24,13 @@ def read_register(notice: NodeNotice, key: str, text: str) -> Node | None:
     return Node(notice.name, _read_gpus(notice, key, entries, sizes))
 
 
-def read_capacities(notice: NodeNotice, core: str, memory: str, unit: MiB) -> Node | None:
+def read_capacities(notice: NodeNotice, core: str, memory: str | None, unit: MiB) -> Node | None:
     """Equal cards, 100 cores each; None when the node has less than one card's cores."""
     count = read_card_count(notice, core, FULL)
     if count == 0:
         return None
-    return Node(
-        notice.name, equal_gpus(notice, count, read_capacity(notice, memory) * unit // count)
-    )
+    units = 0 if memory is None else read_capacity(notice, memory)
+    return Node(notice.name, equal_gpus(notice, count, units * unit // count))
 
 
 def _read_gpus(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from slicewise.dialects.indexes import card_with_minor, used_card
-from slicewise.dialects.texts import annotation, is_count, read_json, read_number, refuse
+from slicewise.dialects.texts import annotation, count_of, is_count, read_json, read_number, refuse
 from slicewise.model import (
     MAX_MEMORY,
     Allocation,
@@ -120,7 +120,8 @@ class _Division:
 
     def read_part(self, container: ContainerRequest, given: object) -> ContainerAllocation:
         if not isinstance(given, dict) or len(given) != len(container.shares):
-            raise self.refuse(f"{len(container.shares)} GPUs for {container.name}")
+            wanted = count_of(len(container.shares), "GPU", "GPUs")
+            raise self.refuse(f"{wanted} for {container.name}")
         cards = [self.find(number) for number in given]
         if len({card.index for card in cards}) != len(cards):
             raise self.refuse("each GPU once")

@@ -30,6 +30,11 @@ def refuse(field: str, text: object, expected: str) -> DialectError:
     return DialectError(f"{field}={shown}: expected {expected}")
 
 
+def count_of(count: int, noun: str, plural: str) -> str:
+    """A number with its noun, for messages."""
+    return f"{count} {noun if count == 1 else plural}"
+
+
 def read_number(field: str, text: str, expected: str) -> int:
     """A whole number in plain digits."""
     if _NUMBER.fullmatch(text) is None:
