@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 import builders
 import strategies
-from slicewise.dialects.gpushare import GIB, GPUSHARE, MIB, Gpushare, detect_unit
+from slicewise.dialects.gpushare import GIB, GPUSHARE, MIB, Gpushare, detect_unit, read_unhealthy
 from slicewise.model import (
     Allocation,
     Constraints,
@@ -70,7 +70,7 @@ def test_binpack_example_is_written_as_five_annotations():
     assert marks.labels == {}
 
 
-def test_card_units_are_those_of_the_chosen_card_rounded_down():
+def test_defect_gpushare_15_card_units_are_those_of_the_chosen_card():
     node = builders.node(gpus=[builders.gpu(0, memory=15109), builders.gpu(1, memory=24258)])
 
     marks = write(builders.pod(asking(3)), node, [builders.piece(1, 0, 3072)])
@@ -176,7 +176,7 @@ def test_defect_gpushare_21_minor_numbers_are_written():
     assert marks.annotations[IDX] == "2"
 
 
-def test_containers_of_a_running_pod_share_its_card_by_their_limits():
+def test_defect_gpushare_19_each_container_of_a_pod_has_its_own_part():
     pod = builders.pod(asking(3), asking(5, "c1"), annotations={IDX: "1", POD: "8"})
 
     allocation = read(pod, a30s())
@@ -321,6 +321,21 @@ def test_absurd_amounts_are_named(units, error, message):
         GPUSHARE.read_request(builders.pod(asking(units)))
 
     assert message in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers", "strange"),
+    [
+        ("", set(), ()),
+        ("1", {1}, ()),
+        ("1, 3", {1, 3}, ()),
+        ("1,x,-2", {1}, ("x", "-2")),
+    ],
+)
+def test_defect_gpushare_9_strange_entry_of_the_unhealthy_list_disables_nothing(
+    text, numbers, strange
+):
+    assert read_unhealthy(text) == (numbers, strange)
 
 
 @pytest.mark.parametrize(

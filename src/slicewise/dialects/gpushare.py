@@ -24,7 +24,15 @@ from slicewise.dialects.sharing import (
     read_division,
     write_division,
 )
-from slicewise.dialects.texts import annotation, count_of, label, read_number, refuse
+from slicewise.dialects.texts import (
+    annotation,
+    count_of,
+    is_number,
+    label,
+    read_number,
+    read_words,
+    refuse,
+)
 from slicewise.model import (
     Allocation,
     Constraints,
@@ -81,6 +89,14 @@ def read_count(pod: Pod, names: Names) -> int:
         raise DialectError(f"{names.count}={shown}: expected one number for the whole pod")
     count = asked.pop() if asked else 1
     return check_count(f"{names.count}={count}", count)
+
+
+def read_unhealthy(text: str) -> tuple[frozenset[int], tuple[str, ...]]:
+    """The minor numbers that an `unhealthy-gpu-<node>` list says to avoid, and what is none."""
+    entries = read_words(text)
+    numbers = frozenset(int(entry) for entry in entries if is_number(entry))
+    # The original took whatever it could not read for card 0.
+    return numbers, tuple(entry for entry in entries if not is_number(entry))
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,9 +35,14 @@ def count_of(count: int, noun: str, plural: str) -> str:
     return f"{count} {noun if count == 1 else plural}"
 
 
+def is_number(text: str) -> bool:
+    """Whether the text is a whole number in plain digits."""
+    return _NUMBER.fullmatch(text) is not None
+
+
 def read_number(field: str, text: str, expected: str) -> int:
     """A whole number in plain digits."""
-    if _NUMBER.fullmatch(text) is None:
+    if not is_number(text):
         raise refuse(field, text, expected)
     return int(text)
 
