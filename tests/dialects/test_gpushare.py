@@ -300,6 +300,26 @@ def test_defect_gpushare_18_init_container_alone_is_a_request():
     assert "slicewise.io/allocation" in marks.annotations
 
 
+def test_allocation_without_cards_is_not_written():
+    pod, node = builders.pod(asking(3)), a30s()
+
+    with pytest.raises(DialectError, match="pod default/p0: expected an allocation of a GPU"):
+        GPUSHARE.write_marks(
+            pod, GPUSHARE.read_request(pod), Allocation(node.name), node, now_ns=NOW
+        )
+
+
+def test_division_over_too_few_cards_is_refused():
+    pod = builders.pod(
+        asking(6),
+        labels={"aliyun.com/gpu-count": "2"},
+        annotations={DIVISION: '{"0":{"1":6}}'},
+    )
+
+    with pytest.raises(DialectError, match="expected 2 GPUs for c0"):
+        read(pod, a30s())
+
+
 def test_stale_division_does_not_outlive_a_new_decision():
     pod = builders.pod(asking(3), annotations={DIVISION: '{"0":{"7":3}}'})
     node = a30s()

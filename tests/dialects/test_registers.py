@@ -78,3 +78,14 @@ def test_defect_tkestack_6_the_register_is_believed_before_an_equal_split():
 
     assert node is not None
     assert [gpu.memory for gpu in node.gpus[:2]] == [24576, 81920]
+
+
+@pytest.mark.parametrize("text", ["[]", '[{"isMig":false,"health":false}]'])
+def test_register_without_a_known_card_gives_way_to_the_capacities(text):
+    notice = NodeNotice(
+        "n0",
+        annotations={FORK.register: text},
+        capacity={"nvidia.com/vcuda-core": 100, "nvidia.com/vcuda-memory": 24576},
+    )
+
+    assert [gpu.memory for gpu in TKESTACK.read_node(notice).gpus] == [24576]

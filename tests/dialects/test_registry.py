@@ -240,3 +240,16 @@ def test_host_of_a_node_that_says_nothing_is_unknown():
 
 def test_owned_resources_are_those_of_all_dialects():
     assert {"nvidia.com/gpu", "aliyun.com/gpu-mem", "slicewise.io/gpu"} < DEFAULT.resources
+
+
+def test_one_resource_has_one_owner():
+    with pytest.raises(DialectError, match=r"aliyun.com/gpu-count is owned by gpushare and gpusha"):
+        Dialects((GPUSHARE, GPUSHARE_MIB))
+
+
+@pytest.mark.parametrize("dialect", DEFAULT.dialects, ids=lambda dialect: dialect.name)
+def test_pod_of_another_system_is_not_read(dialect):
+    pod = builders.pod(limits={"example.com/gpu": 1})
+
+    assert dialect.claims(pod) is None
+    assert dialect.read_node(NodeNotice("n0")) is None

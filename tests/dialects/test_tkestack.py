@@ -228,6 +228,19 @@ def test_unreadable_marks_are_named(annotations, message):
     assert message in str(error.value)
 
 
+def test_allocation_of_a_card_the_node_lacks_is_not_written():
+    pod, node = builders.pod(shared(30, 4096)), builders.node(gpus=2)
+    allocation = allocate(pod, builders.node(gpus=4), [3])
+
+    with pytest.raises(DialectError, match="allocation of gpu 3: node n0 has no such gpu"):
+        TKESTACK.write_marks(pod, TKESTACK.read_request(pod), allocation, node, now_ns=NOW)
+
+
+def test_ceiling_of_a_pod_without_gpus_is_refused():
+    with pytest.raises(DialectError, match=r"pod default/p0: expected a limit of one of nvidia"):
+        read_ceiling(builders.pod(Container("c0")))
+
+
 def test_same_card_twice_is_refused():
     pod = builders.pod(whole(200), annotations=recorded("1,1", "false"))
 

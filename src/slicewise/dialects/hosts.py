@@ -42,10 +42,10 @@ def read_node_host(notice: NodeNotice) -> Host | None:
 
 
 def _read_cpu(container: Container) -> int:
-    value = container.requests.get("cpu", container.limits.get("cpu", 0))
-    return read_milli_cpu(f"container {container.name}: cpu", value)
+    value = container.requests.get("cpu", container.limits.get("cpu"))
+    return 0 if value is None else read_milli_cpu(f"container {container.name}: cpu", value)
 
 
 def _read_memory(container: Container) -> int:
-    value = container.requests.get("memory", container.limits.get("memory", 0))
-    return read_bytes(f"container {container.name}: memory", value)
+    value = container.requests.get("memory", container.limits.get("memory"))
+    return 0 if value is None else read_bytes(f"container {container.name}: memory", value)

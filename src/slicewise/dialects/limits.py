@@ -46,6 +46,8 @@ def first_asked(pod: Pod, resources: Iterable[str]) -> str | None:
     """The first of these resources that any container asks for, readable or not."""
     for resource in resources:
         for container in pod.containers:
+            if resource not in container.limits and resource not in container.requests:
+                continue
             try:
                 if read_amount(container, resource):
                     return resource

@@ -3,13 +3,13 @@
 A pod speaks one dialect; a node may be published by several, and the most exact is believed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from slicewise.dialects.hosts import read_node_host, read_pod_host
 from slicewise.dialects.limits import check_containers, refuse_mixture
-from slicewise.model import Allocation, Marks, Node, NodeNotice, Pod, Request
+from slicewise.model import Allocation, DialectError, Marks, Node, NodeNotice, Pod, Request
 
 POOL_LABELS: Final = ("slicewise.io/gpu-pool", "gaia.tencent.com/gpu-pool", "tkestack.io/gpu-pool")
 
@@ -48,37 +48,46 @@ class Dialects:
     """Several dialects as one; nodes are read by the first that finds cards."""
 
     dialects: Sequence[Dialect]
-    _owned: frozenset[str] = field(init=False, repr=False)
+    _owners: Mapping[str, Dialect] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        owned = frozenset(name for dialect in self.dialects for name in dialect.resources)
-        object.__setattr__(self, "_owned", owned)
+        owners: dict[str, Dialect] = {}
+        for dialect in self.dialects:
+            for resource in sorted(dialect.resources):
+                owner = owners.setdefault(resource, dialect)
+                if owner is not dialect:
+                    raise DialectError(
+                        f"{resource} is owned by {owner.name} and {dialect.name}: expected one"
+                    )
+        object.__setattr__(self, "_owners", owners)
 
     @property
     def resources(self) -> frozenset[str]:
         """Every resource name that any of the dialects owns."""
-        return self._owned
+        return frozenset(self._owners)
 
     def claim(self, pod: Pod) -> Dialect | None:
         """The dialect in which the pod asks for GPUs; None when it asks for none."""
-        if not any(
-            not self._owned.isdisjoint(container.limits)
-            or not self._owned.isdisjoint(container.requests)
-            for container in pod.containers
-        ):
-            return None
         check_containers(pod)
+        named = {
+            self._owners[resource].name
+            for container in pod.containers
+            for amounts in (container.limits, container.requests)
+            for resource in amounts
+            if resource in self._owners
+        }
+        if not named:
+            return None
         claims = [
             (resource, dialect)
             for dialect in self.dialects
-            if (resource := dialect.claims(pod)) is not None
+            if dialect.name in named and (resource := dialect.claims(pod)) is not None
         ]
         refuse_mixture([resource for resource, _ in claims])
         return claims[0][1] if claims else None
 
     def read_request(self, pod: Pod) -> Request:
         """All that the pod asks for, CPU and main memory included."""
-        check_containers(pod)
         dialect = self.claim(pod)
         request = Request() if dialect is None else dialect.read_request(pod)
         return replace(request, host=read_pod_host(pod))
