@@ -322,10 +322,11 @@ def test_division_over_too_few_cards_is_refused():
 
 def test_stale_division_does_not_outlive_a_new_decision():
     pod = builders.pod(asking(3), annotations={DIVISION: '{"0":{"7":3}}'})
-    node = a30s()
-    allocation = Allocation(node.name, (ContainerAllocation("c0", (builders.piece(1, 0, 3072),)),))
 
-    assert strategies.remember(GPUSHARE, pod, allocation, node) == allocation
+    marks = write(pod, a30s(), [builders.piece(1, 0, 3072)])
+
+    assert marks.annotations[DIVISION] == '{"0":{"1":3}}'
+    assert "slicewise.io/allocation" not in marks.annotations
 
 
 @pytest.mark.parametrize(

@@ -184,6 +184,15 @@ def test_uuid_is_believed_when_the_index_has_moved():
     assert moved.gpus == (1,)
 
 
+def test_whole_card_is_as_large_as_its_node_says_today():
+    record = '{"containers":{"c0":[[0,"GPU-n0-0",100,16384]]},"node":"n0"}'
+    pod = builders.pod(asking(gpu=1), annotations={ALLOCATION: record})
+
+    allocation = SLICEWISE.read_allocation(pod, SLICEWISE.read_request(pod), builders.node())
+
+    assert allocation.containers[0].slices == (builders.piece(0, 100, 40960),)
+
+
 def test_index_is_believed_while_the_uuid_is_unknown():
     record = '{"containers":{"c0":[[1,"unknown-n0-1",30,4096]]},"node":"n0"}'
 
