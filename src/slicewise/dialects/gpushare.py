@@ -75,7 +75,7 @@ def detect_unit(units_per_card: int) -> MiB:
     return MIB.memory_unit if units_per_card > 1024 else GIB.memory_unit
 
 
-def read_count(pod: Pod, names: Names) -> int:
+def read_span(pod: Pod, names: Names) -> int:
     """On how many cards each container is: by the label, else by the resource of that name."""
     text = pod.labels.get(names.count)
     if text is not None:
@@ -117,7 +117,7 @@ class Gpushare:
 
     def read_request(self, pod: Pod) -> Request:
         """The same share on each of the pod's cards, for every container that asks."""
-        names, count = self.names, read_count(pod, self.names)
+        names, count = self.names, read_span(pod, self.names)
 
         def read(container: Container) -> tuple[Share, ...]:
             units = read_amount(container, names.memory)
