@@ -236,11 +236,6 @@ def test_allocation_of_a_card_the_node_lacks_is_not_written():
         TKESTACK.write_marks(pod, TKESTACK.read_request(pod), allocation, node, now_ns=NOW)
 
 
-def test_ceiling_of_a_pod_without_gpus_is_refused():
-    with pytest.raises(DialectError, match=r"pod default/p0: expected a limit of one of nvidia"):
-        read_ceiling(builders.pod(Container("c0")))
-
-
 def test_same_card_twice_is_refused():
     pod = builders.pod(whole(200), annotations=recorded("1,1", "false"))
 
@@ -353,28 +348,6 @@ def test_absurd_amounts_are_named(core, memory, error, message):
         TKESTACK.read_request(builders.pod(shared(core, memory)))
 
     assert message in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    ("text", "ceiling"), [("0", 0), ("50", 50), ("100", 100), ("900", 100), (None, None)]
-)
-def test_ceiling_is_clamped_to_a_whole_card(text, ceiling):
-    marks = {} if text is None else {"nvidia.com/vcuda-core-limit": text}
-
-    assert read_ceiling(builders.pod(shared(30, 4096), annotations=marks)) == ceiling
-
-
-def test_unreadable_ceiling_of_a_shared_card_is_named():
-    pod = builders.pod(shared(30, 4096), annotations={"nvidia.com/vcuda-core-limit": "half"})
-
-    with pytest.raises(DialectError, match=r"annotation nvidia.com/vcuda-core-limit='half'"):
-        TKESTACK.read_request(pod)
-
-
-def test_unreadable_ceiling_of_whole_cards_does_no_harm():
-    pod = builders.pod(whole(100), annotations={"nvidia.com/vcuda-core-limit": "half"})
-
-    assert TKESTACK.read_request(pod).containers[0].shares == (WHOLE_GPU,)
 
 
 def test_defect_tkestack_21_3090_finds_a_geforce():
