@@ -249,7 +249,15 @@ def test_invalid_division_gives_way_to_the_index(text):
 
 
 @pytest.mark.parametrize(
-    "text", ["{}", '{"0":{"9":3}}', '{"0":{"0":-3}}', '{"0":{"0":1e3}}', '{"0":{"0":true}}']
+    "text",
+    [
+        "{}",
+        '{"0":{"0":0}}',
+        '{"0":{"9":3}}',
+        '{"0":{"0":-3}}',
+        '{"0":{"0":1e3}}',
+        '{"0":{"0":true}}',
+    ],
 )
 def test_invalid_division_alone_is_unreadable(text):
     pod = builders.pod(asking(3), annotations={DIVISION: text})

@@ -207,6 +207,8 @@ def test_index_is_believed_while_the_uuid_is_unknown():
         ('{"containers":{"c0":[[0,"GPU-x",30,4096]]},"node":"n0"}', "which has no GPU-x"),
         ('{"containers":{"c0":[[0,"GPU-n0-0",30,4096]]},"node":"n1"}', "an allocation on node n0"),
         ('{"containers":{"c9":[[0,"GPU-n0-0",30,4096]]},"node":"n0"}', "the containers that ask"),
+        ('{"containers":{"c0":[[0,"GPU-n0-0",1,4096]]},"node":"n0"}', "no less than c0 asks for"),
+        ('{"containers":{"c0":[[0,"GPU-n0-0",30,4095]]},"node":"n0"}', "no less than c0 asks for"),
         ('{"containers":{"c0":[]},"node":"n0"}', "expected 1 slice for c0"),
         ('{"containers":{"c0":[[0,"GPU-n0-0",130,1]]},"node":"n0"}', "at most 100 percent"),
         ('{"containers":{"c0":[[0,"GPU-n0-0",-1,1]]},"node":"n0"}', "expected like"),

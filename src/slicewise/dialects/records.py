@@ -114,6 +114,12 @@ def _read_container(
     slices = tuple(_read_slice(text, entry, node) for entry in given)
     if len({piece.gpu for piece in slices}) != len(slices):
         raise refuse(_FIELD, text, f"each GPU once for {container.name}")
+    # Users can annotate their own pods; a record must not make a pod cheaper than its limits.
+    if any(
+        piece.cores < share.cores or piece.memory < share.memory
+        for share, piece in zip(container.shares, slices, strict=True)
+    ):
+        raise refuse(_FIELD, text, f"no less than {container.name} asks for")
     return ContainerAllocation(container.name, slices)
 
 

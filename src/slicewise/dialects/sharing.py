@@ -125,7 +125,9 @@ class _Division:
         cards = [self.find(number) for number in given]
         if len({card.index for card in cards}) != len(cards):
             raise self.refuse("each GPU once")
-        if not all(is_count(units) and units * self.unit <= MAX_MEMORY for units in given.values()):
+        if not all(
+            is_count(units) and 0 < units * self.unit <= MAX_MEMORY for units in given.values()
+        ):
             raise self.refuse(_FORM)
         amounts = (MiB(units * self.unit) for units in given.values())
         return ContainerAllocation(
