@@ -1,1 +1,36 @@
-""""""
+"""How each existing system's pods and nodes are read and written, one file per system.
+
+A dialect translates between text and model and never places.
+"""
+
+from typing import Final
+
+from slicewise.dialects.elastic import ELASTIC
+from slicewise.dialects.gpuscheduler import GPUSCHEDULER
+from slicewise.dialects.gpushare import GPUSHARE, GPUSHARE_MIB
+from slicewise.dialects.inventory import GPUS, read_gpus, write_gpus
+from slicewise.dialects.records import ALLOCATION, apply_marks
+from slicewise.dialects.registry import Dialect, Dialects
+from slicewise.dialects.slicewise import SLICEWISE
+from slicewise.dialects.tkestack import TKESTACK, read_ceiling
+
+# In the order in which a node's inventories are believed.
+DEFAULT: Final = Dialects((SLICEWISE, TKESTACK, GPUSHARE, ELASTIC, GPUSCHEDULER))
+
+__all__ = [
+    "ALLOCATION",
+    "DEFAULT",
+    "ELASTIC",
+    "GPUS",
+    "GPUSCHEDULER",
+    "GPUSHARE",
+    "GPUSHARE_MIB",
+    "SLICEWISE",
+    "TKESTACK",
+    "Dialect",
+    "Dialects",
+    "apply_marks",
+    "read_ceiling",
+    "read_gpus",
+    "write_gpus",
+]

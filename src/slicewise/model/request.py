@@ -1,8 +1,9 @@
 """What a pod asks for: shares of GPUs per container, and the wishes that come with them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, IntEnum
+from typing import Protocol
 
 from slicewise.model.amounts import (
     FULL,
@@ -126,7 +127,15 @@ class Request:
                 )
 
 
-def phases(containers: tuple[ContainerRequest, ...]) -> Iterator[tuple[int, ...]]:
+class Phased(Protocol):
+    """Anything that runs when its role says."""
+
+    @property
+    def role(self) -> Role:
+        """When it runs."""
+
+
+def phases(containers: Sequence[Phased]) -> Iterator[tuple[int, ...]]:
     """Which containers run at the same time, as positions: the last phase is the pod itself.
 
     An init container runs beside the sidecars started before it, and alone otherwise.

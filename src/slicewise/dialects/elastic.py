@@ -1,0 +1,175 @@
+"""The elastic-gpu dialect: percent and MiB of a card, under three generations of names.
+
+100 core is one GPU. Core and memory of one container are on the same card, and either may be
+left out.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from slicewise.dialects.indexes import (
+    card_with_minor,
+    cut_cards,
+    read_cards,
+    used_card,
+    write_numbers,
+)
+from slicewise.dialects.limits import (
+    find_edition,
+    first_asked,
+    read_amount,
+    read_containers,
+    read_memory,
+    whole_gpus,
+)
+from slicewise.dialects.records import ALLOCATION, add_record, apply_marks, prefer_record, says
+from slicewise.dialects.registers import read_capacities
+from slicewise.dialects.texts import annotation
+from slicewise.model import (
+    FULL,
+    Allocation,
+    Container,
+    ContainerAllocation,
+    DialectError,
+    Marks,
+    MiB,
+    Node,
+    NodeNotice,
+    Percent,
+    Pod,
+    Request,
+    Share,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """How one generation spells its names; the percent generations know no memory.
+
+    `several` says whether its agents understand more than one card for a container.
+    """
+
+    core: str
+    memory: str | None
+    assumed: str
+    container: str
+    several: bool
+
+    @property
+    def asking(self) -> tuple[str, ...]:
+        """The resources that ask for a GPU."""
+        return (self.core,) if self.memory is None else (self.core, self.memory)
+
+
+NANO_OLD: Final = Names(
+    "nano-gpu.io/gpu-core", "nano-gpu.io/gpu-memory", "nano-gpu/assume", "nano-gpu/container-", True
+)
+NANO: Final = Names("nano-gpu/gpu-percent", None, "nano-gpu/assume", "nano-gpu/container-", False)
+PERCENT: Final = Names(
+    "elastic-gpu/gpu-percent", None, "elastic-gpu/assume", "elastic-gpu/container-", False
+)
+CURRENT: Final = Names(
+    "elasticgpu.io/gpu-core",
+    "elasticgpu.io/gpu-memory",
+    "elasticgpu.io/assumed",
+    "elasticgpu.io/container-",
+    True,
+)
+# Schedulers built from the last source ask for these, while every agent reads the marks above.
+ALIAS: Final = Names(
+    "elasticgpu.com/gpu-core",
+    "elasticgpu.com/gpu-memory",
+    CURRENT.assumed,
+    CURRENT.container,
+    True,
+)
+EDITIONS: Final = (CURRENT, ALIAS, PERCENT, NANO, NANO_OLD)
+
+
+def read_shares(container: Container, names: Names) -> tuple[Share, ...]:
+    """What one container asks for; empty when it asks for no GPU."""
+    core = read_amount(container, names.core)
+    units = 0 if names.memory is None else read_amount(container, names.memory)
+    if core > FULL and not names.several:
+        raise DialectError(f"{names.core}={core}: expected at most 100")
+    if core >= FULL:
+        # The original dropped the remainder and gave one card for 150.
+        if core % FULL:
+            raise DialectError(f"{names.core}={core}: expected less than 100 or a multiple of 100")
+        return whole_gpus(names.core, core, FULL)
+    memory = MiB(0) if names.memory is None else read_memory(names.memory, units, MiB(1))
+    return (Share(Percent(core), memory),) if core or memory else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Elastic:
+    """Reads and writes pods of elastic-gpu, in the generations it is given."""
+
+    editions: tuple[Names, ...]
+    name: str = "elastic"
+
+    @property
+    def resources(self) -> frozenset[str]:
+        """The core and memory resources of every generation."""
+        return frozenset(each for names in self.editions for each in names.asking)
+
+    def claims(self, pod: Pod) -> str | None:
+        """The resource the pod asks for, if any."""
+        return first_asked(pod, (each for names in self.editions for each in names.asking))
+
+    def read_request(self, pod: Pod) -> Request:
+        """What the pod asks for."""
+        names = find_edition(pod, self.editions)
+        return Request(read_containers(pod, partial(read_shares, names=names)))
+
+    def read_allocation(self, pod: Pod, request: Request, node: Node) -> Allocation | None:
+        """The cards in the record or the container annotations."""
+        return prefer_record(pod, request, node, partial(self._read_own, pod, request, node))
+
+    def write_marks(
+        self, pod: Pod, request: Request, allocation: Allocation, node: Node, *, now_ns: int
+    ) -> Marks:
+        """The card numbers of every GPU container, and the flag that agents look for."""
+        names = find_edition(pod, self.editions)
+        # Minor numbers, for the original agent links /dev/nvidia<number> into the container.
+        # Containers without a GPU get none: the original gave them a card and a refund.
+        annotations = {
+            names.container + each.name: write_numbers(
+                used_card(node, piece).minor for piece in each.slices
+            )
+            for each in allocation.containers
+        }
+        marks = Marks({**annotations, names.assumed: "true"}, {names.assumed: "true"})
+        marked = apply_marks(pod, marks)
+        said = says(allocation, partial(self._read_own, marked, request, node))
+        # A record left by an earlier decision would be believed before these marks.
+        if said and ALLOCATION not in pod.annotations:
+            return marks
+        return add_record(marks, allocation, node)
+
+    def read_node(self, notice: NodeNotice) -> Node | None:
+        """Equal cards by the node's capacities, in the first generation that shows any."""
+        nodes = (
+            read_capacities(notice, names.core, names.memory, MiB(1)) for names in self.editions
+        )
+        return next((node for node in nodes if node is not None), None)
+
+    def _read_own(self, pod: Pod, request: Request, node: Node) -> Allocation | None:
+        names = find_edition(pod, self.editions)
+        keys = {each.name: names.container + each.name for each in request.containers}
+        if not any(key in pod.annotations for key in keys.values()):
+            return None
+        allocated = []
+        for container in request.containers:
+            key = keys[container.name]
+            text = pod.annotations.get(key)
+            if text is None:
+                raise DialectError(f"{annotation(key)} is missing: expected GPU indexes like '0,1'")
+            cards = read_cards(annotation(key), text, node, card_with_minor)
+            slices = cut_cards(annotation(key), text, container, cards)
+            allocated.append(ContainerAllocation(container.name, slices))
+        return Allocation(node.name, tuple(allocated))
+
+
+ELASTIC: Final = Elastic(EDITIONS)

@@ -1,0 +1,90 @@
+"""The nvidia-gpu-scheduler dialect: whole cards by `nvidia.com/gpu`, and a wanted model.
+
+The original records nothing on pods, so the allocation is spelled out in our own annotation.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from slicewise.dialects.inventory import equal_gpus, read_card_count
+from slicewise.dialects.limits import first_asked, read_amount, read_containers, whole_gpus
+from slicewise.dialects.records import add_record, prefer_record
+from slicewise.dialects.texts import annotation, read_models, refuse
+from slicewise.model import (
+    Allocation,
+    Constraints,
+    Container,
+    Marks,
+    Node,
+    NodeNotice,
+    Pod,
+    Request,
+    Share,
+    split_words,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """How one release spells the annotation of the wanted model."""
+
+    model: str
+
+
+V0_1_0: Final = Names("nvidia.com/gpu.model")
+V0_2_0: Final = Names("nvidia-gpu-scheduler/gpu.model")
+GPU: Final = "nvidia.com/gpu"
+
+
+@dataclass(frozen=True, slots=True)
+class GpuScheduler:
+    """Reads pods of nvidia-gpu-scheduler, and of NVIDIA's device plugin in general."""
+
+    editions: tuple[Names, ...]
+    name: str = "gpuscheduler"
+
+    @property
+    def resources(self) -> frozenset[str]:
+        """NVIDIA's own resource."""
+        return frozenset((GPU,))
+
+    def claims(self, pod: Pod) -> str | None:
+        """NVIDIA's resource, if the pod asks for it; a wanted model alone asks for no GPU."""
+        return first_asked(pod, (GPU,))
+
+    def read_request(self, pod: Pod) -> Request:
+        """Whole cards, of any of the wanted models."""
+        return Request(
+            read_containers(pod, _read_shares), Constraints(models=self._read_models(pod))
+        )
+
+    def read_allocation(self, pod: Pod, request: Request, node: Node) -> Allocation | None:
+        """The cards in our record; the original leaves the choice to the kubelet and tells none."""
+        return prefer_record(pod, request, node, lambda: None)
+
+    def write_marks(
+        self, pod: Pod, request: Request, allocation: Allocation, node: Node, *, now_ns: int
+    ) -> Marks:
+        """Our record alone."""
+        return add_record(Marks(), allocation, node)
+
+    def read_node(self, notice: NodeNotice) -> Node | None:
+        """Equal cards by NVIDIA's capacity and labels."""
+        count = read_card_count(notice, GPU)
+        return Node(notice.name, equal_gpus(notice, count, 0)) if count else None
+
+    def _read_models(self, pod: Pod) -> tuple[str, ...]:
+        given = [names.model for names in self.editions if names.model in pod.annotations]
+        lists = [read_models(annotation(key), pod.annotations[key]) for key in given]
+        for key, models in zip(given[1:], lists[1:], strict=True):
+            if set(map(split_words, models)) != set(map(split_words, lists[0])):
+                expected = f"the same as {annotation(given[0])}"
+                raise refuse(annotation(key), pod.annotations[key], expected)
+        return lists[0] if lists else ()
+
+
+def _read_shares(container: Container) -> tuple[Share, ...]:
+    return whole_gpus(GPU, read_amount(container, GPU), 1)
+
+
+GPUSCHEDULER: Final = GpuScheduler((V0_1_0, V0_2_0))

@@ -1,0 +1,207 @@
+"""The gpushare dialect: memory of one card, or the same memory on each of several.
+
+All containers of a pod are on the same cards. Compute is not counted: a share is memory alone.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from slicewise.dialects.indexes import card_with_minor, read_cards, used_card, write_numbers
+from slicewise.dialects.inventory import equal_gpus, read_capacity, read_card_count
+from slicewise.dialects.limits import (
+    check_count,
+    first_asked,
+    read_amount,
+    read_containers,
+    read_memory,
+)
+from slicewise.dialects.records import ALLOCATION, add_record, apply_marks, prefer_record, says
+from slicewise.dialects.sharing import (
+    divide_exactly,
+    divide_units,
+    measure_peak,
+    read_division,
+    write_division,
+)
+from slicewise.dialects.texts import (
+    annotation,
+    count_of,
+    is_number,
+    label,
+    read_number,
+    read_words,
+    refuse,
+)
+from slicewise.model import (
+    Allocation,
+    Constraints,
+    Container,
+    DialectError,
+    Marks,
+    MiB,
+    Node,
+    NodeNotice,
+    Percent,
+    Pod,
+    Request,
+    Role,
+    Share,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """How gpushare spells its names, and how large a unit of its memory is."""
+
+    memory_unit: MiB
+    memory: str = "aliyun.com/gpu-mem"
+    count: str = "aliyun.com/gpu-count"
+    index: str = "ALIYUN_COM_GPU_MEM_IDX"
+    card_units: str = "ALIYUN_COM_GPU_MEM_DEV"
+    pod_units: str = "ALIYUN_COM_GPU_MEM_POD"
+    assigned: str = "ALIYUN_COM_GPU_MEM_ASSIGNED"
+    assume_time: str = "ALIYUN_COM_GPU_MEM_ASSUME_TIME"
+    division: str = "scheduler.framework.gpushare.allocation"
+
+
+GIB: Final = Names(MiB(1024))
+MIB: Final = Names(MiB(1))
+
+
+def detect_unit(units_per_card: int) -> MiB:
+    """The unit in which a node counts, told by how many units one of its cards has."""
+    # The original tool drew this line at 100 and took cards above 100 GiB for MiB.
+    return MIB.memory_unit if units_per_card > 1024 else GIB.memory_unit
+
+
+def read_span(pod: Pod, names: Names) -> int:
+    """On how many cards each container is: by the label, else by the resource of that name."""
+    text = pod.labels.get(names.count)
+    if text is not None:
+        count = read_number(label(names.count), text, "a number of GPUs from 1 up")
+        if count == 0:
+            raise refuse(label(names.count), text, "a number of GPUs from 1 up")
+        return check_count(f"{label(names.count)}={text!r}", count)
+    asked = {read_amount(each, names.count) for each in pod.containers} - {0}
+    if len(asked) > 1:
+        shown = " and ".join(map(str, sorted(asked)))
+        raise DialectError(f"{names.count}={shown}: expected one number for the whole pod")
+    count = asked.pop() if asked else 1
+    return check_count(f"{names.count}={count}", count)
+
+
+def read_unhealthy(text: str) -> tuple[frozenset[int], tuple[str, ...]]:
+    """The minor numbers that an `unhealthy-gpu-<node>` list says to avoid, and what is none."""
+    entries = read_words(text)
+    numbers = frozenset(int(entry) for entry in entries if is_number(entry))
+    # The original took whatever it could not read for card 0.
+    return numbers, tuple(entry for entry in entries if not is_number(entry))
+
+
+@dataclass(frozen=True, slots=True)
+class Gpushare:
+    """Reads and writes pods of gpushare, in the unit its cluster uses."""
+
+    names: Names = GIB
+    name: str = "gpushare"
+
+    @property
+    def resources(self) -> frozenset[str]:
+        """The memory resource, and the count that some users ask for beside it."""
+        return frozenset((self.names.memory, self.names.count))
+
+    def claims(self, pod: Pod) -> str | None:
+        """The resource the pod asks for, if any."""
+        return first_asked(pod, (self.names.memory, self.names.count))
+
+    def read_request(self, pod: Pod) -> Request:
+        """The same share on each of the pod's cards, for every container that asks."""
+        names, count = self.names, read_span(pod, self.names)
+
+        def read(container: Container) -> tuple[Share, ...]:
+            units = read_amount(container, names.memory)
+            if units == 0:
+                return ()
+            if units % count:
+                field = label(names.count) if names.count in pod.labels else names.count
+                raise refuse(field, str(count), f"a divisor of {names.memory}={units}")
+            memory = read_memory(names.memory, units, names.memory_unit)
+            return (Share(Percent(0), MiB(memory // count)),) * count
+
+        containers = read_containers(pod, read)
+        if not containers:
+            raise DialectError(f"{names.count}={count}: expected {names.memory} beside it")
+        return Request(containers, Constraints(together=True))
+
+    def read_allocation(self, pod: Pod, request: Request, node: Node) -> Allocation | None:
+        """The cards in the record, the allocation annotation or the index annotation."""
+        return prefer_record(pod, request, node, partial(self._read_own, pod, request, node))
+
+    def write_marks(
+        self, pod: Pod, request: Request, allocation: Allocation, node: Node, *, now_ns: int
+    ) -> Marks:
+        """The five annotations of the extender, and the division over several cards."""
+        names = self.names
+        pieces = (piece for each in allocation.containers for piece in each.slices)
+        # Minor numbers, for the original plugin knows its cards by these alone.
+        cards = list(dict.fromkeys(used_card(node, piece) for piece in pieces))
+        if not cards:
+            raise DialectError(f"pod {pod.namespace}/{pod.name}: expected an allocation of a GPU")
+        annotations = {
+            names.index: write_numbers(card.minor for card in cards),
+            names.card_units: str(cards[0].memory // names.memory_unit),
+            names.pod_units: str(-(-measure_peak(request, allocation) // names.memory_unit)),
+            names.assigned: "false",
+            names.assume_time: str(now_ns),
+        }
+        if len(cards) > 1 or names.division in pod.annotations:
+            annotations[names.division] = write_division(pod, allocation, node, names.memory_unit)
+        marks = Marks(annotations)
+        marked = apply_marks(pod, marks)
+        said = says(allocation, partial(self._read_own, marked, request, node))
+        early = any(each.role is not Role.MAIN for each in request.containers)
+        # A record left by an earlier decision would be believed before these marks.
+        if said and not early and ALLOCATION not in pod.annotations:
+            return marks
+        return add_record(marks, allocation, node)
+
+    def read_node(self, notice: NodeNotice) -> Node | None:
+        """Equal cards by the node's capacities; None until both of them are there."""
+        count = read_card_count(notice, self.names.count)
+        units = read_capacity(notice, self.names.memory)
+        if count == 0 or units < count:
+            return None
+        per_card = units // count
+        return Node(notice.name, equal_gpus(notice, count, per_card * detect_unit(per_card)))
+
+    def _read_own(self, pod: Pod, request: Request, node: Node) -> Allocation | None:
+        names = self.names
+        division, index = pod.annotations.get(names.division), pod.annotations.get(names.index)
+        if division is not None:
+            try:
+                return read_division(names.division, pod, request, node, unit=names.memory_unit)
+            except DialectError:
+                if index is None:
+                    raise
+        return None if index is None else self._read_index(index, pod, request, node)
+
+    def _read_index(self, text: str, pod: Pod, request: Request, node: Node) -> Allocation:
+        names, field = self.names, annotation(self.names.index)
+        cards = read_cards(field, text, node, card_with_minor)
+        count = len(request.containers[0].shares)
+        if len(cards) != count:
+            raise refuse(field, text, count_of(count, "GPU index", "GPU indexes"))
+        total = pod.annotations.get(names.pod_units)
+        if total is None:
+            return divide_units(request, cards, node)
+        expected = "the pod's units of GPU memory from 1 up"
+        units = read_number(annotation(names.pod_units), total, expected)
+        if units == 0:
+            raise refuse(annotation(names.pod_units), total, expected)
+        memory = read_memory(annotation(names.pod_units), units, names.memory_unit)
+        return divide_exactly(request, cards, node, memory)
+
+
+GPUSHARE: Final = Gpushare(GIB)
+GPUSHARE_MIB: Final = Gpushare(MIB)

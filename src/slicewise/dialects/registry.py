@@ -1,0 +1,120 @@
+"""Which system a pod speaks for, and one door to all of them.
+
+A pod speaks one dialect; a node may be published by several, and the most exact is believed.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, Protocol
+
+from slicewise.dialects.hosts import read_node_host, read_pod_host
+from slicewise.dialects.limits import check_containers, refuse_mixture
+from slicewise.model import Allocation, DialectError, Marks, Node, NodeNotice, Pod, Request
+
+POOL_LABELS: Final = ("slicewise.io/gpu-pool", "gaia.tencent.com/gpu-pool", "tkestack.io/gpu-pool")
+
+
+class Dialect(Protocol):
+    """One system's way of writing requests, allocations and inventories."""
+
+    @property
+    def name(self) -> str:
+        """What people call the system."""
+
+    @property
+    def resources(self) -> frozenset[str]:
+        """The resource names this dialect owns."""
+
+    def claims(self, pod: Pod) -> str | None:
+        """The resource by which the pod asks for GPUs in this dialect, if it does."""
+
+    def read_request(self, pod: Pod) -> Request:
+        """What a claimed pod asks for."""
+
+    def read_allocation(self, pod: Pod, request: Request, node: Node) -> Allocation | None:
+        """What is recorded on the pod; None when nothing is."""
+
+    def write_marks(
+        self, pod: Pod, request: Request, allocation: Allocation, node: Node, *, now_ns: int
+    ) -> Marks:
+        """How the allocation is recorded, as this system's own agents read it."""
+
+    def read_node(self, notice: NodeNotice) -> Node | None:
+        """The cards this system's agent published; None when it published nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dialects:
+    """Several dialects as one; nodes are read by the first that finds cards."""
+
+    dialects: Sequence[Dialect]
+    _owners: Mapping[str, Dialect] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        owners: dict[str, Dialect] = {}
+        for dialect in self.dialects:
+            for resource in sorted(dialect.resources):
+                owner = owners.setdefault(resource, dialect)
+                if owner is not dialect:
+                    raise DialectError(
+                        f"{resource} is owned by {owner.name} and {dialect.name}: expected one"
+                    )
+        object.__setattr__(self, "_owners", owners)
+
+    @property
+    def resources(self) -> frozenset[str]:
+        """Every resource name that any of the dialects owns."""
+        return frozenset(self._owners)
+
+    def claim(self, pod: Pod) -> Dialect | None:
+        """The dialect in which the pod asks for GPUs; None when it asks for none."""
+        check_containers(pod)
+        named = {
+            self._owners[resource].name
+            for container in pod.containers
+            for amounts in (container.limits, container.requests)
+            for resource in amounts
+            if resource in self._owners
+        }
+        if not named:
+            return None
+        claims = [
+            (resource, dialect)
+            for dialect in self.dialects
+            if dialect.name in named and (resource := dialect.claims(pod)) is not None
+        ]
+        refuse_mixture([resource for resource, _ in claims])
+        return claims[0][1] if claims else None
+
+    def read_request(self, pod: Pod) -> Request:
+        """All that the pod asks for, CPU and main memory included."""
+        dialect = self.claim(pod)
+        request = Request() if dialect is None else dialect.read_request(pod)
+        return replace(request, host=read_pod_host(pod))
+
+    def read_allocation(
+        self, pod: Pod, node: Node, request: Request | None = None
+    ) -> Allocation | None:
+        """What is recorded on the pod; None when nothing is, or it asks for no GPU."""
+        dialect = self.claim(pod)
+        if dialect is None:
+            return None
+        if request is None:
+            request = dialect.read_request(pod)
+        return dialect.read_allocation(pod, request, node)
+
+    def write_marks(
+        self, pod: Pod, request: Request, allocation: Allocation, node: Node, *, now_ns: int
+    ) -> Marks:
+        """How the allocation is recorded; no marks for a pod that asks for no GPU."""
+        dialect = self.claim(pod)
+        if dialect is None:
+            return Marks()
+        return dialect.write_marks(pod, request, allocation, node, now_ns=now_ns)
+
+    def read_node(self, notice: NodeNotice) -> Node:
+        """The node with its cards, its pool, and its CPU and main memory."""
+        published = (dialect.read_node(notice) for dialect in self.dialects)
+        node = next((found for found in published if found is not None), Node(notice.name))
+        pool = next((notice.labels[key] for key in POOL_LABELS if notice.labels.get(key)), None)
+        return replace(node, host=read_node_host(notice), pool=pool)

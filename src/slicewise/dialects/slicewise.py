@@ -1,0 +1,186 @@
+"""Slicewise's own dialect, which can say everything the model can.
+
+Limits count cards, percent of each and MiB of each; annotations say what limits cannot.
+"""
+
+import re
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from slicewise.dialects.inventory import GPUS, read_gpus
+from slicewise.dialects.limits import (
+    check_count,
+    first_asked,
+    read_amount,
+    read_containers,
+    read_memory,
+)
+from slicewise.dialects.records import add_record, prefer_record
+from slicewise.dialects.texts import annotation, count_of, read_models, read_words, refuse
+from slicewise.model import (
+    FULL,
+    WHOLE_GPU,
+    Allocation,
+    Constraints,
+    Container,
+    DialectError,
+    Marks,
+    MiB,
+    Nearness,
+    Node,
+    NodeNotice,
+    Percent,
+    Pod,
+    Request,
+    Share,
+    TopologyWish,
+)
+
+GPU: Final = "slicewise.io/gpu"
+CORES: Final = "slicewise.io/cores"
+MEMORY: Final = "slicewise.io/memory"
+SHARES: Final = "slicewise.io/shares."
+MODELS: Final = "slicewise.io/models"
+MODELS_REFUSED: Final = "slicewise.io/models-refused"
+UUIDS: Final = "slicewise.io/uuids"
+UUIDS_REFUSED: Final = "slicewise.io/uuids-refused"
+TOPOLOGY: Final = "slicewise.io/topology"
+TOGETHER: Final = "slicewise.io/together"
+POLICY: Final = "slicewise.io/policy"
+
+_SHARE: Final = re.compile(r"([0-9]{1,3})%(?::([0-9]{1,13}))?")
+_SHARES_FORM: Final = "shares like 'whole,30%:4096,0%:2048'"
+_WISHES: Final = {
+    prefix + nearness.name.lower(): TopologyWish(nearness, strict)
+    for nearness in Nearness
+    for prefix, strict in (("", False), ("preferred:", False), ("required:", True))
+}
+_WISH_FORM: Final = "nvlink, pcie or numa, optionally after 'required:' or 'preferred:'"
+_TRUTHS: Final = {"true": True, "false": False}
+
+
+def read_shares(container: Container, pod: Pod) -> tuple[Share, ...]:
+    """What one container asks for; empty when it asks for no GPU."""
+    cores, memory = read_amount(container, CORES), read_amount(container, MEMORY)
+    if GPU in container.limits or GPU in container.requests:
+        asked = read_amount(container, GPU)
+        count = check_count(f"{GPU}={asked}", asked)
+    else:
+        count = 1 if cores or memory else 0
+    if count == 0 and (cores or memory):
+        raise DialectError(f"{GPU}=0: expected at least 1 beside {CORES if cores else MEMORY}")
+    listed = pod.annotations.get(SHARES + container.name)
+    if listed is not None:
+        return _read_listed(container, listed, count, equal=bool(cores or memory))
+    if cores > FULL:
+        raise DialectError(f"{CORES}={cores}: expected at most 100, of each of {GPU}")
+    if cores == FULL or not (cores or memory):
+        return (WHOLE_GPU,) * count
+    return (Share(Percent(cores), read_memory(MEMORY, memory, MiB(1))),) * count
+
+
+def write_share(share: Share) -> str:
+    """One entry of the shares annotation."""
+    return "whole" if share.whole else f"{share.cores}%:{share.memory}"
+
+
+def read_constraints(pod: Pod) -> Constraints:
+    """Everything the pod's annotations demand of its cards."""
+    given = pod.annotations
+    policy = given.get(POLICY)
+    if policy is not None and not policy.strip():
+        raise refuse(annotation(POLICY), policy, "the name of a policy")
+    return Constraints(
+        models=read_models(annotation(MODELS), given.get(MODELS, "")),
+        models_refused=read_models(annotation(MODELS_REFUSED), given.get(MODELS_REFUSED, "")),
+        uuids=read_words(given.get(UUIDS, "")),
+        uuids_refused=read_words(given.get(UUIDS_REFUSED, "")),
+        topology=_read_topology(given.get(TOPOLOGY)),
+        together=_read_truth(TOGETHER, given.get(TOGETHER, "false")),
+        policy=None if policy is None else policy.strip(),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Slicewise:
+    """Reads and writes pods in our own words."""
+
+    name: str = "slicewise"
+
+    @property
+    def resources(self) -> frozenset[str]:
+        """Cards, percent of each and MiB of each."""
+        return frozenset((GPU, CORES, MEMORY))
+
+    def claims(self, pod: Pod) -> str | None:
+        """The resource the pod asks for, if any."""
+        return first_asked(pod, (GPU, CORES, MEMORY))
+
+    def read_request(self, pod: Pod) -> Request:
+        """What the pod asks for, in full."""
+        containers = read_containers(pod, partial(read_shares, pod=pod))
+        wanting = {SHARES + each.name for each in containers}
+        for key in pod.annotations:
+            # Left unread, a misspelt container name would turn shares into whole cards.
+            if key.startswith(SHARES) and key not in wanting:
+                expected = "the name of a container that asks for GPUs"
+                raise refuse(annotation(key), pod.annotations[key], expected)
+        return Request(containers, read_constraints(pod))
+
+    def read_allocation(self, pod: Pod, request: Request, node: Node) -> Allocation | None:
+        """The cards in the record."""
+        return prefer_record(pod, request, node, lambda: None)
+
+    def write_marks(
+        self, pod: Pod, request: Request, allocation: Allocation, node: Node, *, now_ns: int
+    ) -> Marks:
+        """The record."""
+        return add_record(Marks(), allocation, node)
+
+    def read_node(self, notice: NodeNotice) -> Node | None:
+        """The cards our own agent published."""
+        text = notice.annotations.get(GPUS)
+        return None if text is None else read_gpus(notice.name, text)
+
+
+SLICEWISE: Final = Slicewise()
+
+
+def _read_listed(container: Container, text: str, count: int, *, equal: bool) -> tuple[Share, ...]:
+    field = annotation(SHARES + container.name)
+    if equal:
+        raise refuse(field, text, f"no {CORES} or {MEMORY} beside it")
+    entries = text.split(",")
+    if len(entries) != count:
+        raise refuse(field, text, f"{count_of(count, 'share', 'shares')}, as many as {GPU}")
+    return tuple(_read_share(field, text, entry.strip()) for entry in entries)
+
+
+def _read_share(field: str, text: str, entry: str) -> Share:
+    if entry == "whole":
+        return WHOLE_GPU
+    form = _SHARE.fullmatch(entry)
+    if form is None:
+        raise refuse(field, text, _SHARES_FORM)
+    cores, memory = int(form[1]), int(form[2] or 0)
+    if cores == FULL:
+        return WHOLE_GPU
+    try:
+        return Share(Percent(cores), MiB(memory))
+    except DialectError as error:
+        raise DialectError(f"{field}: {error}") from error
+
+
+def _read_topology(text: str | None) -> TopologyWish | None:
+    if text is None:
+        return None
+    if text not in _WISHES:
+        raise refuse(annotation(TOPOLOGY), text, _WISH_FORM)
+    return _WISHES[text]
+
+
+def _read_truth(key: str, text: str) -> bool:
+    if text not in _TRUTHS:
+        raise refuse(annotation(key), text, "true or false")
+    return _TRUTHS[text]

@@ -1,0 +1,229 @@
+"""The tkestack dialect: vcuda-core and vcuda-memory, under two sets of names.
+
+100 vcuda-core is one GPU; less is a share of one GPU and must come with memory.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from slicewise.dialects.indexes import (
+    card_at,
+    card_with_minor,
+    cut_cards,
+    read_cards,
+    used_card,
+    write_numbers,
+)
+from slicewise.dialects.limits import (
+    find_edition,
+    first_asked,
+    read_amount,
+    read_containers,
+    read_memory,
+    whole_gpus,
+)
+from slicewise.dialects.records import ALLOCATION, add_record, apply_marks, prefer_record, says
+from slicewise.dialects.registers import read_capacities, read_register
+from slicewise.dialects.texts import annotation, read_models, read_number, refuse
+from slicewise.model import (
+    FULL,
+    Allocation,
+    Constraints,
+    Container,
+    ContainerAllocation,
+    DialectError,
+    Marks,
+    MiB,
+    Node,
+    NodeNotice,
+    Percent,
+    Pod,
+    Request,
+    Share,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """How one edition spells its names, and how large its memory unit is."""
+
+    core: str
+    memory: str
+    memory_unit: MiB
+    models: str | None = None
+    models_refused: str | None = None
+    bind_time: str | None = None
+    bind_phase: str | None = None
+    register: str | None = None
+
+    @property
+    def asking(self) -> tuple[str, ...]:
+        """The resources that ask for a GPU; memory alone asks for none."""
+        return (self.core,)
+
+    def key(self, word: str) -> str:
+        """The pod annotation with this word under the edition's prefix."""
+        return f"{self.core.partition('/')[0]}/{word}"
+
+
+UPSTREAM: Final = Names("tencent.com/vcuda-core", "tencent.com/vcuda-memory", MiB(256))
+FORK: Final = Names(
+    "nvidia.com/vcuda-core",
+    "nvidia.com/vcuda-memory",
+    MiB(1),
+    models="nvidia.com/use-gputype",
+    models_refused="nvidia.com/nouse-gputype",
+    bind_time="tydic.io/bind-time",
+    bind_phase="tydic.io/bind-phase",
+    register="tydic.io/nvidia-device-register",
+)
+
+
+def read_shares(limits: Mapping[str, int], names: Names) -> tuple[Share, ...]:
+    """What one container asks for; empty when it asks for no GPU."""
+    core = limits.get(names.core, 0)
+    memory = read_memory(names.memory, limits.get(names.memory, 0), names.memory_unit)
+    if core % FULL == 0:
+        return whole_gpus(names.core, core, FULL)
+    # The original extender let both of these pass, and the node refused them later.
+    if core > FULL:
+        raise DialectError(f"{names.core}={core}: expected less than 100 or a multiple of 100")
+    if memory == 0:
+        raise DialectError(f"{names.core}={core}: expected {names.memory} beside it")
+    return (Share(Percent(core), memory),)
+
+
+def read_ceiling(pod: Pod) -> Percent | None:
+    """How much idle compute the pod's containers may borrow; None when the limit is hard."""
+    key = find_edition(pod, EDITIONS).key("vcuda-core-limit")
+    text = pod.annotations.get(key)
+    if text is None:
+        return None
+    return Percent(min(FULL, read_number(annotation(key), text, "a percentage like '50'")))
+
+
+@dataclass(frozen=True, slots=True)
+class Tkestack:
+    """Reads and writes pods of gpu-admission and gpu-manager, in the editions it is given."""
+
+    editions: tuple[Names, ...]
+    name: str = "tkestack"
+
+    @property
+    def resources(self) -> frozenset[str]:
+        """The core and memory resources of every edition."""
+        return frozenset(each for names in self.editions for each in (names.core, names.memory))
+
+    def claims(self, pod: Pod) -> str | None:
+        """The core resource the pod asks for, if any."""
+        return first_asked(pod, (names.core for names in self.editions))
+
+    def read_request(self, pod: Pod) -> Request:
+        """What the pod asks for, with the models it wants and refuses."""
+        names = find_edition(pod, self.editions)
+
+        def read(container: Container) -> tuple[Share, ...]:
+            asked = (names.core, names.memory)
+            return read_shares({key: read_amount(container, key) for key in asked}, names)
+
+        containers = read_containers(pod, read)
+        if not all(share.whole for each in containers for share in each.shares):
+            # The library of a shared GPU refuses to start on a ceiling it cannot read.
+            read_ceiling(pod)
+        constraints = Constraints(
+            models=_read_model_list(pod, names.models),
+            models_refused=_read_model_list(pod, names.models_refused),
+        )
+        return Request(containers, constraints)
+
+    def read_allocation(self, pod: Pod, request: Request, node: Node) -> Allocation | None:
+        """The cards in the record or the index annotations."""
+        return prefer_record(pod, request, node, partial(self._read_own, pod, request, node))
+
+    def write_marks(
+        self, pod: Pod, request: Request, allocation: Allocation, node: Node, *, now_ns: int
+    ) -> Marks:
+        """The index annotations of the extender, and the fork's labels of its bind."""
+        names = find_edition(pod, self.editions)
+        annotations = {
+            names.key("predicate-node"): allocation.node,
+            names.key("gpu-assigned"): "false",
+            names.key("predicate-time"): str(now_ns),
+        }
+        for at, container in enumerate(pod.main_containers):
+            if slices := allocation.slices_of(container.name):
+                annotations[_index_key(names, at)] = write_numbers(
+                    used_card(node, piece).index for piece in slices
+                )
+        labels = {}
+        if names.bind_time is not None and names.bind_phase is not None:
+            labels = {names.bind_time: str(now_ns), names.bind_phase: "allocating"}
+        marks = Marks(annotations, labels)
+        marked = apply_marks(pod, marks)
+        said = says(allocation, partial(self._read_own, marked, request, node))
+        # A record left by an earlier decision would be believed before these marks.
+        if said and ALLOCATION not in pod.annotations:
+            return marks
+        return add_record(marks, allocation, node)
+
+    def read_node(self, notice: NodeNotice) -> Node | None:
+        """The fork's device register, otherwise equal cards by the node's capacities."""
+        for names in self.editions:
+            text = notice.annotations.get(names.register) if names.register else None
+            if names.register and text is not None:
+                node = read_register(notice, names.register, text)
+                if node is not None:
+                    return node
+        for names in self.editions:
+            node = read_capacities(notice, names.core, names.memory, names.memory_unit)
+            if node is not None:
+                return node
+        return None
+
+    def _read_own(self, pod: Pod, request: Request, node: Node) -> Allocation | None:
+        names = find_edition(pod, self.editions)
+        positions = {each.name: at for at, each in enumerate(pod.main_containers)}
+        keys = {name: _index_key(names, at) for name, at in positions.items()}
+        wanting = {each.name for each in request.containers}
+        if not any(keys[name] in pod.annotations for name in keys if name in wanting):
+            return None
+        # The agent replaces the extender's card indexes by the minor numbers it really used.
+        assigned = pod.annotations.get(names.key("gpu-assigned")) == "true"
+        if not assigned:
+            _check_node(pod, names, node)
+        allocated = []
+        for container in request.containers:
+            key = keys.get(container.name)
+            text = None if key is None else pod.annotations.get(key)
+            if key is None or text is None:
+                raise DialectError(
+                    f"container {container.name}: no annotation says which GPUs it has, "
+                    f"expected one like {_index_key(names, 0)}"
+                )
+            find = card_with_minor if assigned else card_at
+            cards = read_cards(annotation(key), text, node, find)
+            slices = cut_cards(annotation(key), text, container, cards)
+            allocated.append(ContainerAllocation(container.name, slices))
+        return Allocation(node.name, tuple(allocated))
+
+
+EDITIONS: Final = (FORK, UPSTREAM)
+TKESTACK: Final = Tkestack(EDITIONS)
+
+
+def _index_key(names: Names, at: int) -> str:
+    return names.key(f"predicate-gpu-idx-{at}")
+
+
+def _read_model_list(pod: Pod, key: str | None) -> tuple[str, ...]:
+    text = None if key is None else pod.annotations.get(key)
+    return () if key is None or text is None else read_models(annotation(key), text)
+
+
+def _check_node(pod: Pod, names: Names, node: Node) -> None:
+    key = names.key("predicate-node")
+    text = pod.annotations.get(key)
+    if text is not None and text != node.name:
+        raise refuse(annotation(key), text, f"{node.name}, where the pod is")
