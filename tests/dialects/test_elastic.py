@@ -159,9 +159,8 @@ def test_core_beyond_one_card_must_be_whole_cards(core):
 
 
 @pytest.mark.parametrize("names", [NANO, PERCENT])
-def test_percent_generations_know_one_card_only(names):
-    with pytest.raises(DialectError, match=f"{names.core}=200: expected at most 100"):
-        shares(asking(200, names=names))
+def test_percent_generations_ask_for_several_cards_by_the_hundred(names):
+    assert shares(asking(200, names=names)) == shares(asking(200, names=CURRENT))
 
 
 @pytest.mark.parametrize(
@@ -261,7 +260,7 @@ def pods(draw):
     containers = []
     for at in range(draw(st.integers(1, 4))):
         if draw(st.booleans()):
-            cards = draw(st.integers(1, 4)) if names.several else 1
+            cards = draw(st.integers(1, 4))
             containers.append(asking(100 * cards, 0, f"c{at}", names))
         else:
             memory = draw(st.integers(0, 4000)) if names.memory else 0

@@ -45,16 +45,12 @@ from slicewise.model import (
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """How one generation spells its names; the percent generations know no memory.
-
-    `several` says whether its agents understand more than one card for a container.
-    """
+    """How one generation spells its names; the percent generations know no memory."""
 
     core: str
     memory: str | None
     assumed: str
     container: str
-    several: bool
 
     @property
     def asking(self) -> tuple[str, ...]:
@@ -63,18 +59,17 @@ class Names:
 
 
 NANO_OLD: Final = Names(
-    "nano-gpu.io/gpu-core", "nano-gpu.io/gpu-memory", "nano-gpu/assume", "nano-gpu/container-", True
+    "nano-gpu.io/gpu-core", "nano-gpu.io/gpu-memory", "nano-gpu/assume", "nano-gpu/container-"
 )
-NANO: Final = Names("nano-gpu/gpu-percent", None, "nano-gpu/assume", "nano-gpu/container-", False)
+NANO: Final = Names("nano-gpu/gpu-percent", None, "nano-gpu/assume", "nano-gpu/container-")
 PERCENT: Final = Names(
-    "elastic-gpu/gpu-percent", None, "elastic-gpu/assume", "elastic-gpu/container-", False
+    "elastic-gpu/gpu-percent", None, "elastic-gpu/assume", "elastic-gpu/container-"
 )
 CURRENT: Final = Names(
     "elasticgpu.io/gpu-core",
     "elasticgpu.io/gpu-memory",
     "elasticgpu.io/assumed",
     "elasticgpu.io/container-",
-    True,
 )
 # Schedulers built from the last source ask for these, while every agent reads the marks above.
 ALIAS: Final = Names(
@@ -82,7 +77,6 @@ ALIAS: Final = Names(
     "elasticgpu.com/gpu-memory",
     CURRENT.assumed,
     CURRENT.container,
-    True,
 )
 EDITIONS: Final = (CURRENT, ALIAS, PERCENT, NANO, NANO_OLD)
 
@@ -91,8 +85,6 @@ def read_shares(container: Container, names: Names) -> tuple[Share, ...]:
     """What one container asks for; empty when it asks for no GPU."""
     core = read_amount(container, names.core)
     units = 0 if names.memory is None else read_amount(container, names.memory)
-    if core > FULL and not names.several:
-        raise DialectError(f"{names.core}={core}: expected at most 100")
     if core >= FULL:
         # The original dropped the remainder and gave one card for 150.
         if core % FULL:

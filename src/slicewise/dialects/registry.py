@@ -11,6 +11,7 @@ from slicewise.dialects.hosts import read_node_host, read_pod_host
 from slicewise.dialects.limits import check_containers, refuse_mixture
 from slicewise.model import Allocation, DialectError, Marks, Node, NodeNotice, Pod, Request
 
+TARGETS: Final = ("nvidia.com/predicate-node", "tencent.com/predicate-node")
 POOL_LABELS: Final = ("slicewise.io/gpu-pool", "gaia.tencent.com/gpu-pool", "tkestack.io/gpu-pool")
 
 
@@ -102,6 +103,10 @@ class Dialects:
         if request is None:
             request = dialect.read_request(pod)
         return dialect.read_allocation(pod, request, node)
+
+    def read_target(self, pod: Pod) -> str | None:
+        """The node that marks name before the pod is bound, as gpu-admission's do."""
+        return next((pod.annotations[key] for key in TARGETS if pod.annotations.get(key)), None)
 
     def write_marks(
         self, pod: Pod, request: Request, allocation: Allocation, node: Node, *, now_ns: int
