@@ -1,9 +1,9 @@
-"""How many cards a mix of shares needs at least, and what each share is therefore worth.
+"""What part of a card each share is worth when cards are cut as well as can be.
 
-The cutting-stock problem: cover the demand for every size with as few cards as possible. Its
-dual prices say how much of a card one share of a size costs when cards are cut as well as can
-be. Solved by column generation on a small basis with plain arithmetic, so that the same demand
-gives the same prices everywhere.
+The cutting-stock problem: cover the demand for shares of every size with as few cards as
+possible. A size is percent of compute and levels of memory. The dual prices of the optimum say
+what one share costs; the most valuable way to fill a leftover says what the leftover is worth.
+Solved by column generation with plain arithmetic on a small basis.
 """
 
 from collections.abc import Sequence
@@ -13,66 +13,103 @@ import numpy as np
 
 from slicewise.placement.tables import Floats, Ints
 
+Size = tuple[int, int]
+
 _ENOUGH: Final = 1e-9
-_MOST_ROUNDS: Final = 400
+_MOST_ROUNDS: Final = 300
 
 
-def knapsack(sizes: Sequence[int], values: Sequence[float], capacity: int) -> Floats:
-    """The most value that fits into every room from 0 to the capacity."""
-    worth = np.zeros(capacity + 1)
-    for room in range(1, capacity + 1):
-        best = worth[room - 1]
-        for size, value in zip(sizes, values, strict=True):
-            if size <= room:
-                best = max(best, worth[room - size] + value)
-        worth[room] = best
+class Knapsack:
+    """The most value that fits into a leftover, for every leftover up to the whole card."""
+
+    def __init__(self, sizes: Sequence[Size], card: Size) -> None:
+        order = sorted(range(len(sizes)), key=lambda at: sizes[at])
+        self._card = card
+        self._order = np.array(order, dtype=np.int64)
+        self._cores = np.array([sizes[at][0] for at in order], dtype=np.int64)
+        self._levels = np.array([sizes[at][1] for at in order], dtype=np.int64)
+        self._pad = int(self._levels.max(initial=0))
+        columns = np.arange(card[1] + 1, dtype=np.int64)
+        self._from = self._pad + columns - self._levels[:, None]
+
+    def fill(self, values: Floats) -> Floats:
+        """Worth of every leftover, by percent and level, at these values of the sizes."""
+        cores, levels = self._card
+        worth = np.full((cores + 1, levels + 1 + self._pad), -np.inf)
+        worth[:, self._pad :] = 0.0
+        gains = values[self._order][:, None]
+        flat = self._cores == 0
+        for room in range(cores + 1):
+            row = worth[room, self._pad :]
+            if room:
+                np.maximum(row, worth[room - 1, self._pad :], out=row)
+            fits = (self._cores <= room) & ~flat
+            if fits.any():
+                above = worth[(room - self._cores[fits])[:, None], self._from[fits]]
+                np.maximum(row, (above + gains[fits]).max(axis=0), out=row)
+            for at in np.flatnonzero(flat).tolist():
+                step = int(self._levels[at])
+                for level in range(step, levels + 1):
+                    row[level] = max(row[level], row[level - step] + gains[at, 0])
+            np.maximum.accumulate(row, out=row)
+        return worth[:, self._pad :]
+
+    def best_cut(self, values: Floats) -> Ints:
+        """How often each size is cut from a whole card by the most valuable way to cut it."""
+        worth = self.fill(values)
+        counts = np.zeros(len(values), dtype=np.int64)
+        cores, levels = self._card
+        while True:
+            for at, size_cores, size_levels in zip(
+                self._order.tolist(), self._cores.tolist(), self._levels.tolist(), strict=True
+            ):
+                if size_cores > cores or size_levels > levels or values[at] <= _ENOUGH:
+                    continue
+                rest = worth[cores - size_cores, levels - size_levels]
+                if rest + values[at] >= worth[cores, levels] - _ENOUGH:
+                    counts[at] += 1
+                    cores, levels = cores - size_cores, levels - size_levels
+                    break
+            else:
+                if cores and worth[cores - 1, levels] >= worth[cores, levels] - _ENOUGH:
+                    cores -= 1
+                elif levels and worth[cores, levels - 1] >= worth[cores, levels] - _ENOUGH:
+                    levels -= 1
+                else:
+                    return counts
+
+
+def worth_of_leftovers(sizes: Sequence[Size], demand: Sequence[int], card: Size) -> Floats:
+    """What every leftover of a card is worth to this demand, in cards; a whole card is worth 1."""
+    knapsack = Knapsack(sizes, card)
+    worth = knapsack.fill(_prices(knapsack, sizes, demand, card))
+    worth /= worth[-1, -1]
     return worth
 
 
-def _pattern(sizes: Sequence[int], values: Sequence[float], capacity: int) -> Ints:
-    """How often each size is cut from a full card by the most valuable way to cut it."""
-    worth = knapsack(sizes, values, capacity)
-    counts = np.zeros(len(sizes), dtype=np.int64)
-    room = capacity
-    while room:
-        step = next(
-            (
-                at
-                for at, (size, value) in enumerate(zip(sizes, values, strict=True))
-                if size <= room
-                and worth[room - size] + value >= worth[room] - _ENOUGH
-                and value > 0
-            ),
-            None,
-        )
-        if step is None:
-            room -= 1
-            continue
-        counts[step] += 1
-        room -= sizes[step]
-    return counts
-
-
-def share_prices(sizes: Sequence[int], demand: Sequence[int], capacity: int) -> list[float]:
-    """The part of a card that one share of each size is worth, at the least number of cards."""
-    count = len(sizes)
-    start = [capacity // size for size in sizes]
-    inverse = np.diag([1.0 / cuts for cuts in start])
-    level = inverse @ np.array(demand, dtype=np.float64)
-    prices = inverse.sum(axis=0)
+def _prices(knapsack: Knapsack, sizes: Sequence[Size], demand: Sequence[int], card: Size) -> Floats:
+    """The dual prices of the sizes at the least number of cards."""
+    cuts = [_at_most(size, card) for size in sizes]
+    inverse = np.diag([1.0 / count for count in cuts])
+    level = np.array([wanted / count for wanted, count in zip(demand, cuts, strict=True)])
     for _ in range(_MOST_ROUNDS):
-        pattern = _pattern(sizes, prices.tolist(), capacity)
-        if float(pattern @ prices) <= 1.0 + _ENOUGH:
-            break
-        column = inverse @ pattern
-        ratios = [(level[row] / column[row], row) for row in range(count) if column[row] > _ENOUGH]
-        _, out = min(ratios)
+        prices: Floats = inverse.sum(axis=0)
+        cut = knapsack.best_cut(prices)
+        if float((cut * prices).sum()) <= 1.0 + _ENOUGH:
+            return prices
+        column = (inverse * cut).sum(axis=1)
+        rows = np.flatnonzero(column > _ENOUGH)
+        out = int(rows[np.argmin(level[rows] / column[rows])])
         pivot = column[out]
         inverse[out] /= pivot
         level[out] /= pivot
-        for row in range(count):
-            if row != out and column[row]:
-                inverse[row] -= column[row] * inverse[out]
-                level[row] -= column[row] * level[out]
-        prices = inverse.sum(axis=0)
-    return [float(price) for price in prices]
+        column[out] = 0.0
+        inverse -= column[:, None] * inverse[out]
+        level -= column * level[out]
+    prices = np.maximum(inverse.sum(axis=0), 0.0)
+    return prices
+
+
+def _at_most(size: Size, card: Size) -> int:
+    """How many shares of one size a card holds."""
+    return min(whole // part for whole, part in zip(card, size, strict=True) if part)

@@ -1,16 +1,146 @@
-"""What a move costs the future, in GPUs: the default policy."""
+"""What a move costs the future, in GPUs: the default policy.
+
+Every cost of putting a pod somewhere is expressed in cards that will be missed later, worked out
+from what pods of this cluster tend to ask for:
+
+- slot: what the card's leftover was worth before, less what it is worth after;
+- open: a small toll for breaking into a card that nobody uses, so that partners find each other;
+- cpu: cards that will stay idle because the node's CPU runs out before its cards do;
+- scarcity: room taken on nodes that some pods depend on and few nodes can replace;
+- block: sets of whole cards broken up that pods with several cards are waiting for;
+- order: nodes fill up in one fixed order, smallest first, so that the last ones drain.
+
+The cheapest move wins.
+"""
+
+from typing import Final
 
 import numpy as np
 
+from slicewise.model import FULL
 from slicewise.placement.ask import Ask
-from slicewise.placement.tables import Floats
+from slicewise.placement.prices import Prices
+from slicewise.placement.tables import PLENTY, Floats, Ints
+
+_OPEN: Final = 0.1
+_ORDER: Final = 0.05
+_FULLER: Final = 0.1
+_MOST_SCARCITY: Final = 9.0
+_NO_ROOM: Final = 1e6
 
 
 def price(ask: Ask) -> Floats:
     """Scores of rows, for whole cards or for no GPU."""
-    return np.zeros(len(ask.view.rows))
+    prices = _prices(ask)
+    count = 0 if ask.group is None else ask.group.count
+    return -100.0 * (_of_node(ask, prices) + _of_blocks(ask, prices, count))
 
 
 def price_card(ask: Ask) -> Floats:
     """Scores of cards, for one share."""
-    return np.zeros(ask.ok.shape)
+    prices, whole = _prices(ask), ask.view.whole
+    cost = _of_slot(ask, prices)
+    breaking = _OPEN + _of_blocks(ask, prices, 1)
+    cost += np.where(whole, breaking[:, None], 0.0)
+    cost += _of_node(ask, prices)[:, None]
+    return -100.0 * cost
+
+
+def _of_slot(ask: Ask, prices: Prices) -> Floats:
+    """The worth that a share takes from each card's leftover."""
+    view, group = ask.view, ask.group
+    assert group is not None
+    cost = np.full(view.free_cores.shape, _NO_ROOM, order="F")
+    for memory, worth in prices.worth.items():
+        mine = ask.ok if len(prices.worth) == 1 else ask.ok & (view.memory == memory)
+        before, after = worth.table, _shifted(worth.table, group.cores)
+        if not worth.levels:
+            lost = before[:, 0] - after[:, 0]
+            cost = np.where(mine, lost[np.minimum(view.free_cores, FULL)], cost)
+            continue
+        level = worth.level_of(view.free_memory)
+        left = worth.level_of(view.free_memory - group.memory)
+        lost = before[view.free_cores, level] - after[view.free_cores, left]
+        cost = np.where(mine, lost, cost)
+    # Of leftovers that are worth the same, the smaller one is the smaller loss.
+    cost += 1e-6 * view.free_cores
+    return cost
+
+
+def _shifted(table: Floats, cores: int) -> Floats:
+    """The table by what was free before this much compute was taken."""
+    shifted = np.zeros_like(table)
+    shifted[cores:] = table[: len(table) - cores]
+    return shifted
+
+
+def _of_node(ask: Ask, prices: Prices) -> Floats:
+    """What the move costs wherever on the node it goes."""
+    view = ask.view
+    cost: Floats = _FULLER * view.room / (FULL * np.maximum(view.gpus, 1))
+    cost += _ORDER * prices.position[view.rows]
+    taken = _taken(ask)
+    if prices.cpu_per_gpu:
+        before = _stranded(view.room / FULL, view.cpu, prices)
+        after = _stranded(view.room / FULL - taken, view.cpu - ask.cpu, prices)
+        cost += np.where(view.cpu >= PLENTY // 2, 0.0, after - before)
+    if ask.group is not None and len(prices.rare_share):
+        cost += _scarcity(ask, prices)[view.kind] * taken
+    return cost
+
+
+def _taken(ask: Ask) -> Floats:
+    """Cards that the pod takes of each row, by what it takes most of."""
+    group = ask.group
+    if group is None:
+        return np.zeros(len(ask.view.rows))
+    part = np.full(len(ask.view.rows), group.cores / FULL)
+    if group.memory:
+        largest = np.maximum(ask.view.memory.max(axis=1), 1)
+        part = np.maximum(part, np.minimum(group.memory / largest, 1.0))
+    return part * group.count
+
+
+def _stranded(room: Floats, cpu: Ints, prices: Prices) -> Floats:
+    """Cards' worth of room that CPU would not suffice for if average pods filled the node."""
+    stranded: Floats = np.maximum(0.0, room - cpu / prices.cpu_per_gpu)
+    return stranded
+
+
+def _scarcity(ask: Ask, prices: Prices) -> Floats:
+    """Per node shape, the demand of choosy pods waiting for each card's room there."""
+    tables = ask.tables
+    shapes = len(tables.kinds)
+    room = np.bincount(tables.view.kind, weights=tables.view.room, minlength=shapes) / FULL
+    inside = np.maximum(np.where(prices.rare, room, 0.0).sum(axis=1), 1e-9)
+    pressure = prices.rare_share * room.sum() / inside
+    shares: Floats = np.where(prices.rare, pressure[:, None], 0.0).sum(axis=0)
+    shares = np.minimum(shares - shares.min(), _MOST_SCARCITY)
+    return shares
+
+
+def _of_blocks(ask: Ask, prices: Prices, count: int) -> Floats:
+    """Whole cards spoilt for pods that want several of them, when such sets are few."""
+    whole, everywhere = ask.view.whole_count, ask.tables.view
+    cost = np.zeros(len(whole))
+    if not count:
+        return cost
+    room = float(everywhere.room.sum()) / FULL
+    for size, share in prices.blocks:
+        intact = int((everywhere.whole_count // size).sum())
+        need = min(1.0, room * share / size / intact) if intact else 1.0
+        spoilt = size * (whole // size - (whole - count) // size) - count
+        cost += need * share * np.maximum(0, spoilt)
+    return cost
+
+
+def _prices(ask: Ask) -> Prices:
+    tables = ask.tables
+    prices = tables.derived.get("prices")
+    if (
+        not isinstance(prices, Prices)
+        or prices.workload is not ask.workload
+        or prices.epoch != tables.epoch
+    ):
+        prices = tables.derived["prices"] = Prices(tables, ask.workload)
+    return prices

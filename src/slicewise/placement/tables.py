@@ -35,6 +35,7 @@ class View:
     load: Ints  # (nodes, gpus), measured percent of use
     gpus: Ints  # (nodes,), cards on the node
     idle: Ints  # (nodes,), free percent over usable cards
+    room: Ints  # (nodes,), the same, but no more of a card than its free memory allows
     whole_count: Ints  # (nodes,), whole cards free
     cpu: Ints  # (nodes,), free thousandths of a core
     host_memory: Ints  # (nodes,), free MiB of main memory
@@ -154,6 +155,10 @@ class Tables:
         view.free_memory[row, :count] = memory
         view.whole[row, :count] = whole
         view.idle[row] = sum(free for free in cores if free > 0)
+        view.room[row] = sum(
+            max(0, min(free, FULL * left // gpu.memory))
+            for free, left, gpu in zip(cores, memory, node.gpus, strict=True)
+        )
         view.whole_count[row] = sum(whole)
         host = node.host
         view.cpu[row] = PLENTY if host is None else host.cpu - state.cpu
@@ -211,6 +216,7 @@ def _blank(nodes: int, gpus: int) -> View:
         load=grid(np.int64, 0),
         gpus=column(),
         idle=column(),
+        room=column(),
         whole_count=column(),
         cpu=column(),
         host_memory=column(),

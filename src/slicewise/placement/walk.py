@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from slicewise.model import Role, TopologyWish
+from slicewise.model import FULL, Role, TopologyWish
 from slicewise.placement.ask import Ask
 from slicewise.placement.groups import Group
 from slicewise.placement.policy import CARD_SCORES, JOINT, NODE_SCORES, Policy
@@ -257,11 +257,13 @@ def _without(view: View, group: Group, chosen: Bools) -> View:
     cores = np.where(chosen, view.free_cores - group.cores, view.free_cores)
     taken = view.memory if group.whole else group.memory
     memory = np.where(chosen, view.free_memory - taken, view.free_memory)
+    room = np.minimum(cores, FULL * memory // np.maximum(view.memory, 1))
     return replace(
         view,
         free_cores=cores,
         free_memory=memory,
         whole=view.whole & ~chosen,
         idle=np.maximum(cores, 0).sum(axis=1),
+        room=np.maximum(room, 0).sum(axis=1),
         whole_count=view.whole_count - (view.whole & chosen).sum(axis=1),
     )

@@ -1,0 +1,118 @@
+"""What the workload says about the value of things: leftovers, CPU, rare nodes, whole blocks.
+
+Worked out once per workload and set of node shapes; decisions only look things up.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from slicewise.model import FULL, model_admitted
+from slicewise.placement.cutting import Size, worth_of_leftovers
+from slicewise.placement.tables import Bools, Floats, Ints, Tables
+from slicewise.placement.workload import Kind, Workload
+
+LEVELS: Final = 32
+_MOST_SIZES: Final = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """What leftovers of cards with one amount of memory are worth, in cards."""
+
+    memory: int
+    levels: int
+    table: Floats  # (percent, levels)
+
+    def level_of(self, free: Ints) -> Ints:
+        """How many whole levels of memory are free."""
+        return np.maximum(free, 0) * self.levels // self.memory
+
+
+class Prices:
+    """The tables by which moves are priced."""
+
+    def __init__(self, tables: Tables, workload: Workload) -> None:
+        self.workload = workload
+        self.epoch = tables.epoch
+        memory = tables.view.memory[tables.view.memory > 0]
+        self._typical = int(memory.mean()) if len(memory) else 1
+        wanted = [(kind, count) for kind, count in sorted(workload.counts.items()) if kind.count]
+        total = sum(self.gpus(kind) * count for kind, count in wanted)
+        self.demand = [(kind, self.gpus(kind) * count / total) for kind, count in wanted]
+        self.cpu_per_gpu = sum(kind.cpu * count for kind, count in wanted) / total if total else 0.0
+        self.worth = {size: _worth(wanted, size) for size in np.unique(memory).tolist()}
+        self.blocks = self._blocks()
+        self.rare, self.rare_share = self._rare(tables)
+        self.position = _positions(tables)
+
+    def gpus(self, kind: Kind) -> float:
+        """How many cards a pod of this kind is, by what it takes most of."""
+        return kind.count * max(kind.cores / FULL, min(1.0, kind.memory / self._typical))
+
+    def _blocks(self) -> list[tuple[int, float]]:
+        """Pods that want several whole cards: how many, and their share of demand."""
+        shares: dict[int, float] = {}
+        for kind, share in self.demand:
+            if kind.cores == FULL and kind.count > 1:
+                shares[kind.count] = shares.get(kind.count, 0.0) + share
+        return sorted(shares.items())
+
+    def _rare(self, tables: Tables) -> tuple[Bools, Floats]:
+        """Which node shapes can host kinds that most of the cluster cannot, and their demand."""
+        cards = np.array([len(shape[0]) for shape in tables.kinds], dtype=np.int64)
+        cards = cards * np.bincount(tables.view.kind, minlength=len(tables.kinds))
+        groups: dict[tuple[bool, ...], float] = {}
+        for kind, share in self.demand:
+            hosts = tuple(_can_host(shape, kind) for shape in tables.kinds)
+            if 2 * int(cards[np.array(hosts, dtype=np.bool_)].sum()) <= int(cards.sum()):
+                groups[hosts] = groups.get(hosts, 0.0) + share
+        keys = sorted(groups)
+        rare = np.array(keys, dtype=np.bool_).reshape(len(keys), len(tables.kinds))
+        return rare, np.array([groups[key] for key in keys])
+
+
+def _worth(wanted: list[tuple[Kind, int]], memory: int) -> Worth:
+    """Leftovers of cards of this memory, priced by the shares that fit on them."""
+    levels = LEVELS if any(kind.memory for kind, _ in wanted) else 0
+    counts: dict[Size, int] = {}
+    for kind, count in wanted:
+        if kind.cores < FULL and kind.memory <= memory:
+            size = (kind.cores, -(-kind.memory * levels // memory))
+            counts[size] = counts.get(size, 0) + count * kind.count
+    if not counts:
+        return Worth(memory, levels, _even(levels))
+    ranked = sorted(counts, key=lambda size: (-counts[size] * _extent(size, levels), size))
+    sizes = ranked[:_MOST_SIZES]
+    card = (int(FULL), levels)
+    return Worth(memory, levels, worth_of_leftovers(sizes, [counts[size] for size in sizes], card))
+
+
+def _extent(size: Size, levels: int) -> float:
+    return max(size[0] / FULL, size[1] / levels if levels else 0.0)
+
+
+def _even(levels: int) -> Floats:
+    """Leftovers are worth what they are while nobody knows better."""
+    cores = np.arange(FULL + 1)[:, None] / FULL
+    memory = np.arange(levels + 1)[None, :] / levels if levels else np.ones((1, 1))
+    even: Floats = np.minimum(cores, memory)
+    return even
+
+
+def _can_host(shape: Any, kind: Kind) -> bool:
+    cards, _, host, _ = shape
+    fitting = sum(
+        usable and memory >= kind.memory and model_admitted(model, kind.models, kind.models_refused)
+        for model, memory, usable, _ in cards
+    )
+    return fitting >= kind.count and (host is None or kind.cpu <= host[0])
+
+
+def _positions(tables: Tables) -> Floats:
+    """Every row's place in the order in which nodes are filled, 0 to 1: small nodes first."""
+    order = np.lexsort((np.arange(len(tables.names)), tables.view.gpus))
+    places = np.empty(len(order))
+    places[order] = np.arange(len(order)) / max(1, len(order))
+    return places
