@@ -1,7 +1,8 @@
-"""Settings that every test shares."""
+"""Hypothesis for every test: no deadlines, and the same examples in every CI run."""
+
+import os
 
 from hypothesis import settings
 
-# How long an example takes says how busy the machine is, not whether the claim holds.
-settings.register_profile("slicewise", deadline=None)
+settings.register_profile("slicewise", deadline=None, derandomize=bool(os.environ.get("CI")))
 settings.load_profile("slicewise")

@@ -56,12 +56,12 @@ def _of_slot(ask: Ask, prices: Prices) -> Floats:
         before, after = worth.table, _shifted(worth.table, group.cores)
         if not worth.levels:
             lost = before[:, 0] - after[:, 0]
-            cost = np.where(mine, lost[np.minimum(view.free_cores, FULL)], cost)
+            np.copyto(cost, lost[np.clip(view.free_cores, 0, FULL)], where=mine)
             continue
-        level = worth.level_of(view.free_memory)
-        left = worth.level_of(view.free_memory - group.memory)
-        lost = before[view.free_cores, level] - after[view.free_cores, left]
-        cost = np.where(mine, lost, cost)
+        cards = np.nonzero(mine)
+        cores, free = view.free_cores[cards], view.free_memory[cards]
+        left = worth.level_of(free - group.memory)
+        cost[cards] = before[cores, worth.level_of(free)] - after[cores, left]
     # Of leftovers that are worth the same, the smaller one is the smaller loss.
     cost += 1e-6 * view.free_cores
     return cost

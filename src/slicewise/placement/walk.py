@@ -87,6 +87,8 @@ def walk(
         if group.container in taken:
             ask.ok &= ~taken[group.container]
         _narrow(ask, terms, outcome)
+        if not outcome.feasible.any():
+            break
         if group is not scoring[0]:
             ask.cpu = 0
         cards = _card_scores(ask, terms.policy)
