@@ -2,7 +2,7 @@ import pytest
 
 import builders
 from slicewise.placement import POLICIES, kind_of
-from slicewise.sim.draw import draw_arrivals, draw_visits
+from slicewise.sim.draw import MEASURED, WARM_UP, draw_arrivals, draw_visits
 from slicewise.sim.replay import Options, Replay, replay, replay_visits
 from slicewise.sim.trace import Arrivals, Trace, TracePod
 
@@ -93,13 +93,19 @@ def test_everything_is_free_again_once_all_pods_have_left():
     assert all(not state.holdings for state in run.ledger.snapshot())
 
 
-def test_visits_settle_at_the_offered_load_when_nothing_is_refused():
+def test_steady_allocation_is_the_mean_over_the_measured_time():
     of = mixed(nodes=40)
-    steady = replay_visits(of, draw_visits(of, 5, 0.4), POLICIES["best-fit"])
+    visits = draw_visits(of, 5, 0.4)
+    held = sum(
+        of.demands[pod] * max(0.0, min(come + stay, WARM_UP + MEASURED) - max(come, WARM_UP))
+        for pod, come, stay in zip(visits.order, visits.times, visits.stays, strict=True)
+    )
+
+    steady = replay_visits(of, visits, POLICIES["best-fit"])
 
     assert not steady.refused
     assert steady.taken == steady.offered
-    assert steady.allocated / of.capacity == pytest.approx(0.4, rel=0.12)
+    assert steady.allocated == pytest.approx(held / MEASURED)
     assert steady.accepted_percent("4") == 100.0
 
 

@@ -155,18 +155,13 @@ def replay_visits(
     """Every visit in turn; means are taken over time once the cluster has warmed up."""
     run = Replay(trace, policy, visits.ranks.items(), options)
     steady = Steady(policy.name, trace.capacity)
-    leaving: list[tuple[float, str]] = []
-    clock = _Means(run, steady)
+    clock = _Clock(run, steady)
     for at, pod in enumerate(visits.order):
         now = visits.times[at]
-        while leaving and leaving[0][0] <= now:
-            end, gone = heapq.heappop(leaving)
-            clock.advance(end)
-            run.leave(gone)
         clock.advance(now)
         uid = run.arrive(pod)
         if uid is not None:
-            heapq.heappush(leaving, (now + visits.stays[at], uid))
+            clock.stay(uid, now + visits.stays[at])
         if now >= WARM_UP:
             steady.offered += trace.demands[pod]
             steady.taken += trace.demands[pod] if uid is not None else 0
@@ -178,15 +173,28 @@ def replay_visits(
     return steady
 
 
-class _Means:
-    """Means over time, from the end of the warm-up on."""
+class _Clock:
+    """Lets pods leave when their time has come, and takes means from the warm-up's end on."""
 
     def __init__(self, run: Replay, steady: Steady) -> None:
         self._run, self._steady = run, steady
+        self._leaving: list[tuple[float, str]] = []
         self._now = 0.0
 
+    def stay(self, uid: str, until: float) -> None:
+        """Remember when a pod will leave."""
+        heapq.heappush(self._leaving, (until, uid))
+
     def advance(self, now: float) -> None:
-        """Count what was held from the last moment until this one."""
+        """Bring the cluster to this moment."""
+        while self._leaving and self._leaving[0][0] <= now:
+            end, gone = heapq.heappop(self._leaving)
+            self._count(end)
+            self._run.leave(gone)
+        self._count(now)
+
+    def _count(self, now: float) -> None:
+        """Add what was held from the last moment until this one."""
         span = min(now, WARM_UP + MEASURED) - max(self._now, WARM_UP)
         if span > 0.0:
             weight = span / MEASURED
