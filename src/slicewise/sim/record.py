@@ -43,7 +43,7 @@ class Record:
 
     def decision_ms(self, percentile: float) -> float:
         """How long decisions took, in milliseconds."""
-        return 1e3 * float(np.percentile(self.decisions, percentile)) if self.decisions else 0.0
+        return _milliseconds(self.decisions, percentile)
 
 
 def read_out(loads: Sequence[float], values: Sequence[float]) -> tuple[float, ...]:
@@ -84,6 +84,14 @@ class Steady:
         """How many of the pods of this size were taken; nan when none came."""
         came = self.accepted[size] + self.refused[size]
         return 100.0 * self.accepted[size] / came if came else float("nan")
+
+    def decision_ms(self, percentile: float) -> float:
+        """How long decisions took, in milliseconds."""
+        return _milliseconds(self.decisions, percentile)
+
+
+def _milliseconds(seconds: Sequence[float], percentile: float) -> float:
+    return 1e3 * float(np.percentile(seconds, percentile)) if seconds else 0.0
 
 
 def order_sizes(counts: Iterable[str]) -> list[str]:
