@@ -18,7 +18,7 @@ def folder(tmp_path):
 
 
 def outcome(done):
-    return done.job, done.summary.allocation, done.summary.refused
+    return done.job, str(done.summary.allocation), done.summary.refused
 
 
 def test_processes_give_the_same_answers_as_one(folder):
