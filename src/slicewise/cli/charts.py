@@ -68,9 +68,10 @@ def draw_chart(path: Path, trace: Trace, summaries: Sequence[Summary]) -> None:
 
 def _draw_lines(axes: Any, curves: Curves) -> None:
     for at, (name, curve) in enumerate(curves.items()):
+        # A load that no arrival came near is bridged.
+        known = [(load, value) for load, value in enumerate(curve) if not math.isnan(value)]
         axes.plot(
-            range(len(curve)),
-            curve,
+            *zip(*known, strict=True),
             color=_COLOURS[at % len(_COLOURS)],
             linestyle="-" if at < len(_COLOURS) else "--",
             linewidth=1.8,
