@@ -7,6 +7,7 @@ from random import Random
 from typing import Final
 
 from slicewise.cluster import Assume, Confirm, Ledger, NodeSeen
+from slicewise.dialects import DEFAULT
 from slicewise.model import (
     Allocation,
     Constraints,
@@ -18,7 +19,6 @@ from slicewise.model import (
     MilliCpu,
     Node,
     Percent,
-    Pod,
     Request,
     Share,
     cut,
@@ -83,32 +83,11 @@ def shapes() -> tuple[list[Request], list[int]]:
     return [request for request, _ in found], [weight for _, weight in found]
 
 
-class Unread:
-    """The benchmarks tell the ledger decisions; where pods are listed, their facts are known."""
-
-    def __init__(self) -> None:
-        self.known: dict[str, tuple[Request, Allocation]] = {}
-
-    def read_request(self, pod: Pod) -> Request:
-        """What the pod asks for."""
-        return self.known[pod.uid][0]
-
-    def read_allocation(self, pod: Pod, request: Request, node: Node) -> Allocation | None:
-        """What the pod was given."""
-        known, allocation = self.known[pod.uid]
-        return allocation if known is request and allocation.node == node.name else None
-
-    def read_target(self, pod: Pod) -> str | None:
-        """The node the pod goes to."""
-        return self.known[pod.uid][1].node
-
-
 @dataclass(slots=True)
 class HalfFull:
     """A ledger with half of the cards' compute held."""
 
     ledger: Ledger
-    reader: Unread
     nodes: list[Node]
     workload: Workload
     chance: Random
@@ -132,8 +111,7 @@ class HalfFull:
 
 def half_full(nodes: int) -> HalfFull:
     """The cluster with so many nodes."""
-    reader = Unread()
-    ledger = Ledger(reader)
+    ledger = Ledger(DEFAULT)
     listed = [_node(at) for at in range(nodes)]
     for node in listed:
         ledger.apply(NodeSeen(node))
@@ -141,7 +119,7 @@ def half_full(nodes: int) -> HalfFull:
     workload = Workload(
         {kind_of(each): weight for each, weight in zip(requests, weights, strict=True)}
     )
-    cluster = HalfFull(ledger, reader, listed, workload, Random(_SEED))
+    cluster = HalfFull(ledger, listed, workload, Random(_SEED))
     for node in listed:
         _fill(cluster, node, requests, weights)
     # What is there to stay would otherwise be looked through again and again.

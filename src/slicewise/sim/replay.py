@@ -10,7 +10,8 @@ from time import perf_counter
 from typing import Final
 
 from slicewise.cluster import Assume, Confirm, Ledger, NodeSeen, PodGone
-from slicewise.model import Allocation, Node, Pod, Request, charge
+from slicewise.dialects import DEFAULT
+from slicewise.model import Allocation, charge
 from slicewise.placement import Planner, Policy, Question, Workload, kind_of
 from slicewise.placement.fgd import Fragments
 from slicewise.sim.draw import MEASURED, WARM_UP
@@ -22,22 +23,6 @@ FIRST_LESSON: Final = 50
 _FOREVER: Final = float("inf")
 
 Progress = Callable[[int], None]
-
-
-class _Unread:
-    """A replay tells the ledger its own decisions and never lists a pod to be read."""
-
-    def read_request(self, pod: Pod) -> Request:
-        """Nothing to read."""
-        raise NotImplementedError(pod.name)
-
-    def read_allocation(self, pod: Pod, request: Request, node: Node) -> Allocation | None:
-        """Nothing to read."""
-        raise NotImplementedError(pod.name, request, node.name)
-
-    def read_target(self, pod: Pod) -> str | None:
-        """Nothing to read."""
-        raise NotImplementedError(pod.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +47,7 @@ class Replay:
     ) -> None:
         self.trace = trace
         self.options = options or Options()
-        self.ledger = Ledger(_Unread())
+        self.ledger = Ledger(DEFAULT)
         for node in trace.nodes:
             self.ledger.apply(NodeSeen(node))
         known = Workload() if self.options.learn else trace.workload
