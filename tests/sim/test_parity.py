@@ -31,8 +31,8 @@ def test_allocation_equals_the_published_curve(openb, trace, seed, policy):
 def test_fragmentation_equals_the_published_curve(openb):
     listed = openb.read_trace("default")
     arrivals = openb.read_arrivals(listed, 43)
-    published = openb.read_published("frag")["default", "fgd", 43]
+    published = openb.read_published("frag")["default", "best-fit", 43]
 
-    record = replay(listed, arrivals, POLICIES["fgd"])
+    record = replay(listed, arrivals, POLICIES["best-fit"])
 
     assert furthest(record.fragmentation_curve(), published) <= 0.01
