@@ -37,5 +37,8 @@ bench: setup ## measure, one JSON object a line; ONLY=prefix runs a part
 demo: setup ## replay the bundled sample under several policies
 	$(BIN)/slicewise simulate
 
+table: setup ## every openb trace under every policy, with the bounds
+	$(BIN)/slicewise compare
+
 clean: ## remove what the other targets made
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis out

@@ -1,0 +1,39 @@
+"""Runs every benchmark whose name starts with the prefix given, and prints what it measured."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Final
+
+from bench.decisions import measure_decisions, measure_tables
+from bench.events import measure_events
+from bench.openb import measure_replay
+
+Measures = Iterator[tuple[str, float]]
+
+BENCHES: Final[Mapping[str, Callable[[], Measures]]] = {
+    **{
+        f"decision.{policy}.{nodes}": partial(measure_decisions, policy, nodes, count)
+        for nodes, count in ((5000, 2000), (50000, 300))
+        for policy in ("binpack", "fgd", "default")
+    },
+    "ledger.event": measure_events,
+    "tables": measure_tables,
+    "openb.replay.fgd": measure_replay,
+}
+
+
+def main(prefix: str = "") -> None:
+    """Run the benchmarks and print one line per number."""
+    chosen = [name for name in BENCHES if name.startswith(prefix)]
+    if not chosen:
+        sys.exit(f"no benchmark starts with {prefix!r}: expected one of {', '.join(BENCHES)}")
+    for name in chosen:
+        for metric, value in BENCHES[name]():
+            line = {"bench": name, "metric": metric, "value": round(value, 4)}
+            print(json.dumps(line), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:2])

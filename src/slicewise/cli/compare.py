@@ -1,0 +1,180 @@
+"""`slicewise compare`: every openb trace under every policy, against published and bound."""
+
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import click
+from rich.console import Console
+from rich.progress import track
+
+from slicewise.cli.sources import OPENB, read_seeds
+from slicewise.model import SlicewiseError
+from slicewise.placement import read_policy
+from slicewise.sim.batch import LEARNED, Done, Job, run_jobs
+from slicewise.sim.bound import Bounds, bound
+from slicewise.sim.openb import Folder
+from slicewise.sim.results import SteadySummary, Summary, mean
+
+POLICIES: Final = (
+    "default,default:learned,fgd,best-fit,packing,clustering,dot-product,binpack,spread,random"
+)
+_LARGEST: Final = "8"
+
+Published = Mapping[tuple[str, str, int], Sequence[float]]
+
+
+@click.command()
+@click.option(
+    "--openb",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=OPENB,
+    show_default=True,
+    help="Folder with the openb files.",
+)
+@click.option("--traces", help="Which pod lists, with commas.  [default: all there are]")
+@click.option(
+    "--policies",
+    default=POLICIES,
+    show_default=True,
+    help="Policies with commas; `:learned` behind a name knows nothing beforehand.",
+)
+@click.option("--seeds", default="42-44", show_default=True, help="42 or 42-51.")
+@click.option(
+    "--departures",
+    type=click.FloatRange(0.01, 10.0),
+    help="Let pods leave again, at this offered load (0.9 is 90 percent).",
+)
+@click.option("--jobs", type=click.IntRange(1), help="Processes to use.  [default: one per CPU]")
+def compare(  # noqa: PLR0913 one argument per flag
+    *,
+    openb: Path,
+    traces: str | None,
+    policies: str,
+    seeds: str,
+    departures: float | None,
+    jobs: int | None,
+) -> None:
+    """Print Markdown tables of every trace under every policy, with the bounds."""
+    folder = Folder(openb)
+    names = traces.split(",") if traces else folder.trace_names()
+    if not names:
+        raise click.UsageError(f"no openb files in {openb}: pass --openb with their folder")
+    chosen = list(dict.fromkeys(policies.split(",")))
+    try:
+        for policy in chosen:
+            read_policy(policy.removesuffix(LEARNED))
+        bounds = {name: bound(folder.read_trace(name)) for name in names}
+        work = [
+            Job(openb, name, seed, policy, departures)
+            for name in names
+            for seed in read_seeds(seeds)
+            for policy in chosen
+        ]
+        done = list(_follow(work, jobs or os.cpu_count() or 1))
+        if departures is not None:
+            click.echo(_steady_table(done, names, chosen, departures))
+            return
+        published = folder.read_published("alloc")
+        for load in (100, 130):
+            click.echo(_table(done, bounds, chosen, load=load, published=published))
+        click.echo(_parity(done, published))
+    except SlicewiseError as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _follow(work: Sequence[Job], processes: int) -> Iterable[Done]:
+    console = Console(stderr=True)
+    finished = run_jobs(work, processes)
+    if not console.is_terminal:
+        return finished
+    return track(finished, "replays", len(work), console=console, transient=True)
+
+
+def _table(
+    done: Sequence[Done],
+    bounds: Mapping[str, Bounds],
+    policies: Sequence[str],
+    *,
+    load: int,
+    published: Published,
+) -> str:
+    """GPU allocated at one arrived load, in percent of all GPUs; mean over seeds."""
+    seeds = sorted({each.job.seed for each in done})
+    head = ["trace", *policies, "fgd published", "lossless", "most"]
+    lines = [
+        f"\nGPU allocated at {load} % arrived load, percent of all GPUs, "
+        f"mean of {len(seeds)} seed{'s' if len(seeds) > 1 else ''}:\n",
+        f"| {' | '.join(head)} |",
+        f"|---{'|---:' * (len(head) - 1)}|",
+    ]
+    for name, limits in bounds.items():
+        curves = [published.get((name, "fgd", seed)) for seed in seeds]
+        cells = [
+            *(_cell(_at(done, name, policy, load)) for policy in policies),
+            _cell(mean(curve[load] for curve in curves if curve is not None)),
+            _cell(limits.lossless),
+            _cell(limits.most) if load == 100 else "-",
+        ]
+        lines.append(f"| {' | '.join([name, *cells])} |")
+    return "\n".join(lines)
+
+
+def _at(done: Sequence[Done], name: str, policy: str, load: int) -> float:
+    return mean(
+        each.summary.allocation[load]
+        for each in done
+        if isinstance(each.summary, Summary) and (each.job.trace, each.job.policy) == (name, policy)
+    )
+
+
+def _steady_table(
+    done: Sequence[Done], names: Sequence[str], policies: Sequence[str], load: float
+) -> str:
+    """GPU allocated, GPU demand taken and 8-GPU pods taken, with departures."""
+    lines = [
+        f"\nAt {load:.2f} offered load, percent of GPUs allocated / demand taken / 8-GPU pods "
+        "taken, mean over seeds:\n",
+        f"| {' | '.join(['trace', *policies])} |",
+        f"|---{'|---:' * len(policies)}|",
+    ]
+    for name in names:
+        cells = []
+        for policy in policies:
+            runs = [
+                each.summary
+                for each in done
+                if isinstance(each.summary, SteadySummary)
+                and (each.job.trace, each.job.policy) == (name, policy)
+            ]
+            numbers = (
+                mean(run.allocated for run in runs),
+                mean(run.accepted_demand for run in runs),
+                mean(run.accepted_percent.get(_LARGEST, math.nan) for run in runs),
+            )
+            cells.append(" / ".join(map(_cell, numbers)))
+        lines.append(f"| {' | '.join([name, *cells])} |")
+    return "\n".join(lines)
+
+
+def _parity(done: Sequence[Done], published: Published) -> str:
+    """How far the replays are from the published curves that have no chance in them."""
+    furthest, runs = 0.0, 0
+    for each in done:
+        curve = published.get((each.job.trace, each.job.policy, each.job.seed))
+        if curve is None or each.job.policy == "random" or not isinstance(each.summary, Summary):
+            continue
+        runs += 1
+        pairs = zip(each.summary.allocation, curve, strict=True)
+        gaps = [abs(own - other) for own, other in pairs if not math.isnan(own + other)]
+        furthest = max(furthest, *gaps)
+    return (
+        f"\n{runs} replays have a published curve; "
+        f"the largest difference at any load is {furthest:.4f} points."
+    )
+
+
+def _cell(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:.2f}"

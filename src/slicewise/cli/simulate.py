@@ -1,0 +1,195 @@
+"""`slicewise simulate`: replay a trace under one policy or several, and compare them."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from slicewise.cli.charts import check_chart, draw_chart
+from slicewise.cli.report import show, show_steady
+from slicewise.cli.sources import Source, read_seeds, read_source
+from slicewise.model import SlicewiseError
+from slicewise.placement import Policy, read_policy
+from slicewise.sim.draw import draw_visits
+from slicewise.sim.replay import Options, replay, replay_visits
+from slicewise.sim.results import (
+    SteadySummary,
+    Summary,
+    as_json,
+    bound_of,
+    describe,
+    summarise,
+    summarise_steady,
+)
+
+POLICY_NAMES: Final = "default,fgd,best-fit,packing,clustering,dot-product,binpack,spread,random"
+_FILE: Final = click.Path(path_type=Path, dir_okay=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What to replay and how."""
+
+    policies: tuple[Policy, ...]
+    seeds: tuple[int, ...]
+    load: int
+    departures: float | None
+    learn: bool
+
+
+@click.command()
+@click.option("--nodes", type=_FILE, help="Node list: CSV in the openb form, YAML or JSON.")
+@click.option("--pods", type=_FILE, help="Pod list, in the same form as the nodes.")
+@click.option(
+    "--openb",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder with the openb files.  [default: ../shared/data/openb]",
+)
+@click.option("--trace", "name", help="Which openb pod list to replay.  [default: default]")
+@click.option(
+    "--policy",
+    "policies",
+    multiple=True,
+    help=f"Policy, or several with commas; may repeat.  [default: {POLICY_NAMES}]",
+)
+@click.option("--seed", "--seeds", "seeds", default="42", show_default=True, help="42 or 42-51.")
+@click.option(
+    "--load",
+    type=click.IntRange(1, 1000),
+    default=130,
+    show_default=True,
+    help="Demand to let arrive, in percent of the cluster's GPUs.",
+)
+@click.option(
+    "--departures",
+    type=click.FloatRange(0.01, 10.0),
+    help="Let pods leave again, at this offered load (0.9 is 90 percent).",
+)
+@click.option("--learn", is_flag=True, help="Know nothing beforehand; learn from arrivals.")
+@click.option("--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option("--plot", "chart", type=_FILE, help="Write a picture: a .png or .svg file.")
+def simulate(  # noqa: PLR0913 one argument per flag
+    *,
+    nodes: Path | None,
+    pods: Path | None,
+    openb: Path | None,
+    name: str | None,
+    policies: tuple[str, ...],
+    seeds: str,
+    load: int,
+    departures: float | None,
+    learn: bool,
+    output: str,
+    chart: Path | None,
+) -> None:
+    """Replay nodes and pods under placement policies and show what each achieves.
+
+    Without arguments, replays the small sample that ships with Slicewise.
+    """
+    if chart is not None:
+        if departures is not None:
+            raise click.UsageError("--plot draws arrived load: leave --departures away")
+        check_chart(chart)
+    try:
+        chosen = read_policies(policies)
+        settings = Settings(chosen, read_seeds(seeds), load, departures, learn)
+        source = read_source(nodes, pods, openb, name)
+        _run(source, settings, output, chart)
+    except SlicewiseError as error:
+        raise click.ClickException(str(error)) from error
+
+
+def read_policies(given: Sequence[str]) -> tuple[Policy, ...]:
+    """Policies by name; commas separate them unless one is composed of weighed terms."""
+    names: list[str] = []
+    for text in given or (POLICY_NAMES,):
+        names.extend([text] if "=" in text else text.split(","))
+    return tuple(read_policy(name.strip()) for name in dict.fromkeys(names))
+
+
+def _run(source: Source, settings: Settings, output: str, chart: Path | None) -> None:
+    trace = source.trace
+    for note in trace.notes:
+        click.echo(note, err=True)
+    if settings.departures is not None:
+        steady = _replay_steady(source, settings, settings.departures)
+        if output == "json":
+            facts = {"offered_load": settings.departures, "learn": settings.learn}
+            _print_json(source, facts, steady)
+        else:
+            show_steady(steady, trace, settings.departures)
+        return
+    summaries = _replay_all(source, settings)
+    if chart is not None:
+        draw_chart(chart, trace, summaries)
+    if output == "json":
+        _print_json(source, {"load_percent": settings.load, "learn": settings.learn}, summaries)
+    else:
+        show(summaries, trace, bound_of(trace))
+
+
+def _replay_all(source: Source, settings: Settings) -> list[Summary]:
+    summaries = []
+    for seed in settings.seeds:
+        arrivals = source.arrivals(seed, settings.load)
+        for policy in settings.policies:
+            with _progress(f"{policy.name} seed {seed}", len(arrivals.order)) as bar:
+                options = Options(learn=settings.learn, progress=bar)
+                record = replay(source.trace, arrivals, policy, options)
+            summaries.append(summarise(record, seed))
+    return summaries
+
+
+def _replay_steady(source: Source, settings: Settings, load: float) -> list[SteadySummary]:
+    summaries = []
+    for seed in settings.seeds:
+        visits = draw_visits(source.trace, seed, load)
+        for policy in settings.policies:
+            with _progress(f"{policy.name} seed {seed}", len(visits.order)) as bar:
+                options = Options(learn=settings.learn, progress=bar)
+                steady = replay_visits(source.trace, visits, policy, options)
+            summaries.append(summarise_steady(steady, seed))
+    return summaries
+
+
+class _Bar:
+    """A progress bar that is drawn now and then, not for every pod."""
+
+    def __init__(self, progress: Progress, total: int, text: str) -> None:
+        self._progress, self._total = progress, total
+        self._task = progress.add_task(text, total=total)
+
+    def __call__(self, done: int) -> None:
+        if done % 64 == 0 or done == self._total:
+            self._progress.update(self._task, completed=done)
+
+
+@contextmanager
+def _progress(text: str, total: int) -> Iterator[_Bar | None]:
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield None
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as progress:
+        yield _Bar(progress, total, text)
+
+
+def _print_json(
+    source: Source,
+    facts: Mapping[str, object],
+    summaries: Sequence[Summary] | Sequence[SteadySummary],
+) -> None:
+    runs = [as_json(each) for each in summaries]
+    click.echo(json.dumps({**describe(source.trace), **facts, "runs": runs}, indent=2))

@@ -1,0 +1,73 @@
+"""Many replays of openb traces, spread over processes, and the tables they fill."""
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Final
+
+from slicewise.placement import read_policy
+from slicewise.sim.draw import draw_arrivals, draw_visits
+from slicewise.sim.openb import Folder
+from slicewise.sim.replay import Options, replay, replay_visits
+from slicewise.sim.results import SteadySummary, Summary, summarise, summarise_steady
+from slicewise.sim.trace import Arrivals, Trace
+
+LEARNED: Final = ":learned"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One replay: a policy name with `:learned` behind it knows nothing beforehand."""
+
+    folder: Path
+    trace: str
+    seed: int
+    policy: str
+    departures: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A job and what it showed."""
+
+    job: Job
+    summary: Summary | SteadySummary
+
+
+def run_job(job: Job) -> Done:
+    """Replay one job in this process."""
+    trace = _read_trace(job.folder, job.trace)
+    policy = read_policy(job.policy.removesuffix(LEARNED), job.seed)
+    options = Options(learn=job.policy.endswith(LEARNED), fragmentation=False)
+    if job.departures is not None:
+        visits = draw_visits(trace, job.seed, job.departures)
+        steady = summarise_steady(replay_visits(trace, visits, policy, options), job.seed)
+        return Done(job, replace(steady, policy=job.policy))
+    arrivals = _read_arrivals(job.folder, job.trace, job.seed)
+    summary = summarise(replay(trace, arrivals, policy, options), job.seed)
+    return Done(job, replace(summary, policy=job.policy))
+
+
+def run_jobs(jobs: Sequence[Job], processes: int) -> Iterator[Done]:
+    """Replay all jobs, in whatever order they end."""
+    if processes == 1:
+        yield from map(run_job, jobs)
+        return
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        for future in as_completed([pool.submit(run_job, job) for job in jobs]):
+            yield future.result()
+
+
+@lru_cache(maxsize=4)
+def _read_trace(folder: Path, name: str) -> Trace:
+    return Folder(folder).read_trace(name)
+
+
+@lru_cache(maxsize=16)
+def _read_arrivals(folder: Path, name: str, seed: int) -> Arrivals:
+    """The recorded arrivals, or arrivals drawn by the same protocol where none are."""
+    trace = _read_trace(folder, name)
+    return Folder(folder).read_arrivals(trace, seed) or draw_arrivals(trace, seed)
