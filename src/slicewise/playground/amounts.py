@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from slicewise.playground.errors import FieldError, bad_value, required
-from slicewise.playground.quantity import QuantityError, canonical, parse
+from slicewise.playground.quantity import QuantityError, parse, round_up
 from slicewise.playground.resources import Object
 
 NATIVE = frozenset({"cpu", "memory", "ephemeral-storage", "storage", "pods"})
@@ -17,7 +17,7 @@ def spell_amounts(amounts: Mapping[str, Any], field: str) -> tuple[Object, list[
     problems: list[FieldError] = []
     for name, value in amounts.items():
         try:
-            spelled[name] = canonical(str(value))
+            spelled[name] = round_up(str(value))
         except QuantityError:
             spelled[name] = str(value)
             problems.append(bad_value(f"{field}[{name}]", str(value), BAD_QUANTITY))

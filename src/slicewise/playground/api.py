@@ -3,7 +3,6 @@
 Each is one atomic step on the store, and refuses with an ApiError.
 """
 
-import copy
 import secrets
 import uuid
 from collections.abc import Callable, Mapping
@@ -67,13 +66,12 @@ class Api:
     def create(self, target: Target, item: Object, *, dry_run: bool = False) -> Entry:
         """Store a new object with everything the server fills in."""
         resource = target.resource
-        item = copy.deepcopy(item)
+        item = _copy(item)
         metadata = self._check_in(target, item)
         if metadata.pop("resourceVersion", ""):
-            raise ApiError(
-                500, "InternalError", "resourceVersion should not be set on objects to be created"
-            )
+            raise ApiError(500, "", "resourceVersion should not be set on objects to be created")
         check_shape(resource, item)
+        _drop_empty(metadata)
         with self.store.lock:
             self._admit(target, item)
             if not metadata.get("name") and metadata.get("generateName"):
@@ -91,7 +89,7 @@ class Api:
     def replace(self, target: Target, item: Object, *, dry_run: bool = False) -> Entry:
         """Store a new version of an object, or of its status."""
         resource = target.resource
-        item = copy.deepcopy(item)
+        item = _copy(item)
         metadata = self._check_in(target, item)
         with self.store.lock:
             entry = self.store.get(resource.collection, target.key)
@@ -121,7 +119,11 @@ class Api:
             if not isinstance(after, dict) or not isinstance(after.get("metadata"), dict):
                 raise bad_request("the patched object has no metadata")
             self._check_in(target, after)
-            return self._write(target, entry, copy.deepcopy(after), dry_run=dry_run)
+            uid = after["metadata"].get("uid")
+            if uid != entry.object["metadata"]["uid"]:
+                problem = bad_value("metadata.uid", uid or "", "field is immutable")
+                raise invalid(target.resource, target.name, [problem])
+            return self._write(target, entry, _copy(after), dry_run=dry_run)
 
     def _check_in(self, target: Target, item: Object) -> Object:
         """The metadata of a body that fits the address it was sent to."""
@@ -220,6 +222,7 @@ class Api:
                 new["status"] = old["status"]
             else:
                 new.pop("status", None)
+        _check_end(target, metadata, old["metadata"])
         new["metadata"] = _keep_metadata(new["metadata"], old["metadata"])
         rules = rules_for(resource.kind)
         _refuse_unreadable(resource, rules.settle(new))
@@ -229,7 +232,7 @@ class Api:
         if resource.generations and new.get("spec") != old.get("spec"):
             new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
         if _ends(new):
-            return self.store.remove(resource.collection, target.key, new)
+            return self.store.remove(resource.collection, target.key)
         if new == old:
             return entry
         return Entry(new, b"", 0) if dry_run else self.store.put(resource.collection, new)
@@ -257,6 +260,14 @@ def _check_versions(target: Target, metadata: Mapping[str, Any], entry: Entry) -
         raise conflict(target.resource, target.name, why)
 
 
+def _check_end(target: Target, new: Mapping[str, Any], old: Mapping[str, Any]) -> None:
+    """Refuse to write the time of an object's end, which only a deletion sets."""
+    field = "deletionTimestamp"
+    if new.get(field) and new[field] != old.get(field):
+        problem = bad_value(f"metadata.{field}", new[field], "field is immutable")
+        raise invalid(target.resource, target.name, [problem])
+
+
 def _keep_metadata(new: Object, old: Object) -> Object:
     """New metadata with the parts that only the server writes."""
     kept = dict(new)
@@ -274,7 +285,21 @@ def _keep_metadata(new: Object, old: Object) -> Object:
             kept[field] = old[field]
         else:
             kept.pop(field, None)
-    return {key: value for key, value in kept.items() if value not in (None, {}, [])}
+    _drop_empty(kept)
+    return kept
+
+
+def _drop_empty(metadata: Object) -> None:
+    """Remove empty members in place, as the real server leaves them out."""
+    for key in [key for key, value in metadata.items() if value in (None, "", {}, [])]:
+        del metadata[key]
+
+
+def _copy(item: Any) -> Any:
+    """A deep copy without nulls, which mean nothing in a stored object."""
+    if isinstance(item, dict):
+        return {key: _copy(value) for key, value in item.items() if value is not None}
+    return [_copy(value) for value in item] if isinstance(item, list) else item
 
 
 def _ends(item: Object) -> bool:

@@ -96,8 +96,9 @@ def _delete_one(api: Api, target: Target, entry: Entry, options: Options) -> Del
     marked = metadata.get("deletionTimestamp") is not None
     current = metadata.get("deletionGracePeriodSeconds")
     if grace == 0 and not metadata.get("finalizers"):
-        last = _mark(api, entry.object, 0) if target.resource.kind == "Pod" else entry.object
-        return Deleted(api.store.remove(target.resource.collection, target.key, last), True)
+        if target.resource.kind == "Pod" and current != 0:
+            api.store.put(target.resource.collection, _mark(api, entry.object, 0))
+        return Deleted(api.store.remove(target.resource.collection, target.key), True)
     if marked and current is not None and grace >= current:
         return Deleted(entry, False)
     marked_object = _mark(api, entry.object, grace)

@@ -190,7 +190,7 @@ def _subresource_kind(row: Resource, name: str) -> tuple[Object, tuple[str, ...]
 
 def _aggregated_resource(row: Resource) -> Object:
     """One resource of an APIGroupDiscoveryList."""
-    own = {"group": row.group, "version": row.version, "kind": row.kind}
+    own = {"group": "", "version": "", "kind": row.kind}
     found: Object = {
         "resource": row.plural,
         "responseKind": own,

@@ -31,8 +31,9 @@ class ApiError(Exception):
             "metadata": {},
             "status": "Failure",
             "message": self.message,
-            "reason": self.reason,
         }
+        if self.reason:
+            body["reason"] = self.reason
         if self.details:
             body["details"] = self.details
         body["code"] = self.code
@@ -84,7 +85,7 @@ def invalid(resource: Resource, name: str, problems: Sequence[FieldError]) -> Ap
     """422: the object breaks these rules."""
     words = [f"{problem.field}: {problem.message}" for problem in problems]
     joined = words[0] if len(words) == 1 else "[" + ", ".join(words) + "]"
-    details: dict[str, Any] = {"name": name}
+    details: dict[str, Any] = {"name": name} if name else {}
     if resource.group:
         details["group"] = resource.group
     details["kind"] = resource.kind
@@ -155,9 +156,9 @@ def too_large_revision(asked: int, current: int) -> ApiError:
     )
 
 
-def method_not_allowed(method: str) -> ApiError:
+def method_not_allowed() -> ApiError:
     """405: the resource has no such verb."""
-    message = f"the server does not allow this method ({method}) on the requested resource"
+    message = "the server does not allow this method on the requested resource"
     return ApiError(405, "MethodNotAllowed", message)
 
 

@@ -78,11 +78,10 @@ def read_number(query: Mapping[str, str], name: str) -> int:
 
 
 def read_revision(text: str) -> int:
-    """A resourceVersion as a number."""
-    try:
-        return int(text)
-    except ValueError as error:
-        raise bad_request(f"Invalid value: {text!r}: resourceVersion must be a number") from error
+    """A resourceVersion as a number; outside lists the real server calls others internal errors."""
+    if not text.isdecimal():
+        raise ApiError(500, "", f'resourceVersion: Invalid value: "{text}": expected a number')
+    return int(text)
 
 
 def check_options(query: Mapping[str, str], *, watch: bool) -> None:
@@ -136,7 +135,9 @@ def _read_start(store: Store, resource: Resource, query: Mapping[str, str]) -> _
     if text in {"", "0"}:
         # Any cached state will do for 0, and the real server serves it whole.
         return _Start(None, None, 0 if text == "0" else limit)
-    revision = read_revision(text)
+    if not text.isdecimal():
+        raise bad_request(f'resourceVersion: Invalid value: "{text}": expected a number')
+    revision = int(text)
     if revision > store.revision:
         raise too_large_revision(revision, store.revision)
     exact = query.get("resourceVersionMatch") == "Exact" or (

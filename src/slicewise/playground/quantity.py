@@ -45,6 +45,15 @@ def canonical(text: str) -> str:
     return f"{nanos}{_suffix(exponent)}"
 
 
+@lru_cache(maxsize=4096)
+def round_up(text: str) -> str:
+    """The canonical spelling in whole thousandths, as lists of resources are kept."""
+    amount, _ = _split(text)
+    if (amount * 1000).denominator == 1:
+        return canonical(text)
+    return canonical(f"{_round_up(amount * 1000)}m")
+
+
 def _split(text: str) -> tuple[Fraction, str]:
     """The amount and the family of its suffix."""
     match = _FORM.match(text)

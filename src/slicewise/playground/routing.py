@@ -35,7 +35,7 @@ def route(method: str, path: str, query: Mapping[str, str]) -> Route:
     verb = _verb(method, target, query)
     allowed = target.resource.verbs
     if not target.subresource and verb not in allowed:
-        raise method_not_allowed(method)
+        raise method_not_allowed()
     return Route(verb, target)
 
 
@@ -67,16 +67,17 @@ def _verb(method: str, target: Target, query: Mapping[str, str]) -> str:
     """The Kubernetes verb of a request."""
     if target.subresource in CREATED_SUBRESOURCES:
         if method != "POST":
-            raise method_not_allowed(method)
+            raise method_not_allowed()
         return "create"
     if target.name:
         if method not in OBJECT_VERBS or (target.subresource and method == "DELETE"):
-            raise method_not_allowed(method)
+            raise method_not_allowed()
         return OBJECT_VERBS[method]
     if method not in COLLECTION_VERBS:
-        raise method_not_allowed(method)
-    if method == "POST" and target.resource.namespaced and not target.namespace:
-        raise method_not_allowed(method)
+        raise method_not_allowed()
+    everywhere = target.resource.namespaced and not target.namespace
+    if everywhere and method in {"POST", "DELETE"}:
+        raise method_not_allowed()
     if method == "GET" and query.get("watch") in {"true", "1"}:
         return "watch"
     return COLLECTION_VERBS[method]

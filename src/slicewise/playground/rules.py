@@ -68,6 +68,12 @@ def _check_node(item: Object) -> list[FieldError]:
     return problems
 
 
+def _settle_config_map(item: Object) -> list[FieldError]:
+    if item.get("data") == {}:
+        del item["data"]
+    return []
+
+
 def _prepare_secret(item: Object) -> list[FieldError]:
     texts = item.pop("stringData", None) or {}
     if texts:
@@ -148,6 +154,7 @@ RULES: Mapping[str, Rules] = {
         prepare=prepare_pod, settle=settle_pod, check=check_pod, check_update=check_pod_update
     ),
     "Secret": Rules(prepare=_prepare_secret, settle=_prepare_secret),
+    "ConfigMap": Rules(prepare=_settle_config_map, settle=_settle_config_map),
     "Service": Rules(prepare=_prepare_service),
     "Lease": Rules(check=_check_lease),
     "Event": Rules(check=_check_event),

@@ -148,12 +148,12 @@ class Store:
             self._wake(home)
             return entry
 
-    def remove(self, collection: str, key: Key, last: Object | None = None) -> Entry:
-        """Remove an object, whose last state may differ from the stored one."""
+    def remove(self, collection: str, key: Key) -> Entry:
+        """Remove an object and return its last version, under the revision of the removal."""
         with self.lock:
             home = self.collections[collection]
             old = home.entries[key]
-            gone = self._stamp(last or old.object)
+            gone = self._stamp(old.object)
             home.record(key, Change(gone.revision, old, None, gone, self._clock()))
             self._wake(home)
             return gone

@@ -12,14 +12,13 @@ from slicewise.playground.errors import (
     conflict,
     invalid,
     required,
+    unsupported,
 )
-from slicewise.playground.naming import check_metadata
 from slicewise.playground.resources import Object, find
 from slicewise.playground.selectors import label_test, selector_of
 from slicewise.playground.store import Entry
 
 PODS = find("pods")
-BINDINGS = find("bindings")
 SCALE = "autoscaling/v1"
 
 
@@ -35,9 +34,6 @@ def bind(api: Api, target: Target, binding: Object, *, dry_run: bool = False) ->
         for part in ("annotations", "labels"):
             if metadata.get(part):
                 pod["metadata"][part] = {**(pod["metadata"].get(part) or {}), **metadata[part]}
-        problems = check_metadata(PODS, pod)
-        if problems:
-            raise invalid(PODS, target.name, problems)
         pod["status"].pop("nominatedNodeName", None)
         set_condition(
             pod["status"],
@@ -50,20 +46,18 @@ def _check_binding(target: Target, binding: Object, metadata: Object) -> None:
     """Refuse a binding that does not say which node, or is for another pod."""
     name = metadata.get("name")
     if name and name != target.name:
-        raise bad_request(
-            f"the name of the object ({name}) does not match the name on the URL ({target.name})"
-        )
+        raise bad_request("name in URL does not match name in Binding object")
     node = binding.get("target") or {}
+    # The real server lets these two reach the client as internal errors.
     if node.get("kind") not in {None, "", "Node"}:
-        problem = bad_value("target.kind", node["kind"], 'expected "Node" or nothing')
-        raise invalid(BINDINGS, target.name, [problem])
+        problem = unsupported("target.kind", node["kind"], ("Node", "<empty>"))
+        raise ApiError(500, "", f"{problem.field}: {problem.message}")
     if not node.get("name"):
-        raise invalid(BINDINGS, target.name, [required("target.name")])
+        raise ApiError(500, "", f"target.name: {required('target.name').message}")
 
 
 def _check_bindable(target: Target, pod: Object, metadata: Object) -> None:
     """Refuse to bind a pod that is bound, ending, gated or not the one meant."""
-    where = Target(BINDINGS, target.namespace, target.name)
     have = pod["metadata"]
     for field, word in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
         if metadata.get(field) and metadata[field] != have[field]:
@@ -71,16 +65,16 @@ def _check_bindable(target: Target, pod: Object, metadata: Object) -> None:
                 f"Precondition failed: {word} in precondition: {metadata[field]}, "
                 f"{word} in object meta: {have[field]}"
             )
-            raise conflict(PODS, where.name, why)
+            raise conflict(PODS, target.name, why)
     if have.get("deletionTimestamp"):
         why = f"pod {target.name} is being deleted, cannot be assigned to a host"
-        raise conflict(PODS, where.name, why)
+        raise conflict(PODS, target.name, why)
     if pod["spec"].get("nodeName"):
         why = f'pod {target.name} is already assigned to node "{pod["spec"]["nodeName"]}"'
-        raise conflict(PODS, where.name, why)
+        raise conflict(PODS, target.name, why)
     if pod["spec"].get("schedulingGates"):
         why = f"pod {target.name} has non-empty .spec.schedulingGates"
-        raise conflict(PODS, where.name, why)
+        raise conflict(PODS, target.name, why)
 
 
 def set_condition(status: Object, condition: Object) -> None:
