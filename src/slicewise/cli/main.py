@@ -3,9 +3,13 @@
 import click
 
 from slicewise import __version__
+from slicewise.cli.playground import playground
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="slicewise")
 def main() -> None:
     """Share NVIDIA GPUs between Kubernetes pods."""
+
+
+main.add_command(playground)
