@@ -77,8 +77,12 @@ class Client:
         self._connection.request(
             method, _address(path, options.get("query")), payload, self._headers(options)
         )
-        response = self._connection.getresponse()
-        data = response.read()
+        try:
+            response = self._connection.getresponse()
+            data = response.read()
+        except (OSError, http.client.HTTPException):
+            self._connection.close()
+            raise
         # The real server calls its OpenAPI index plain text.
         value = json.loads(data) if data[:1] in {b"{", b"["} else data.decode()
         return Reply(response.status, value, dict(response.headers.items()))

@@ -91,7 +91,6 @@ def test_cut_connection_ends_in_the_middle_of_the_answer(playground, client, pod
 
     with pytest.raises(http.client.IncompleteRead):
         client.get(f"{pods}/a")
-    client.close()
 
     assert client.get(f"{pods}/a").status == 200
 

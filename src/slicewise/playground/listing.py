@@ -77,6 +77,12 @@ def read_number(query: Mapping[str, str], name: str) -> int:
         raise bad_request(f"{name}={text!r}: expected a number") from error
 
 
+def read_flag(query: Mapping[str, str], name: str) -> bool:
+    """A yes or no from the query: whatever is there and is neither false nor 0 means yes."""
+    text = query.get(name)
+    return text is not None and text.lower() not in {"false", "0"}
+
+
 def read_revision(text: str) -> int:
     """A resourceVersion as a number; outside lists the real server calls others internal errors."""
     if not text.isdecimal():

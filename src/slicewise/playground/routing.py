@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from slicewise.playground.api import Target
 from slicewise.playground.errors import method_not_allowed, unknown_path
 from slicewise.playground.faults import Asked
+from slicewise.playground.listing import read_flag
 from slicewise.playground.resources import BY_PATH, find
 
 COLLECTION_VERBS = {"GET": "list", "POST": "create", "DELETE": "deletecollection"}
@@ -78,6 +79,6 @@ def _verb(method: str, target: Target, query: Mapping[str, str]) -> str:
     everywhere = target.resource.namespaced and not target.namespace
     if everywhere and method in {"POST", "DELETE"}:
         raise method_not_allowed()
-    if method == "GET" and query.get("watch") in {"true", "1"}:
+    if method == "GET" and read_flag(query, "watch"):
         return "watch"
     return COLLECTION_VERBS[method]

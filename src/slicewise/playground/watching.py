@@ -14,7 +14,7 @@ import msgspec
 
 from slicewise.httpd.message import CutError
 from slicewise.playground.errors import ApiError, expired
-from slicewise.playground.listing import list_page, read_number, read_revision
+from slicewise.playground.listing import list_page, read_flag, read_number, read_revision
 from slicewise.playground.resources import Resource
 from slicewise.playground.selectors import Selection
 from slicewise.playground.store import Change, Entry, Store
@@ -50,12 +50,12 @@ class WatchOptions:
     def read(cls, query: Mapping[str, str]) -> "WatchOptions":
         """The options in a query."""
         text = query.get("resourceVersion") or ""
-        initial = query.get("sendInitialEvents") == "true"
+        initial = read_flag(query, "sendInitialEvents")
         seconds = read_number(query, "timeoutSeconds") or random.randint(1800, 3600)
         fresh = text in {"", "0"} or initial
         return cls(
             revision=None if fresh else read_revision(text),
-            bookmarks=query.get("allowWatchBookmarks") in {"true", "1"},
+            bookmarks=read_flag(query, "allowWatchBookmarks"),
             initial_events=initial,
             seconds=float(seconds),
         )
