@@ -2,8 +2,10 @@
 
 import base64
 import binascii
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 
 import msgspec
 
@@ -65,7 +67,30 @@ def list_page(
             keys, revision = sorted(entries), start.revision
         if selection.name and selection.namespace:
             keys = [key for key in [(selection.namespace, selection.name)] if key in entries]
-        return _cut(selection, start, [(key, entries[key]) for key in keys], revision)
+        first, last = _span(keys, selection.namespace, start.after)
+        picked: list[Key] = []
+        for key in islice(keys, first, last):
+            if selection.everything or selection.matches(entries[key].object):
+                picked.append(key)
+                if start.limit and len(picked) > start.limit:
+                    break
+        found = [entries[key] for key in picked[: start.limit or None]]
+        if not start.limit or len(picked) <= start.limit:
+            return Page(found, revision, "", None)
+        token = _write_token(revision, picked[start.limit - 1])
+        remaining = last - first - start.limit if selection.everything else None
+        return Page(found, revision, token, remaining)
+
+
+def _span(keys: list[Key], namespace: str, after: Key | None) -> tuple[int, int]:
+    """The range of keys in a namespace, or in all, after a key."""
+    first, last = 0, len(keys)
+    if namespace:
+        first = bisect_left(keys, (namespace, ""))
+        last = bisect_left(keys, (namespace + "\0", ""))
+    if after is not None:
+        first = max(first, bisect_right(keys, after))
+    return first, last
 
 
 def read_number(query: Mapping[str, str], name: str) -> int:
@@ -165,23 +190,6 @@ def _check_history(store: Store, resource: Resource, start: _Start) -> None:
             "The provided continue parameter is too old to display a consistent list result. "
             "You must start a new list without the continue parameter."
         )
-
-
-def _cut(
-    selection: Selection, start: _Start, pairs: list[tuple[Key, Entry]], revision: int
-) -> Page:
-    """The selected entries after the start, up to the limit."""
-    if start.after is not None:
-        pairs = [pair for pair in pairs if pair[0] > start.after]
-    if selection.namespace or not selection.everything:
-        pairs = [pair for pair in pairs if selection.matches(pair[1].object)]
-    if not start.limit or len(pairs) <= start.limit:
-        return Page([entry for _, entry in pairs], revision, "", None)
-    kept = pairs[: start.limit]
-    remaining = len(pairs) - start.limit if selection.everything else None
-    return Page(
-        [entry for _, entry in kept], revision, _write_token(revision, kept[-1][0]), remaining
-    )
 
 
 def _write_token(revision: int, after: Key) -> str:

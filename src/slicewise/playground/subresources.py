@@ -1,6 +1,5 @@
 """The subresources of pods and workloads: binding, eviction and scale."""
 
-import copy
 from typing import Any
 
 from slicewise.playground.api import Api, Target
@@ -28,8 +27,8 @@ def bind(api: Api, target: Target, binding: Object, *, dry_run: bool = False) ->
     _check_binding(target, binding, metadata)
     with api.store.lock:
         entry = api.get(target)
-        pod = copy.deepcopy(entry.object)
-        _check_bindable(target, pod, metadata)
+        _check_bindable(target, entry.object, metadata)
+        pod = {key: dict(part) for key, part in entry.object.items()}
         pod["spec"]["nodeName"] = binding["target"]["name"]
         for part in ("annotations", "labels"):
             if metadata.get(part):
