@@ -231,3 +231,69 @@ def test_dry_run_on_the_server_stores_nothing(kubectl, client, maps):
 
     assert text == "configmap/a created (server dry run)\n"
     assert client.get(f"{maps}/a").status == 404
+
+
+@pytest.mark.parametrize(
+    ("command", "path", "expected"),
+    [
+        ("configmap m --from-literal=a=b", "/api/v1/{}/configmaps/m", {"data": {"a": "b"}}),
+        (
+            "secret generic s --from-literal=a=b",
+            "/api/v1/{}/secrets/s",
+            {"data": {"a": "Yg=="}, "type": "Opaque"},
+        ),
+        ("serviceaccount sa", "/api/v1/{}/serviceaccounts/sa", {}),
+        (
+            "deployment d --image=busybox:1 --replicas=2",
+            "/apis/apps/v1/{}/deployments/d",
+            {"spec": {"replicas": 2, "selector": {"matchLabels": {"app": "d"}}}},
+        ),
+        (
+            "job j --image=busybox:1 -- sleep 1",
+            "/apis/batch/v1/{}/jobs/j",
+            {"spec": {"completions": 1, "parallelism": 1, "suspend": False}},
+        ),
+        (
+            "poddisruptionbudget b --selector=a=b --min-available=50%",
+            "/apis/policy/v1/{}/poddisruptionbudgets/b",
+            {"spec": {"minAvailable": "50%", "selector": {"matchLabels": {"a": "b"}}}},
+        ),
+    ],
+    ids=lambda value: value.split()[0] if isinstance(value, str) else "",
+)
+def test_create_without_a_file(kubectl, client, command, path, expected):
+    home = json.loads(kubectl("create", *command.split(), "-o", "json"))["metadata"]["namespace"]
+
+    found = client.get(path.format(f"namespaces/{home}"))
+
+    assert found.status == 200
+    for key, value in expected.items():
+        part = found.body[key]
+        assert part == value if not isinstance(value, dict) else value.items() <= part.items()
+
+
+def test_run_and_delete_a_namespace(run_kubectl, client, namespace):
+    name = f"{namespace}-more"
+    created = run_kubectl("create", "namespace", name)
+    run_kubectl("-n", name, "run", "p", "--image=busybox:1", "--restart=Never")
+    found = client.get(f"/api/v1/namespaces/{name}/pods/p").body
+    run_kubectl("delete", "namespace", name, "--wait=false")
+
+    assert created == f"namespace/{name} created\n"
+    assert found["spec"]["restartPolicy"] == "Never"
+    ending = client.get(f"/api/v1/namespaces/{name}")
+    assert ending.status == 404 or ending.body["status"]["phase"] == "Terminating"
+
+
+def test_access_is_asked_for(kubectl):
+    assert kubectl("auth", "can-i", "get", "pods") == "yes\n"
+
+
+def test_drain_evicts_the_pods_of_a_node(run_kubectl, client, node, pods):
+    name = node.rpartition("/")[2]
+    client.post(pods, pod(nodeName=name, terminationGracePeriodSeconds=0))
+
+    run_kubectl("drain", name, "--force", "--timeout=10s")
+
+    assert client.get(f"{pods}/a").status == 404
+    assert client.get(node).body["spec"]["unschedulable"] is True

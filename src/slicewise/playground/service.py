@@ -25,6 +25,7 @@ from slicewise.playground.patches import (
     merge,
 )
 from slicewise.playground.presentation import Presentation
+from slicewise.playground.protobuf import MEDIA_TYPE, read_protobuf
 from slicewise.playground.resources import Object
 from slicewise.playground.routing import Route, route
 from slicewise.playground.selectors import select
@@ -255,8 +256,10 @@ class Service:
 def _read_object(request: Request) -> Object:
     """The JSON object in a body."""
     content_type = request.headers.get("content-type", "").partition(";")[0].strip()
+    if content_type == MEDIA_TYPE:
+        return read_protobuf(request.body)
     if content_type not in BODIES:
-        raise unsupported_media(content_type, ["application/json"])
+        raise unsupported_media(content_type, ["application/json", MEDIA_TYPE])
     try:
         body = decode_json(request.body)
     except ValueError as error:
