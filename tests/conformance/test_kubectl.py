@@ -262,7 +262,7 @@ def test_dry_run_on_the_server_stores_nothing(kubectl, client, maps):
     ids=lambda value: value.split()[0] if isinstance(value, str) else "",
 )
 def test_create_without_a_file(kubectl, client, command, path, expected):
-    home = json.loads(kubectl("create", *command.split(), "-o", "json"))["metadata"]["namespace"]
+    home = json.loads(kubectl("create", "--output=json", *command.split()))["metadata"]["namespace"]
 
     found = client.get(path.format(f"namespaces/{home}"))
 

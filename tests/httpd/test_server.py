@@ -253,13 +253,37 @@ def authority():
 
 
 def ask_securely(server, context):
-    """The status of one request over HTTPS."""
+    """The status and body of one request over HTTPS."""
     connection = http.client.HTTPSConnection("127.0.0.1", server.port, context=context)
     try:
         connection.request("GET", "/")
-        return connection.getresponse().status
+        response = connection.getresponse()
+        return response.status, response.read()
     finally:
         connection.close()
+
+
+async def name_peer(request):
+    peer = request.peer
+    return json_response(peer and [peer.common_name, *peer.organizations])
+
+
+@pytest.mark.parametrize("shows", [True, False], ids=["with", "without"])
+def test_request_knows_the_certificate_of_its_client(authority, tmp_path, shows):
+    root = tmp_path / "ca.crt"
+    authority.cert_pem.write_to_path(root)
+    chain, key = write_pair(authority.issue_cert("127.0.0.1"), tmp_path)
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    if shows:
+        names = {"common_name": "front-proxy-client", "organization_name": "system:masters"}
+        authority.issue_cert("a@example.com", **names).configure_cert(context)
+
+    with ThreadedServer(name_peer, Settings(tls=Tls(chain, key, root))) as server:
+        status, body = ask_securely(server, context)
+
+    assert status == 200
+    assert body == (b'["front-proxy-client","system:masters"]' if shows else b"null")
 
 
 def write_pair(certificate, folder):
@@ -277,7 +301,7 @@ def test_https_is_served_with_the_given_certificate(authority, tmp_path):
 
     with ThreadedServer(echo, Settings(tls=tls)) as server:
         assert server.url.startswith("https://")
-        assert ask_securely(server, context) == 200
+        assert ask_securely(server, context)[0] == 200
 
 
 def test_client_without_a_certificate_is_turned_away_when_one_is_required(authority, tmp_path):
@@ -292,4 +316,4 @@ def test_client_without_a_certificate_is_turned_away_when_one_is_required(author
             ask_securely(server, context)
         authority.issue_cert("client@example.com").configure_cert(context)
 
-        assert ask_securely(server, context) == 200
+        assert ask_securely(server, context)[0] == 200

@@ -6,6 +6,7 @@ A service is one handler from Request to Response or Stream; everything else abo
 from slicewise.httpd.message import (
     CutError,
     Handler,
+    Peer,
     Request,
     Response,
     Stream,
@@ -18,6 +19,7 @@ from slicewise.httpd.settings import Settings, Tls
 __all__ = [
     "CutError",
     "Handler",
+    "Peer",
     "Request",
     "Response",
     "Server",

@@ -173,6 +173,7 @@ def _request(scope: Message, body: bytes, gone: Callable[[], Awaitable[None]]) -
         },
         body=body,
         gone=gone,
+        peer=scope["state"].get("peer"),
     )
 
 

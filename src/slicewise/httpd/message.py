@@ -18,6 +18,16 @@ class CutError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Peer:
+    """Whom a verified client certificate names."""
+
+    common_name: str
+    organizations: tuple[str, ...]
+    certificate: bytes
+    """The certificate itself, in DER."""
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """One request, read whole; header names are in lower case."""
 
@@ -28,6 +38,8 @@ class Request:
     body: bytes
     gone: Callable[[], Awaitable[None]]
     """Returns once the client has hung up."""
+    peer: Peer | None = None
+    """Who is at the other end; none without TLS or without a client certificate."""
 
 
 @dataclass(frozen=True, slots=True)

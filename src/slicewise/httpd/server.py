@@ -16,6 +16,7 @@ import uvicorn
 
 from slicewise.httpd.app import App
 from slicewise.httpd.message import Handler
+from slicewise.httpd.peer import PeerProtocol
 from slicewise.httpd.settings import Settings, client_checks
 
 
@@ -215,7 +216,7 @@ def _config(app: App, settings: Settings) -> uvicorn.Config:
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
     return uvicorn.Config(
         app,
-        http="httptools",
+        http=PeerProtocol,
         ws="none",
         lifespan="off",
         log_config=None,

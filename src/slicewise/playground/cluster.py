@@ -133,11 +133,14 @@ class Playground:
         """Forget the history, so that every older revision is answered 410."""
         self._admin.expire(as_status=as_status)
 
-    def write_kubeconfig(self, path: Path) -> Path:
-        """Write a kubeconfig for this API, readable by its owner alone."""
+    def write_kubeconfig(self, path: Path, authority: Path | None = None) -> Path:
+        """Write a kubeconfig for this API, readable by its owner alone.
+
+        With TLS, `authority` is the PEM file that clients trust.
+        """
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch(mode=0o600)
-        path.write_text(yaml.safe_dump(kubeconfig(self.url), sort_keys=False))
+        path.write_text(yaml.safe_dump(kubeconfig(self.url, authority), sort_keys=False))
         return path
 
     def _bootstrap(self) -> None:
@@ -156,13 +159,16 @@ class Playground:
                 group.create_task(work())
 
 
-def kubeconfig(url: str) -> Object:
+def kubeconfig(url: str, authority: Path | None = None) -> Object:
     """A kubeconfig with one context for an address."""
     name = "slicewise-playground"
+    cluster = {"server": url}
+    if authority is not None:
+        cluster["certificate-authority"] = str(authority)
     return {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": name, "cluster": {"server": url}}],
+        "clusters": [{"name": name, "cluster": cluster}],
         "users": [{"name": name, "user": {}}],
         "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
         "current-context": name,
