@@ -2,11 +2,13 @@
 
 import base64
 import importlib
+import importlib.util
+import signal
 import ssl
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import yaml
@@ -29,16 +31,15 @@ def embedded(tmp_path_factory) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="session")
-def real(request, tmp_path_factory) -> Iterator[Server]:
+def real(request) -> Iterator[Server]:
     given = request.config.getoption("--kubeconfig", default=None)
     if given:
         yield read_kubeconfig(Path(given))
         return
-    testbed = find_testbed()
-    if testbed is None:
-        pytest.skip("no real API server: slicewise_testbed is not installed")
-    with testbed.control_plane(tmp_path_factory.mktemp("real")) as plane:
-        yield read_kubeconfig(Path(plane.kubeconfig))
+    if importlib.util.find_spec("slicewise_testbed") is None:
+        pytest.skip("no real API server: slicewise_testbed is not installed; pass --kubeconfig")
+    with start_alone() as kubeconfig:
+        yield read_kubeconfig(kubeconfig)
 
 
 @pytest.fixture(
@@ -82,12 +83,24 @@ def node(client) -> Iterator[str]:
     client.delete(f"/api/v1/nodes/{name}")
 
 
-def find_testbed() -> ModuleType | None:
-    """The package that starts real control planes, when it is installed."""
-    try:
-        return importlib.import_module("slicewise_testbed")
-    except ModuleNotFoundError:
-        return None
+@contextmanager
+def start_alone() -> Iterator[Path]:
+    """A real API server without scheduler and controllers, since these would write as well."""
+    binaries = importlib.import_module("slicewise_testbed.binaries")
+    planes = importlib.import_module("slicewise_testbed.control_plane")
+    settings = importlib.import_module("slicewise_testbed.settings")
+    testbed = importlib.import_module("slicewise_testbed.testbed")
+    # Without the controller that makes service accounts, their admission would refuse all pods.
+    flags = ("--disable-admission-plugins=ServiceAccount",)
+    with testbed.Testbed.start() as bed:
+        wanted = settings.Settings(apiserver_flags=flags)
+        plane = planes.ControlPlane(bed, binaries.find_binaries(), wanted).start()
+        plane.stop_scheduler()
+        bed.stop("kube-controller-manager", signal.SIGKILL)
+        # A server that was restarted keeps no history of what came before.
+        plane.stop_apiserver()
+        plane.start_apiserver()
+        yield plane.admin.path
 
 
 def read_kubeconfig(path: Path) -> Server:
