@@ -1,21 +1,21 @@
-"""The real kubectl, wherever this machine keeps it."""
+"""The real kubectl and its kin, wherever this machine keeps them."""
 
 import os
 import shutil
 import subprocess
 from pathlib import Path
 
-CACHE = Path.home() / ".cache" / "slicewise" / "kube"
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "slicewise" / "kube"
 
 
-def find_kubectl() -> str | None:
-    """kubectl from KUBEBUILDER_ASSETS, then from the cache of built binaries, then from PATH."""
+def find_program(name: str) -> str | None:
+    """A program from KUBEBUILDER_ASSETS, then from the cache of built binaries, then from PATH."""
     folders = [Path(os.environ["KUBEBUILDER_ASSETS"])] if "KUBEBUILDER_ASSETS" in os.environ else []
     folders += sorted(CACHE.glob("v*/"), reverse=True)
     for folder in folders:
-        if os.access(folder / "kubectl", os.X_OK):
-            return str(folder / "kubectl")
-    return shutil.which("kubectl")
+        if os.access(folder / name, os.X_OK):
+            return str(folder / name)
+    return shutil.which(name)
 
 
 class Kubectl:

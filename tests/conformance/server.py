@@ -58,9 +58,9 @@ class Client:
 
     def __init__(self, server: Server) -> None:
         self.server = server
-        self._connection = self._connect()
+        self._connection = self.connect()
 
-    def _connect(self, timeout: float = 20) -> http.client.HTTPConnection:
+    def connect(self, timeout: float = 20) -> http.client.HTTPConnection:
         parts = urlsplit(self.server.url)
         if self.server.context is None:
             return http.client.HTTPConnection(parts.hostname, parts.port, timeout=timeout)
@@ -113,7 +113,7 @@ class Client:
     def watch(self, path: str, **options: Any) -> Iterator["Watch"]:
         """A watch on a connection of its own."""
         query = {"watch": "true", "timeoutSeconds": "15", **(options.pop("query", None) or {})}
-        connection = self._connect()
+        connection = self.connect()
         try:
             connection.request("GET", _address(path, query), headers=self._headers(options))
             yield Watch(connection.getresponse())

@@ -6,14 +6,14 @@ import pytest
 import yaml
 
 from conformance.bodies import binding, config_map, deployment, pod
-from conformance.kubectl import Kubectl, find_kubectl
+from conformance.kubectl import Kubectl, find_program
 
 pytestmark = pytest.mark.cluster
 
 
 @pytest.fixture(scope="session")
 def run_kubectl(server, tmp_path_factory):
-    program = find_kubectl()
+    program = find_program("kubectl")
     if program is None:
         pytest.skip("no kubectl: put it on PATH or into KUBEBUILDER_ASSETS")
     return Kubectl(program, server.kubeconfig, tmp_path_factory.mktemp("discovery"))

@@ -15,6 +15,15 @@ def test_bad_name_is_blamed_with_its_value(client, maps, name):
     assert refused.body["details"]["kind"] == "ConfigMap"
 
 
+def test_names_of_roles_may_have_colons(client, namespace):
+    path = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
+
+    created = client.post(path, {"metadata": {"name": f"system:{namespace}"}, "rules": []})
+    client.delete(f"{path}/system:{namespace}")
+
+    assert created.status == 201
+
+
 def test_namespace_names_have_no_dots(client):
     refused = client.post("/api/v1/namespaces", {"metadata": {"name": "a.b"}})
 

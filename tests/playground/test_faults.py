@@ -97,7 +97,7 @@ def test_cut_connection_ends_in_the_middle_of_the_answer(playground, client, pod
 
 def test_hanging_request_is_never_answered(playground, client, pods):
     playground.faults.add(Fault(action="hang", verb="list"))
-    impatient = client._connect(timeout=0.2)
+    impatient = client.connect(timeout=0.2)
     impatient.request("GET", pods)
 
     with pytest.raises(TimeoutError):
@@ -109,7 +109,7 @@ def test_hanging_request_is_never_answered(playground, client, pods):
 
 def test_late_answer_comes_after_its_delay(playground, client, pods):
     playground.faults.add(Fault(action="delay", verb="list", seconds=0.3))
-    impatient = client._connect(timeout=0.05)
+    impatient = client.connect(timeout=0.05)
     impatient.request("GET", pods)
     with pytest.raises(TimeoutError):
         impatient.getresponse()

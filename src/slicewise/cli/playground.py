@@ -31,7 +31,7 @@ def playground(host: str, port: int, nodes: int, kubeconfig: Path | None) -> Non
         signal.signal(number, lambda _number, _frame: stop.set())
     with tempfile.TemporaryDirectory(prefix="slicewise-playground-") as folder:
         try:
-            cluster = Playground(settings=Settings(host=host, port=port))
+            cluster = Playground(settings=Settings(host=host, port=port, request_seconds=None))
         except OSError as error:
             raise click.ClickException(str(error)) from error
         rows = [SimulatedNode(f"node-{number}", GPU_NODE) for number in range(nodes)]

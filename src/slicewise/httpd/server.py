@@ -155,6 +155,7 @@ class _Uvicorn(uvicorn.Server):
     """uvicorn without its signal handlers, its ticking and its fixed pauses while stopping."""
 
     def __init__(self, config: uvicorn.Config, stop_seconds: float) -> None:
+        """Serve by the config, and wait so long for answers under way when stopping."""
         super().__init__(config)
         self.accepting = asyncio.Event()
         self.asked_to_stop = asyncio.Event()

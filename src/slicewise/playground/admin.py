@@ -23,6 +23,7 @@ class Admin:
             return json_response({"error": str(error)}, 400)
 
     def _answer(self, request: Request) -> Response:
+        """Carry out one request; what cannot be read raises ValueError."""
         step = request.path.removeprefix("/faults").strip("/")
         body = decode_json(request.body) if request.body else {}
         if step == "" and request.method == "GET":

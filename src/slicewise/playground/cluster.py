@@ -48,6 +48,8 @@ class Playground:
         self._service = Service(self.api, self.faults, self.answers)
         self._admin = Admin(self.store, self.faults, self._service.watchers)
         self._background: list[Work] = []
+        # A request that a fault leaves hanging must not be answered by a time limit.
+        settings = settings or Settings(request_seconds=None)
         self._server = ThreadedServer(self._service, settings, background=self._run_background)
         self._bootstrap()
 

@@ -52,7 +52,10 @@ def check_selector_labels(field: str, labels: Mapping[str, Any]) -> list[FieldEr
 
 def _check_name(resource: Resource, name: str) -> list[FieldError]:
     """What is wrong with the name."""
-    if resource.kind == "Namespace":
+    if resource.group == "rbac.authorization.k8s.io":
+        if name in {".", ".."} or "/" in name or "%" in name:
+            return [bad_value("metadata.name", name, "must be one step of a path")]
+    elif resource.kind == "Namespace":
         if not is_label(name):
             return [bad_value("metadata.name", name, "must be a lowercase RFC 1123 label")]
     elif resource.kind == "Service":

@@ -83,10 +83,12 @@ class _TablePaint:
     """Draws each event as a table of one row, with the columns in the first."""
 
     def __init__(self, presentation: Presentation) -> None:
+        """Draw for one presentation."""
         self._presentation = presentation
         self._head = True
 
     def __call__(self, kind: str, entry: Entry) -> bytes:
+        """One event as a line of the watch."""
         drawing = self._presentation.drawing
         metadata = {"resourceVersion": str(entry.revision)}
         table = drawing.table([self._presentation._item(entry)], metadata, head=self._head)

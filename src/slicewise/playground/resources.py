@@ -68,6 +68,15 @@ def _apps(plural: str, kind: str, *short: str, scale: bool = True) -> Resource:
     )
 
 
+def _stored(group: str, *names: str, namespaced: bool = True) -> tuple[Resource, ...]:
+    """Resources that are stored as they come, given as `plural:Kind:short`."""
+    rows = [name.split(":") for name in names]
+    return tuple(
+        Resource(plural, kind, group, namespaced=namespaced, short_names=tuple(short))
+        for plural, kind, *short in rows
+    )
+
+
 RESOURCES: tuple[Resource, ...] = (
     Resource(
         "namespaces", "Namespace", namespaced=False, short_names=("ns",), subresources=("status",)
@@ -150,6 +159,43 @@ RESOURCES: tuple[Resource, ...] = (
         namespaced=False,
         verbs=CREATE_ONLY,
     ),
+    *_stored(
+        "",
+        "limitranges:LimitRange:limits",
+        "persistentvolumeclaims:PersistentVolumeClaim:pvc",
+        "replicationcontrollers:ReplicationController:rc",
+        "resourcequotas:ResourceQuota:quota",
+    ),
+    *_stored("", "persistentvolumes:PersistentVolume:pv", namespaced=False),
+    *_stored(
+        "storage.k8s.io",
+        "csidrivers:CSIDriver",
+        "csinodes:CSINode",
+        "storageclasses:StorageClass:sc",
+        "volumeattachments:VolumeAttachment",
+        namespaced=False,
+    ),
+    *_stored("storage.k8s.io", "csistoragecapacities:CSIStorageCapacity"),
+    *_stored(
+        "resource.k8s.io",
+        "resourceclaims:ResourceClaim",
+        "resourceclaimtemplates:ResourceClaimTemplate",
+    ),
+    *_stored(
+        "resource.k8s.io",
+        "deviceclasses:DeviceClass",
+        "resourceslices:ResourceSlice",
+        namespaced=False,
+    ),
+    *_stored("rbac.authorization.k8s.io", "roles:Role", "rolebindings:RoleBinding"),
+    *_stored(
+        "rbac.authorization.k8s.io",
+        "clusterroles:ClusterRole",
+        "clusterrolebindings:ClusterRoleBinding",
+        namespaced=False,
+    ),
+    *_stored("discovery.k8s.io", "endpointslices:EndpointSlice"),
+    *_stored("apiregistration.k8s.io", "apiservices:APIService", namespaced=False),
 )
 
 BY_NAME = {resource.qualified: resource for resource in RESOURCES}

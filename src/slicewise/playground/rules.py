@@ -22,10 +22,12 @@ from slicewise.playground.workloads import (
 
 
 def _nothing(_item: Object) -> list[FieldError]:
+    """Find nothing wrong."""
     return []
 
 
 def _no_change(_new: Object, _old: Object) -> list[FieldError]:
+    """Find nothing wrong with a change."""
     return []
 
 
@@ -44,6 +46,7 @@ class Rules:
 
 
 def _prepare_namespace(item: Object) -> list[FieldError]:
+    """A namespace is active, labelled with its name and kept by its content."""
     item["spec"] = {"finalizers": ["kubernetes"]}
     item["status"] = {"phase": "Active"}
     labels = item["metadata"].setdefault("labels", {})
@@ -52,12 +55,14 @@ def _prepare_namespace(item: Object) -> list[FieldError]:
 
 
 def _prepare_node(item: Object) -> list[FieldError]:
+    """A node has a spec, a status and canonical amounts."""
     item["spec"] = item.get("spec") or {}
     item["status"] = item.get("status") or {}
     return spell_node(item)
 
 
 def _check_node(item: Object) -> list[FieldError]:
+    """Taints need a key and a known effect."""
     problems: list[FieldError] = []
     for place, taint in enumerate((item.get("spec") or {}).get("taints") or []):
         if not taint.get("key"):
@@ -69,12 +74,14 @@ def _check_node(item: Object) -> list[FieldError]:
 
 
 def _settle_config_map(item: Object) -> list[FieldError]:
+    """An empty map of data is left out."""
     if item.get("data") == {}:
         del item["data"]
     return []
 
 
 def _prepare_secret(item: Object) -> list[FieldError]:
+    """Texts are stored encoded, and data must be base64."""
     texts = item.pop("stringData", None) or {}
     if texts:
         encoded = {key: base64.b64encode(text.encode()).decode() for key, text in texts.items()}
@@ -90,6 +97,7 @@ def _prepare_secret(item: Object) -> list[FieldError]:
 
 
 def _prepare_service(item: Object) -> list[FieldError]:
+    """A service has a type, and its ports a protocol and a target."""
     spec = item.setdefault("spec", {})
     spec.setdefault("type", "ClusterIP")
     spec.setdefault("sessionAffinity", "None")
@@ -101,6 +109,7 @@ def _prepare_service(item: Object) -> list[FieldError]:
 
 
 def _check_lease(item: Object) -> list[FieldError]:
+    """A lease lasts longer than nothing."""
     seconds = (item.get("spec") or {}).get("leaseDurationSeconds")
     if seconds is not None and seconds <= 0:
         return [bad_value("spec.leaseDurationSeconds", seconds, "must be greater than 0")]
@@ -108,6 +117,7 @@ def _check_lease(item: Object) -> list[FieldError]:
 
 
 def _check_event(item: Object) -> list[FieldError]:
+    """An event lives where its object lives."""
     home = (item.get("involvedObject") or {}).get("namespace") or "default"
     if item["metadata"].get("namespace") != home:
         field = "involvedObject.namespace"
@@ -116,18 +126,21 @@ def _check_event(item: Object) -> list[FieldError]:
 
 
 def _prepare_priority_class(item: Object) -> list[FieldError]:
+    """A class has a value and may preempt."""
     item.setdefault("value", 0)
     item.setdefault("preemptionPolicy", "PreemptLowerPriority")
     return []
 
 
 def _check_priority_class_update(new: Object, old: Object) -> list[FieldError]:
+    """The value of a class is fixed."""
     if new.get("value") == old.get("value"):
         return []
     return [FieldError("value", "FieldValueForbidden", "may not be changed in an update.")]
 
 
 def _prepare_budget(item: Object) -> list[FieldError]:
+    """A new budget allows nothing until somebody counts."""
     item["status"] = {
         "disruptionsAllowed": 0,
         "currentHealthy": 0,
@@ -138,6 +151,7 @@ def _prepare_budget(item: Object) -> list[FieldError]:
 
 
 def _workload(kind: str) -> Rules:
+    """The rules of one kind of workload."""
     return Rules(
         prepare=partial(prepare_workload, kind=kind),
         settle=partial(settle_workload, kind=kind),

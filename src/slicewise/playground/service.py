@@ -135,18 +135,21 @@ class Service:
         return verbs[where.verb](where.target, request)
 
     def _get(self, target: Target, request: Request) -> Response:
+        """One object."""
         text = request.query.get("resourceVersion") or "0"
         if read_revision(text) > self.store.revision:
             self.store.check_revision(target.resource.collection, read_revision(text))
         return self._present(target, request).one(self.api.get(target))
 
     def _list(self, target: Target, request: Request) -> Response:
+        """A page of objects."""
         check_options(request.query, watch=False)
         selection = select(target.resource, target.namespace, request.query)
         page = list_page(self.store, target.resource, selection, request.query)
         return self._present(target, request).many(page)
 
     def _watch(self, target: Target, request: Request) -> Response | Stream:
+        """A stream of changes."""
         check_options(request.query, watch=True)
         presentation = self._present(target, request)
         collection = target.resource.plural
@@ -170,6 +173,7 @@ class Service:
     async def _follow(
         self, watching: Watching, watcher: Watcher, first: list[Any]
     ) -> AsyncIterator[bytes]:
+        """The lines of a watch, which can be dropped as long as they last."""
         try:
             async for chunk in watching.lines(watcher, first):
                 yield chunk
@@ -177,6 +181,7 @@ class Service:
             self.watchers.discard(watcher)
 
     def _create(self, target: Target, request: Request) -> Response:
+        """A new object, a binding or the answer to a review."""
         body = _read_object(request)
         if target.resource.plural == "bindings":
             name = str((body.get("metadata") or {}).get("name") or "")
@@ -190,12 +195,14 @@ class Service:
         return self._present(target, request).one(entry, 201)
 
     def _update(self, target: Target, request: Request) -> Response:
+        """The object that took the place of another."""
         body = read_body(target.resource, _read_object(request))
         existed = self.store.get(target.resource.collection, target.key) is not None
         entry = self.api.replace(target, body, dry_run=_is_dry(request.query))
         return self._present(target, request).one(entry, 200 if existed else 201)
 
     def _patch(self, target: Target, request: Request) -> Response:
+        """The object after a patch."""
         change = _read_patch(request)
         resource = target.resource
 
@@ -206,6 +213,7 @@ class Service:
         return self._present(target, request).one(entry)
 
     def _delete(self, target: Target, request: Request) -> Response:
+        """What is left of a deleted object: itself, or a word about it."""
         options = Options.read(_read_options(request), dict(request.query))
         deleted = delete(self.api, target, options)
         if not deleted.gone or target.resource.kind == "Pod":
@@ -219,12 +227,14 @@ class Service:
         return json_response({**status, "details": details})
 
     def _delete_many(self, target: Target, request: Request) -> Response:
+        """The objects that were deleted."""
         options = Options.read(_read_options(request), dict(request.query))
         selection = select(target.resource, target.namespace, request.query)
         entries = delete_many(self.api, target, selection, options)
         return self._present(target, request).some(entries, self.store.revision)
 
     def _perform_subresource(self, where: Route, request: Request) -> Response:
+        """Carry out one verb on a subresource that is no status."""
         target = where.target
         if target.subresource == "log":
             text = (self.api.get(target).object["metadata"].get("annotations") or {}).get(
@@ -241,6 +251,7 @@ class Service:
         return json_response(SUCCESS, 201)
 
     def _scale(self, where: Route, request: Request) -> Response:
+        """The Scale of a workload, changed if asked."""
         entry = self.api.get(where.target)
         if where.verb == "patch":
             scale = _read_patch(request)(read_scale(entry))
@@ -250,6 +261,7 @@ class Service:
         return json_response(read_scale(entry))
 
     def _present(self, target: Target, request: Request) -> Presentation:
+        """How the client wants its answer."""
         return Presentation.read(target.resource, request, self.api.now())
 
 

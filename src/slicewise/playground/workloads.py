@@ -55,6 +55,7 @@ def check_workload_update(new: Object, old: Object) -> list[FieldError]:
 
 
 def _deployment(_item: Object, spec: Object) -> None:
+    """What a deployment leaves out."""
     spec.setdefault("replicas", 1)
     spec.setdefault("revisionHistoryLimit", 10)
     spec.setdefault("progressDeadlineSeconds", 600)
@@ -64,10 +65,12 @@ def _deployment(_item: Object, spec: Object) -> None:
 
 
 def _replica_set(_item: Object, spec: Object) -> None:
+    """What a replica set leaves out."""
     spec.setdefault("replicas", 1)
 
 
 def _stateful_set(_item: Object, spec: Object) -> None:
+    """What a stateful set leaves out."""
     spec.setdefault("replicas", 1)
     spec.setdefault("revisionHistoryLimit", 10)
     spec.setdefault("podManagementPolicy", "OrderedReady")
@@ -77,6 +80,7 @@ def _stateful_set(_item: Object, spec: Object) -> None:
 
 
 def _daemon_set(_item: Object, spec: Object) -> None:
+    """What a daemon set leaves out."""
     spec.setdefault("revisionHistoryLimit", 10)
     strategy = spec.setdefault("updateStrategy", {})
     if strategy.setdefault("type", "RollingUpdate") == "RollingUpdate":
@@ -85,6 +89,7 @@ def _daemon_set(_item: Object, spec: Object) -> None:
 
 
 def _job(item: Object, spec: Object) -> None:
+    """What a job leaves out, and the labels that tell its pods from others."""
     if spec.get("completions") is None and spec.get("parallelism") is None:
         spec["completions"] = 1
     spec.setdefault("parallelism", 1)
