@@ -231,6 +231,15 @@ def test_stop_frees_the_port():
         assert ask(again)[0] == 200
 
 
+def test_server_that_never_started_gives_its_port_back():
+    server = ThreadedServer(echo)
+    port = server.port
+    server.stop()
+
+    with ThreadedServer(echo, Settings(port=port)) as again:
+        assert ask(again)[0] == 200
+
+
 def test_taken_port_is_named():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -53,12 +53,16 @@ class Server:
     async def stop(self) -> None:
         """Return when every connection is closed and the port is free."""
         if self._task is None or self._uvicorn is None or self.app is None:
-            self._socket.close()
+            self.close()
             return
         self.app.stopping.set()
         self._uvicorn.asked_to_stop.set()
         await self._task
         self._task = None
+        self.close()
+
+    def close(self) -> None:
+        """Give the port back, for servers that were never started."""
         self._socket.close()
 
 
@@ -107,6 +111,7 @@ class ThreadedServer:
     def stop(self) -> None:
         """Return when the thread has ended."""
         if self.loop is None or self._stop is None or self._thread is None:
+            self._server.close()
             return
         with contextlib.suppress(RuntimeError):
             self.loop.call_soon_threadsafe(self._stop.set)
