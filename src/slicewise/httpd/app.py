@@ -1,0 +1,189 @@
+"""Between ASGI and a handler: reads the body within limits, sends answers and streams.
+
+Health paths are answered here, so that every service has the same ones.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterable,
+    MutableMapping,
+)
+from typing import Any, TypeAlias
+from urllib.parse import parse_qsl, unquote
+
+from slicewise.httpd.message import TEXT, CutError, Handler, Request, Response, Stream
+from slicewise.httpd.settings import Settings
+
+log = logging.getLogger(__name__)
+
+Message: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+
+LIVE_PATHS = frozenset({"/livez", "/healthz"})
+READY_PATH = "/readyz"
+
+
+class BodyTooLargeError(Exception):
+    """The request body passes the limit."""
+
+
+class App:
+    """The ASGI application around one handler."""
+
+    def __init__(self, handler: Handler, settings: Settings) -> None:
+        """Serve the handler within the limits of the settings."""
+        self._handler = handler
+        self._settings = settings
+        self.ready: Callable[[], bool] = lambda: True
+        self.stopping = asyncio.Event()
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            return
+        try:
+            body = await read_body(receive, scope["headers"], self._settings.max_body_bytes)
+        except BodyTooLargeError:
+            limit = self._settings.max_body_bytes
+            await send_response(send, _text(413, f"request body over {limit} bytes\n"))
+            return
+        answer = await self._answer(_request(scope, body, lambda: self._left(receive)))
+        if isinstance(answer, Stream):
+            await self._send_stream(answer, receive, send)
+        else:
+            await send_response(send, answer)
+
+    async def _answer(self, request: Request) -> Response | Stream:
+        """The handler's answer, or a health answer, or the error that took its place."""
+        if request.path in LIVE_PATHS:
+            return _text(200, "ok")
+        if request.path == READY_PATH:
+            return _text(200, "ok") if self.ready() else _text(503, "not ready\n")
+        try:
+            async with asyncio.timeout(self._settings.request_seconds):
+                return await self._handler(request)
+        except TimeoutError:
+            return _text(504, f"no answer within {self._settings.request_seconds:g} s\n")
+        except Exception:
+            log.exception("request failed method=%s path=%s", request.method, request.path)
+            return _text(500, "internal error\n")
+
+    async def _send_stream(self, stream: Stream, receive: Receive, send: Send) -> None:
+        """Send chunks until they end, the client leaves or the server stops."""
+        await send(_start(200, stream.content_type, stream.headers.items()))
+        # The empty chunk pushes the headers out before the first event exists.
+        await send({"type": "http.response.body", "body": b"", "more_body": True})
+        failure = (await _race(_pump(stream.chunks, send), self._left(receive)))[0]
+        if isinstance(failure, CutError):
+            return
+        if isinstance(failure, Exception):
+            log.error("stream failed", exc_info=failure)
+            return
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _left(self, receive: Receive) -> None:
+        """Returns once the client has hung up or the server stops."""
+        await _race(_disconnected(receive), _forever(self.stopping))
+
+
+async def read_body(receive: Receive, headers: Iterable[tuple[bytes, bytes]], limit: int) -> bytes:
+    """The whole request body, or BodyTooLargeError as soon as it passes the limit."""
+    for name, value in headers:
+        if name == b"content-length" and int(value) > limit:
+            raise BodyTooLargeError
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            break
+        chunk: bytes = message.get("body", b"")
+        size += len(chunk)
+        if size > limit:
+            raise BodyTooLargeError
+        parts.append(chunk)
+        if not message.get("more_body", False):
+            break
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+async def send_response(send: Send, response: Response) -> None:
+    """Send one whole answer, or the part of it before its cut."""
+    length = (("content-length", str(len(response.body))),)
+    await send(_start(response.status, response.content_type, (*response.headers.items(), *length)))
+    if response.cut_after is None:
+        await send({"type": "http.response.body", "body": response.body, "more_body": False})
+        return
+    # Leaving an answer unfinished makes the server close the connection.
+    part = response.body[: response.cut_after]
+    await send({"type": "http.response.body", "body": part, "more_body": True})
+
+
+async def _pump(chunks: AsyncIterator[bytes], send: Send) -> None:
+    """Send every chunk, closing the source when done."""
+    try:
+        async for chunk in chunks:
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+    finally:
+        close = getattr(chunks, "aclose", None)
+        if close is not None:
+            with contextlib.suppress(RuntimeError):
+                await close()
+
+
+async def _race(*steps: Coroutine[Any, Any, None]) -> list[BaseException | None]:
+    """How each step ended, once the first has ended and the others are cancelled."""
+    tasks = [asyncio.ensure_future(step) for step in steps]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+    return results
+
+
+async def _forever(event: asyncio.Event) -> None:
+    """Returns once the event is set."""
+    await event.wait()
+
+
+async def _disconnected(receive: Receive) -> None:
+    """Returns once the client has hung up."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _request(scope: Message, body: bytes, gone: Callable[[], Awaitable[None]]) -> Request:
+    """The request as a value."""
+    raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
+    return Request(
+        method=scope["method"],
+        path=unquote(raw_path.split(b"?", 1)[0].decode("ascii", "replace")),
+        query=dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)),
+        headers={
+            name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
+        },
+        body=body,
+        gone=gone,
+        peer=scope["state"].get("peer"),
+    )
+
+
+def _start(status: int, content_type: str, headers: Iterable[tuple[str, str]]) -> Message:
+    """The ASGI message that opens an answer."""
+    pairs = [(b"content-type", content_type.encode("latin-1"))]
+    pairs.extend((name.encode("latin-1"), value.encode("latin-1")) for name, value in headers)
+    return {"type": "http.response.start", "status": status, "headers": pairs}
+
+
+def _text(status: int, text: str) -> Response:
+    """A short answer for people."""
+    return Response(status, text.encode(), content_type=TEXT)

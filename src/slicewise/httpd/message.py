@@ -1,0 +1,79 @@
+"""What a handler receives and what it may answer: plain values, no ASGI.
+
+A body is bytes on both sides: the service decodes it with the struct it wants.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import msgspec
+
+JSON = "application/json"
+TEXT = "text/plain; charset=utf-8"
+
+
+class CutError(Exception):
+    """Raised by a stream that wants its connection closed in the middle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Whom a verified client certificate names."""
+
+    common_name: str
+    organizations: tuple[str, ...]
+    certificate: bytes
+    """The certificate itself, in DER."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request, read whole; header names are in lower case."""
+
+    method: str
+    path: str
+    query: Mapping[str, str]
+    headers: Mapping[str, str]
+    body: bytes
+    gone: Callable[[], Awaitable[None]]
+    """Returns once the client has hung up."""
+    peer: Peer | None = None
+    """Who is at the other end; none without TLS or without a client certificate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """One whole answer; `cut_after` closes the connection after that many bytes of the body."""
+
+    status: int
+    body: bytes
+    content_type: str = JSON
+    headers: Mapping[str, str] = field(default_factory=dict)
+    cut_after: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """An answer sent chunk by chunk until the chunks end, the client leaves or the server stops."""
+
+    chunks: AsyncIterator[bytes]
+    content_type: str = JSON
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+Answer: TypeAlias = Response | Stream
+Handler: TypeAlias = Callable[[Request], Awaitable[Answer]]
+
+
+def json_response(value: Any, status: int = 200) -> Response:
+    """The value as a JSON answer."""
+    return Response(status, msgspec.json.encode(value))
+
+
+def decode_json(body: bytes) -> Any:
+    """The JSON value in a body; raises ValueError with the place of the first mistake."""
+    try:
+        return msgspec.json.decode(body)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"body is not JSON: {error}") from error

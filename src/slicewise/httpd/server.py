@@ -1,0 +1,238 @@
+"""Starting and stopping a server: on the running loop, or on a loop of its own in a thread.
+
+A stop ends streams first, waits for answers under way, then closes what is left.
+"""
+
+import asyncio
+import contextlib
+import logging
+import socket
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from types import TracebackType
+from typing import Any, Self
+
+import uvicorn
+
+from slicewise.httpd.app import App
+from slicewise.httpd.message import Handler
+from slicewise.httpd.peer import PeerProtocol
+from slicewise.httpd.settings import Settings, client_checks
+
+
+class Server:
+    """One handler served on the running loop."""
+
+    def __init__(self, handler: Handler, settings: Settings | None = None) -> None:
+        """Bind the port, so that the address is known before the start."""
+        self.settings = settings or Settings()
+        self._socket = _bind(self.settings)
+        self.port: int = self._socket.getsockname()[1]
+        self._handler = handler
+        self._uvicorn: _Uvicorn | None = None
+        self._task: asyncio.Task[None] | None = None
+        self.app: App | None = None
+
+    @property
+    def url(self) -> str:
+        """The address clients use."""
+        scheme = "https" if self.settings.tls else "http"
+        return f"{scheme}://{self.settings.host}:{self.port}"
+
+    async def start(self) -> None:
+        """Accept connections from now on."""
+        self.app = App(self._handler, self.settings)
+        self._uvicorn = _Uvicorn(_config(self.app, self.settings), self.settings.stop_seconds)
+        self._task = asyncio.create_task(self._uvicorn.serve(sockets=[self._socket]))
+        accepting = asyncio.ensure_future(self._uvicorn.accepting.wait())
+        await asyncio.wait([self._task, accepting], return_when=asyncio.FIRST_COMPLETED)
+        if self._task.done():
+            accepting.cancel()
+            await self._task
+
+    async def stop(self) -> None:
+        """Return when every connection is closed and the port is free."""
+        if self._task is None or self._uvicorn is None or self.app is None:
+            self.close()
+            return
+        self.app.stopping.set()
+        self._uvicorn.asked_to_stop.set()
+        await self._task
+        self._task = None
+        self.close()
+
+    def close(self) -> None:
+        """Give the port back, for servers that were never started."""
+        self._socket.close()
+
+
+class ThreadedServer:
+    """One handler served on a loop of its own thread, for callers that have no loop.
+
+    `background` coroutines run on that loop from start to stop.
+    """
+
+    def __init__(
+        self,
+        handler: Handler,
+        settings: Settings | None = None,
+        *,
+        background: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """Bind the port; nothing runs before `start`."""
+        self._server = Server(handler, settings)
+        self._background = background
+        self._thread: threading.Thread | None = None
+        self._started = threading.Event()
+        self._failure: BaseException | None = None
+        self._stop: asyncio.Event | None = None
+        self.loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def url(self) -> str:
+        """The address clients use."""
+        return self._server.url
+
+    @property
+    def port(self) -> int:
+        """The port that was bound."""
+        return self._server.port
+
+    def start(self) -> Self:
+        """Return once connections are accepted."""
+        self._thread = threading.Thread(target=self._run, name=f"httpd-{self.port}", daemon=True)
+        self._thread.start()
+        self._started.wait()
+        if self._failure is not None:
+            self._thread.join()
+            raise RuntimeError(f"cannot serve on port {self.port}") from self._failure
+        return self
+
+    def stop(self) -> None:
+        """Return when the thread has ended."""
+        if self.loop is None or self._stop is None or self._thread is None:
+            self._server.close()
+            return
+        with contextlib.suppress(RuntimeError):
+            self.loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join()
+        self._thread = None
+
+    def __enter__(self) -> Self:
+        """Start on entry."""
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Stop on exit."""
+        self.stop()
+
+    def _run(self) -> None:
+        """The thread: one loop from start to stop."""
+        try:
+            asyncio.run(self._serve())
+        except BaseException as error:
+            self._failure = error
+            logging.getLogger(__name__).exception("server ended port=%d", self.port)
+        finally:
+            self._started.set()
+
+    async def _serve(self) -> None:
+        """Serve and run the background work until asked to stop."""
+        self.loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        await self._server.start()
+        background = asyncio.ensure_future(self._background()) if self._background else None
+        self._started.set()
+        await self._stop.wait()
+        if background is not None:
+            background.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await background
+        await self._server.stop()
+
+
+class _Uvicorn(uvicorn.Server):
+    """uvicorn without its signal handlers, its ticking and its fixed pauses while stopping."""
+
+    def __init__(self, config: uvicorn.Config, stop_seconds: float) -> None:
+        """Serve by the config, and wait so long for answers under way when stopping."""
+        super().__init__(config)
+        self.accepting = asyncio.Event()
+        self.asked_to_stop = asyncio.Event()
+        self._stop_seconds = stop_seconds
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals belong to the command that runs the service."""
+        yield
+
+    async def main_loop(self) -> None:
+        """Wait for the stop."""
+        self.accepting.set()
+        await self.asked_to_stop.wait()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002
+        """Close idle connections, let answers under way end, then abort the rest."""
+        for server in self.servers:
+            server.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        tasks = set(self.server_state.tasks)
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=self._stop_seconds)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+        for connection in list(self.server_state.connections):
+            transport: Any = getattr(connection, "transport", None)
+            if transport is not None:
+                transport.abort()
+        # One turn of the loop lets the transports report that they are closed.
+        await asyncio.sleep(0)
+
+
+def _bind(settings: Settings) -> socket.socket:
+    """A listening socket on the wanted address."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    # asyncio turns Nagle's delay off only for sockets that name their protocol.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((settings.host, settings.port))
+    except OSError as error:
+        listener.close()
+        raise OSError(
+            f"cannot listen on {settings.host}:{settings.port}: {error.strerror}; "
+            "free the port or choose another"
+        ) from error
+    listener.listen(2048)
+    listener.setblocking(False)
+    return listener
+
+
+def _config(app: App, settings: Settings) -> uvicorn.Config:
+    """uvicorn's settings for ours."""
+    tls = settings.tls
+    # A cut answer and a client that leaves are ordinary here, and uvicorn calls both errors.
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+    return uvicorn.Config(
+        app,
+        http=PeerProtocol,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        timeout_keep_alive=settings.idle_seconds,
+        backlog=2048,
+        ssl_certfile=None if tls is None else str(tls.certificate),
+        ssl_keyfile=None if tls is None else str(tls.key),
+        ssl_ca_certs=None if tls is None or tls.client_ca is None else str(tls.client_ca),
+        ssl_cert_reqs=client_checks(tls),
+    )

@@ -1,0 +1,1 @@
+"""The embedded Kubernetes API and its simulated nodes, under the demo and the fast tests."""
