@@ -12,6 +12,7 @@ import pytest
 from slicewise_testbed.binaries import CONTROL_PLANE, NODE, Binaries, find_binaries
 from slicewise_testbed.control_plane import ControlPlane
 from slicewise_testbed.packages import missing_packages
+from slicewise_testbed.simulated_nodes import SimulatedNodes
 from slicewise_testbed.testbed import Testbed
 
 _SKIPPED = "cluster test"
@@ -81,3 +82,9 @@ def testbed() -> Iterator[Testbed]:
 def control_plane(testbed: Testbed, kube_binaries: Binaries) -> ControlPlane:
     """A plain control plane, shared by the whole test run."""
     return ControlPlane(testbed, kube_binaries).start()
+
+
+@pytest.fixture(scope="session")
+def simulated_nodes(control_plane: ControlPlane) -> SimulatedNodes:
+    """The simulated nodes of the shared control plane; none until a test adds some."""
+    return SimulatedNodes(control_plane).start()

@@ -107,6 +107,8 @@ def controller_manager(paths: Paths, kubeconfig: Path, settings: Settings) -> li
     """Every controller, fast enough for a thousand pods at once."""
     return [
         f"--kubeconfig={kubeconfig}",
+        # The controller manager's own user may do little; each controller acts as its account.
+        "--use-service-account-credentials=true",
         f"--root-ca-file={paths.authority.certificate}",
         f"--service-account-private-key-file={paths.token_key}",
         f"--cluster-signing-cert-file={paths.authority.certificate}",
@@ -116,6 +118,7 @@ def controller_manager(paths: Paths, kubeconfig: Path, settings: Settings) -> li
         "--kube-api-qps=500",
         "--kube-api-burst=1000",
         *_gates(settings),
+        *settings.controller_manager_flags,
     ]
 
 

@@ -18,3 +18,4 @@ class Settings:
     # localhost, which is how a server in the test process is reached.
     aggregator_routing: bool = False
     apiserver_flags: Sequence[str] = ()
+    controller_manager_flags: Sequence[str] = ()
