@@ -12,9 +12,12 @@ import pytest
 from slicewise_testbed.binaries import CONTROL_PLANE, NODE, Binaries, find_binaries
 from slicewise_testbed.control_plane import ControlPlane
 from slicewise_testbed.packages import missing_packages
+from slicewise_testbed.real_nodes import RealNode, RealNodes
 from slicewise_testbed.simulated_nodes import SimulatedNodes
 from slicewise_testbed.testbed import Testbed
 
+# Pods for real nodes select this label, since the control plane may have simulated ones as well.
+REAL = "testbed.slicewise.dev/real"
 _SKIPPED = "cluster test"
 
 
@@ -88,3 +91,9 @@ def control_plane(testbed: Testbed, kube_binaries: Binaries) -> ControlPlane:
 def simulated_nodes(control_plane: ControlPlane) -> SimulatedNodes:
     """The simulated nodes of the shared control plane; none until a test adds some."""
     return SimulatedNodes(control_plane).start()
+
+
+@pytest.fixture(scope="session")
+def real_nodes(control_plane: ControlPlane) -> tuple[RealNode, ...]:
+    """Two real nodes of the shared control plane, labelled as such."""
+    return RealNodes(control_plane).add("real-a", "real-b", labels={REAL: "true"})

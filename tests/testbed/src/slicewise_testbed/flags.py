@@ -115,6 +115,8 @@ def controller_manager(paths: Paths, kubeconfig: Path, settings: Settings) -> li
         f"--cluster-signing-key-file={paths.authority.key}",
         "--leader-elect=false",
         "--secure-port=0",
+        # The default is a folder of the machine, which would be created.
+        f"--flex-volume-plugin-dir={paths.folder / 'volume-plugins'}",
         "--kube-api-qps=500",
         "--kube-api-burst=1000",
         *_gates(settings),

@@ -12,6 +12,7 @@ from ipaddress import IPv4Address
 from slicewise_testbed.api import Api, ApiError, Object
 from slicewise_testbed.control_plane import READY_SECONDS, ControlPlane
 from slicewise_testbed.hollow.names import SIMULATED
+from slicewise_testbed.readiness import node_is_ready
 from slicewise_testbed.testbed import wait_until
 
 _NAME = "simulated-kubelets"
@@ -90,14 +91,7 @@ def _unready(api: Api) -> set[str]:
         nodes = api.get("/api/v1/nodes", labelSelector=f"{SIMULATED}=true", resourceVersion="0")
     except (ApiError, OSError):
         return {""}
-    return {node["metadata"]["name"] for node in nodes["items"] if not _is_ready(node)}
-
-
-def _is_ready(node: Object) -> bool:
-    conditions = node.get("status", {}).get("conditions", ())
-    ready = any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
-    taints = node["spec"].get("taints", ())
-    return ready and not any(t["key"].startswith("node.kubernetes.io/") for t in taints)
+    return {node["metadata"]["name"] for node in nodes["items"] if not node_is_ready(node)}
 
 
 def _body(node: SimulatedNode, address: str) -> Object:
