@@ -24,7 +24,10 @@ from slicewise_testbed.reaper import SOCKET
 
 PREFIX = "swtb-"
 _LOCK = "keeper.lock"
+_LASTING = "lasting"
 _YOUNG_SECONDS = 10.0
+# A unix socket's path ends at 107 bytes; the kubelet's, below this folder, takes up to 60.
+_LONGEST_FOLDER = 45
 
 
 class Testbed:
@@ -41,8 +44,7 @@ class Testbed:
     def start(cls, *, lasting: bool = False) -> "Testbed":
         """A new testbed; a lasting one lives until it is closed, others as long as this process."""
         sweep()
-        folder = Path(tempfile.mkdtemp(prefix=PREFIX))
-        (folder / "logs").mkdir()
+        folder = _new_folder(lasting)
         lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX)
         read_end, write_end = os.pipe()
@@ -58,12 +60,18 @@ class Testbed:
                 start_new_session=True,
                 cwd="/",
             )
+        (folder / "keeper.pid").write_text(f"{keeper.pid}\n")
         os.close(lock)
         os.close(read_end)
         bed = cls(folder, keeper)
         bed._lifeline = write_end
         wait_until(bed._answers, 15.0, lambda: f"the keeper does not answer: {bed.tail('keeper')}")
         return bed
+
+    @property
+    def lasting(self) -> bool:
+        """Whether the testbed was made to outlive the process that started it."""
+        return (self.folder / _LASTING).exists()
 
     def spawn(self, name: str, argv: Sequence[str], env: Mapping[str, str] | None = None) -> int:
         """The process id, as seen inside the testbed, of a started program."""
@@ -157,6 +165,17 @@ def wait_until(
         if time.monotonic() > deadline:
             raise TestbedError(f"after {seconds:.0f} s {complaint()}")
         time.sleep(0.05)
+
+
+def _new_folder(lasting: bool) -> Path:
+    folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+    if len(str(folder)) > _LONGEST_FOLDER:
+        folder.rmdir()
+        raise TestbedError(f"{folder} is too long a path for unix sockets; set TMPDIR to a shorter")
+    (folder / "logs").mkdir()
+    if lasting:
+        (folder / _LASTING).touch()
+    return folder
 
 
 def living() -> Iterator[Testbed]:
