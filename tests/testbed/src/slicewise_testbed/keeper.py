@@ -46,10 +46,7 @@ def main() -> None:
     _wait_for_end(child, lifeline)
     with contextlib.suppress(ProcessLookupError):
         os.kill(child, signal.SIGKILL)
-    # Without a PID namespace the orphans come to this process, each killed by its parent's end.
-    with contextlib.suppress(ChildProcessError):
-        while True:
-            os.wait()
+    _end_children()
     remove_traces(folder)
 
 
@@ -63,6 +60,16 @@ def _wait_for_end(child: int, lifeline: int | None) -> None:
     if lifeline is not None:
         events.register(lifeline, select.POLLIN | select.POLLHUP)
     events.poll()
+
+
+def _end_children() -> None:
+    # In a PID namespace the kernel has killed them all. Without one the orphans come to this
+    # process, and the children of each of them only after its own end.
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
+                os.kill(int(pid), signal.SIGKILL)
+            os.wait()
 
 
 def remove_traces(folder: Path) -> None:

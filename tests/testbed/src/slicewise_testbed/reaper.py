@@ -98,9 +98,10 @@ class Reaper:
         if known and not known.code.done():
             raise KeyError(f"{ask.name} runs already")
         log = os.open(ask.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        parent = os.getpid()
         pid = os.fork()
         if pid == 0:
-            _become(ask, log)
+            _become(ask, log, parent)
         os.close(log)
         self._processes[ask.name] = Process(pid, asyncio.get_running_loop().create_future())
         return pid
@@ -123,10 +124,13 @@ class Reaper:
                         process.code.set_result(os.waitstatus_to_exitcode(ended[1]))
 
 
-def _become(ask: Ask, log: int) -> None:
+def _become(ask: Ask, log: int, parent: int) -> None:
     """The forked child turns into the program, or says in its log why it could not."""
     try:
         kernel.die_with_parent()
+        # A parent that ended before that call is no longer there to die.
+        if os.getppid() != parent:
+            os._exit(127)
         os.setsid()
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(log, 1)

@@ -88,9 +88,15 @@ class Testbed:
             raise TestbedError(f"{' '.join(argv)} ended with {code}: {self.tail(name)}")
         return self.log(name).read_text()
 
-    def stop(self, name: str, number: signal.Signals = signal.SIGTERM) -> None:
-        """The named process is gone."""
-        self._ask(do="stop", name=name, signal=int(number))
+    def stop(
+        self,
+        name: str,
+        number: signal.Signals = signal.SIGTERM,
+        *,
+        patience_seconds: float = 10.0,
+    ) -> None:
+        """The named process is gone, killed if the signal does not end it in time."""
+        self._ask(do="stop", name=name, signal=int(number), patience_seconds=patience_seconds)
 
     def alive(self, name: str) -> bool:
         """Whether the named process was started and has not ended."""
