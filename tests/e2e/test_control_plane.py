@@ -1,4 +1,5 @@
 import json
+import subprocess
 import time
 
 import pytest
@@ -55,3 +56,13 @@ def test_audit_log_names_the_user_of_each_request(kube_binaries):
         uris = [e["requestURI"] for e in plane.audit_events() if e["user"]["username"] == "bob"]
 
     assert uris == ["/api/v1/nodes"]
+
+
+def test_helm_sees_the_cluster_and_nothing_of_the_user(control_plane):
+    helm = [control_plane.binaries.path("helm"), "list", "--all-namespaces", "-o", "json"]
+
+    listed = subprocess.run(
+        helm, env=control_plane.kubectl_environment(), capture_output=True, text=True, check=True
+    )
+
+    assert json.loads(listed.stdout) == []
