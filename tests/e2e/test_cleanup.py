@@ -3,17 +3,18 @@ import signal
 import subprocess
 import sys
 import textwrap
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from e2e.traces import cgroups_named, mounts_naming, remaining, take_down
+from e2e.traces import Traces, cgroups_named, mounts_naming, remaining, take_down
 from slicewise_testbed.testbed import sweep, wait_until
 
 pytestmark = pytest.mark.cluster
 
 VICTIM = """
-    import os, signal, sys
+    import signal
     from pathlib import Path
     from e2e.pods import PODS, in_phase, pod
 
@@ -23,14 +24,25 @@ VICTIM = """
             api.wait_for(f"{PODS}/sleeps", in_phase("Running"), 60)
         here = Path(__file__).parent
         (here / "folder").write_text(str(control_plane.bed.folder))
+        (here / "links").write_text(" ".join(node.link for node in real_nodes))
         (here / "ready").touch()
         signal.pause()
 """
 
 
+@dataclass(frozen=True, slots=True)
+class Victim:
+    """A test run in the middle of a test, and what it holds of the machine."""
+
+    run: subprocess.Popen
+    folder: Path
+    links: list[Path]
+    traces: Traces
+
+
 @pytest.fixture
 def victim(tmp_path):
-    """A test run in the middle of a test, with a pod running on a real node."""
+    """Stuck with a pod running on a real node."""
     (tmp_path / "test_victim.py").write_text(textwrap.dedent(VICTIM))
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir=."]
     tests = str(Path(__file__).parents[1])
@@ -39,61 +51,55 @@ def victim(tmp_path):
     )
     try:
         wait_until((tmp_path / "ready").exists, 120, lambda: "the victim does not get ready")
-        yield run, Path((tmp_path / "folder").read_text())
+        links = [Path("/sys/class/net", name) for name in (tmp_path / "links").read_text().split()]
+        yield Victim(run, Path((tmp_path / "folder").read_text()), links, take_down(run.pid))
     finally:
         run.kill()
         run.wait()
 
 
-def assert_nothing_is_left(traces, folder):
-    wait_until(lambda: not remaining(traces), 30, lambda: f"left: {remaining(traces)}")
-    assert mounts_naming(folder.name) == set()
-    assert not any(name.startswith("swtb") for name in new_links())
+def wait_until_nothing_is_left(victim):
+    wait_until(lambda: not left_of(victim), 30, lambda: f"left: {left_of(victim)}")
 
 
-def new_links():
-    return {path.name for path in Path("/sys/class/net").iterdir()}
+def left_of(victim):
+    links = {link for link in victim.links if link.exists()}
+    return remaining(victim.traces) or links or mounts_naming(victim.folder.name)
 
 
 def test_killed_test_run_leaves_nothing(victim):
-    run, folder = victim
-    traces = take_down(run.pid)
     # Two nodes with a container between them: far more than the test run and its keeper.
-    assert len(traces.processes) > 12
-    assert len(traces.networks) == 3
-    assert mounts_naming(folder.name)
-    assert cgroups_named(folder.name)
+    assert len(victim.traces.processes) > 12
+    assert len(victim.traces.networks) == 3
+    assert all(link.exists() for link in victim.links)
+    assert mounts_naming(victim.folder.name)
+    assert cgroups_named(victim.folder.name)
 
-    run.kill()
-    run.wait()
+    victim.run.kill()
+    victim.run.wait()
 
-    wait_until(lambda: not folder.exists(), 30, lambda: f"{folder} is still there")
-    assert_nothing_is_left(traces, folder)
-    assert cgroups_named(folder.name) == set()
+    wait_until_nothing_is_left(victim)
+    wait_until(lambda: not victim.folder.exists(), 30, lambda: f"{victim.folder} is still there")
+    assert cgroups_named(victim.folder.name) == set()
 
 
 def test_interrupted_test_run_leaves_nothing(victim):
-    run, folder = victim
-    traces = take_down(run.pid)
+    victim.run.send_signal(signal.SIGINT)
+    victim.run.wait()
 
-    run.send_signal(signal.SIGINT)
-    run.wait()
-
-    wait_until(lambda: not folder.exists(), 30, lambda: f"{folder} is still there")
-    assert_nothing_is_left(traces, folder)
-    assert cgroups_named(folder.name) == set()
+    wait_until_nothing_is_left(victim)
+    assert not victim.folder.exists()
+    assert cgroups_named(victim.folder.name) == set()
 
 
 def test_killed_keeper_leaves_files_alone_and_the_next_testbed_removes_them(victim):
-    run, folder = victim
-    traces = take_down(run.pid)
-    keeper = int((folder / "keeper.pid").read_text())
+    keeper = int((victim.folder / "keeper.pid").read_text())
 
     os.kill(keeper, signal.SIGKILL)
-    run.kill()
-    run.wait()
+    victim.run.kill()
+    victim.run.wait()
 
-    assert_nothing_is_left(traces, folder)
+    wait_until_nothing_is_left(victim)
     sweep(older_than_seconds=0)
-    assert not folder.exists()
-    assert cgroups_named(folder.name) == set()
+    assert not victim.folder.exists()
+    assert cgroups_named(victim.folder.name) == set()

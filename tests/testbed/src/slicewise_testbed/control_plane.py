@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from http.client import HTTPException
 from typing import Any
 
 from slicewise_testbed import flags
@@ -142,7 +143,7 @@ class ControlPlane:
                     raise TestbedError(f"{name} ended: {self.bed.tail(name)}")
                 try:
                     return api.raw("GET", "/readyz")[0] == 200
-                except OSError:
+                except (OSError, HTTPException):
                     return False
 
             wait_until(ready, READY_SECONDS, lambda: f"{name} is not ready: {self.bed.tail(name)}")

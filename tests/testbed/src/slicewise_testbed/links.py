@@ -18,9 +18,10 @@ _MOST_NODES = 7
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a node is: the process holding its namespaces, its address, and its pods' subnet."""
+    """Where a node is: the process holding its namespaces, its link, address and pods' subnet."""
 
     holder: int
+    link: str
     address: str
     subnet: str
 
@@ -48,7 +49,7 @@ class Links:
         name = _name(self._network, self._count)
         self._bed.run("ip", [self._ip, "address", "add", f"{address}/32", "dev", name])
         self._bed.run("ip", [self._ip, "link", "set", name, "up"])
-        return Place(holder, address, f"198.{second}.{third + self._count}.0/24")
+        return Place(holder, name, address, f"198.{second}.{third + self._count}.0/24")
 
     def _claim(self, holder: int) -> int:
         # The kernel refuses a second link of the same name, which makes the name a lock.

@@ -27,6 +27,7 @@ class RealNode:
     def __init__(self, plane: ControlPlane, name: str, files: NodeFiles, place: Place) -> None:
         self.name = name
         self.address = place.address
+        self.link = place.link
         self.folder = files.folder
         self.cdi = files.run / "cdi"
         self.device_plugins = files.lib / "kubelet" / "device-plugins"

@@ -45,7 +45,7 @@ class Client:
         await self._session.close()
 
     async def write(self, method: str, path: str, body: Any, kind: str = "json") -> int:
-        """The status code, after as many tries as it takes to get an answer other than busy."""
+        """The status code, after as many tries as it takes to get one that is final."""
         headers = {"Content-Type": f"application/{kind}"}
         content = msgspec.json.encode(body)
         while True:
@@ -54,7 +54,9 @@ class Client:
                     method, path, data=content, headers=headers
                 ) as answer:
                     await answer.read()
-                    if answer.status != 429 and answer.status < 500:
+                    # A patch names no version, so a conflict only means: once more.
+                    conflict = method == "PATCH" and answer.status == 409
+                    if answer.status != 429 and answer.status < 500 and not conflict:
                         return answer.status
             except aiohttp.ClientError:
                 pass
