@@ -5,17 +5,17 @@ BIN    := $(VENV)/bin
 ONLY   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test bench demo table format clean
+.PHONY: help setup check test kube e2e bench demo table format clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(VENV)/ready ## make the virtual environment
 
-$(VENV)/ready: pyproject.toml constraints.txt
+$(VENV)/ready: pyproject.toml constraints.txt tests/testbed/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Slicewise needs Python 3.11 or newer; set PYTHON=")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,plot]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,plot]' --editable tests/testbed
 	@touch $@
 
 check: setup ## lint, format, types and import directions
@@ -28,8 +28,14 @@ format: setup ## put the code into the house format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-test: setup ## run the tests
+test: setup ## run the fast tests, and say what was skipped
 	$(BIN)/pytest -n auto -q
+
+kube: setup ## build the Kubernetes binaries into the cache, once
+	@$(BIN)/slicewise-testbed build
+
+e2e: kube ## run the tests that need a real cluster; never skips
+	$(BIN)/pytest -q -m cluster --cluster=require
 
 bench: setup ## measure, one JSON object a line; ONLY=prefix runs a part
 	@$(BIN)/python -m bench $(ONLY)
@@ -40,5 +46,5 @@ demo: setup ## replay the bundled sample under several policies
 table: setup ## every openb trace under every policy, with the bounds
 	$(BIN)/slicewise compare
 
-clean: ## remove what the other targets made
+clean: ## remove what the other targets made, but not the binaries of make kube
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis out

@@ -1,0 +1,99 @@
+"""The testbed as pytest fixtures, and the rule for tests marked `cluster`.
+
+They are skipped unless asked for: --cluster=auto runs what this machine can, --cluster=require
+refuses to start when it cannot run them all.
+"""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from slicewise_testbed.binaries import CONTROL_PLANE, NODE, Binaries, find_binaries
+from slicewise_testbed.control_plane import ControlPlane
+from slicewise_testbed.packages import missing_packages
+from slicewise_testbed.real_nodes import RealNode, RealNodes
+from slicewise_testbed.simulated_nodes import SimulatedNodes
+from slicewise_testbed.testbed import Testbed
+
+# Pods for real nodes select this label, since the control plane may have simulated ones as well.
+REAL = "testbed.slicewise.dev/real"
+_SKIPPED = "cluster test"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The --cluster option."""
+    parser.addoption(
+        "--cluster",
+        choices=("off", "auto", "require"),
+        default="off",
+        help="run tests marked cluster: off, auto (what this machine can), require (all or none)",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skip cluster tests that are not asked for, or refuse to run without what they need."""
+    marked = [item for item in items if item.get_closest_marker("cluster")]
+    mode = config.getoption("--cluster")
+    lacking = missing_for_cluster() if mode != "off" else ""
+    if not marked or (mode != "off" and not lacking):
+        return
+    if mode == "require":
+        raise pytest.UsageError(f"cluster tests cannot run: {lacking}")
+    reason = f"{_SKIPPED}: {lacking}" if lacking else f"{_SKIPPED}: not asked for"
+    for item in marked:
+        item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Say in one last line what was skipped and what would run it."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    reports = reporter.stats.get("skipped", ()) if reporter else ()
+    skipped = sum(_SKIPPED in str(report.longrepr) for report in reports)
+    if reporter and skipped:
+        need = missing_for_cluster()
+        how = f"`make e2e` runs them ({need})" if need else "`make e2e` runs them"
+        reporter.write_line(f"skipped {skipped} cluster tests; {how}")
+
+
+def missing_for_cluster() -> str:
+    """What keeps cluster tests from running on this machine; empty when nothing does."""
+    needs = []
+    if find_binaries().missing((*CONTROL_PLANE, *NODE)):
+        needs.append("`make kube` builds the binaries they need")
+    if packages := missing_packages():
+        needs.append(f"`apt-get install {' '.join(packages)}` brings the rest")
+    if os.geteuid() != 0:
+        needs.append("real nodes need root")
+    return ", ".join(needs)
+
+
+@pytest.fixture(scope="session")
+def kube_binaries() -> Binaries:
+    """The Kubernetes binaries of this machine."""
+    return find_binaries()
+
+
+@pytest.fixture(scope="session")
+def testbed() -> Iterator[Testbed]:
+    """A testbed that lives as long as the test run."""
+    with Testbed.start() as bed:
+        yield bed
+
+
+@pytest.fixture(scope="session")
+def control_plane(testbed: Testbed, kube_binaries: Binaries) -> ControlPlane:
+    """A plain control plane, shared by the whole test run."""
+    return ControlPlane(testbed, kube_binaries).start()
+
+
+@pytest.fixture(scope="session")
+def simulated_nodes(control_plane: ControlPlane) -> SimulatedNodes:
+    """The simulated nodes of the shared control plane; none until a test adds some."""
+    return SimulatedNodes(control_plane).start()
+
+
+@pytest.fixture(scope="session")
+def real_nodes(control_plane: ControlPlane) -> tuple[RealNode, ...]:
+    """Two real nodes of the shared control plane, labelled as such."""
+    return RealNodes(control_plane).add("real-a", "real-b", labels={REAL: "true"})
