@@ -11,7 +11,6 @@ from typing import Final
 
 from slicewise.cluster import Assume, Confirm, Ledger, NodeSeen, PodGone
 from slicewise.dialects import DEFAULT
-from slicewise.model import Allocation, charge
 from slicewise.placement import Planner, Policy, Question, Workload, kind_of
 from slicewise.placement.fgd import Fragments
 from slicewise.sim.draw import MEASURED, WARM_UP
@@ -79,7 +78,7 @@ class Replay:
         )
         if not taken or not self.ledger.apply(Confirm(uid)):
             raise AssertionError(f"the ledger refused what the planner chose for {listed.name}")
-        self._count(uid, pod, allocation)
+        self._count(uid, pod)
         return uid
 
     def leave(self, uid: str) -> None:
@@ -97,9 +96,9 @@ class Replay:
         self._fragments.refresh()
         return float(self._fragments.amount.sum())
 
-    def _count(self, uid: str, pod: int, allocation: Allocation) -> None:
+    def _count(self, uid: str, pod: int) -> None:
         demand = self.trace.demands[pod]
-        memory = sum(piece.memory for piece in charge(self.trace.pods[pod].request, allocation))
+        memory = sum(piece.memory for piece in self.ledger.allocation(uid) or ())
         self._held[uid] = (demand, memory)
         self.allocated += demand
         self.allocated_memory += memory
