@@ -4,7 +4,7 @@ Every cost of putting a pod somewhere is expressed in cards that will be missed 
 from what pods of this cluster tend to ask for:
 
 - slot: what the card's leftover was worth before, less what it is worth after;
-- open: a small toll for breaking into a card that nobody uses, so that partners find each other;
+- toll: for breaking into a card that nobody uses, the chance that no partner comes to fill it;
 - cpu: cards that will stay idle because the node's CPU runs out before its cards do;
 - scarcity: room taken on nodes that some pods depend on and few nodes can replace;
 - block: sets of whole cards broken up that pods with several cards are waiting for;
@@ -22,8 +22,7 @@ from slicewise.placement.ask import Ask
 from slicewise.placement.prices import Prices
 from slicewise.placement.tables import PLENTY, Floats, Ints
 
-_OPEN: Final = 0.1
-_ORDER: Final = 0.05
+_ORDER: Final = 0.02
 _FULLER: Final = 0.1
 _MOST_SCARCITY: Final = 9.0
 _NO_ROOM: Final = 1e6
@@ -40,7 +39,7 @@ def price_card(ask: Ask) -> Floats:
     """Scores of cards, for one share."""
     prices, whole = _prices(ask), ask.view.whole
     cost = _of_slot(ask, prices)
-    breaking = _OPEN + _of_blocks(ask, prices, 1)
+    breaking = prices.toll + _of_blocks(ask, prices, 1)
     cost += np.where(whole, breaking[:, None], 0.0)
     cost += _of_node(ask, prices)[:, None]
     return -100.0 * cost

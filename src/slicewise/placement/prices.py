@@ -3,6 +3,7 @@
 Worked out once per workload and set of node shapes; decisions only look things up.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ from slicewise.placement.workload import Kind, Workload
 
 LEVELS: Final = 32
 _MOST_SIZES: Final = 24
+_MOST_TOLL: Final = 0.4
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,7 @@ class Prices:
         self.blocks = self._blocks()
         self.rare, self.rare_share = self._rare(tables)
         self.position = _positions(tables)
+        self.toll = _toll(wanted, len(memory))
 
     def gpus(self, kind: Kind) -> float:
         """How many cards a pod of this kind is, by what it takes most of."""
@@ -108,6 +111,18 @@ def _can_host(shape: Any, kind: Kind) -> bool:
         for model, memory, usable, _ in cards
     )
     return fitting >= kind.count and (host is None or kind.cpu <= host[0])
+
+
+def _toll(wanted: list[tuple[Kind, int]], cards: int) -> float:
+    """What breaking into an idle card costs, in cards: the chance that no partner comes for it.
+
+    Chance makes the mix of shares differ from its average by about the square root of their
+    number, and the more sizes there are, the more partners must match.
+    """
+    sizes = {(kind.cores, kind.memory) for kind, _ in wanted if kind.cores < FULL}
+    if not sizes or not cards:
+        return _MOST_TOLL
+    return min(_MOST_TOLL, 1.3 * math.sqrt(len(sizes) / cards))
 
 
 def _positions(tables: Tables) -> Floats:

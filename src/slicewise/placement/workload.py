@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
 
-from slicewise.model import Request, phases
+from slicewise.model import FULL, Request, phases
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -30,24 +30,27 @@ class Kind:
 
 
 def kind_of(request: Request) -> Kind:
-    """The shape of a request, as its busiest phase sees it.
+    """The shape of a request: what its own containers ask for, or its init containers if none do.
 
-    Shares of unequal size count as the mean share on as many cards.
+    Several containers that ask for one share each count as one card while that can hold them;
+    otherwise shares of unequal size count as the mean share on as many cards.
     """
     cpu, wishes = int(request.host.cpu), request.constraints
     if not request.containers:
         return Kind(cpu)
     last = [request.containers[at] for at in tuple(phases(request.containers))[-1]]
-    shares = [share for container in last for share in container.shares]
-    if not shares:
-        shares = [share for container in request.containers for share in container.shares]
-    count = len(request.containers[0].shares) if wishes.together else len(shares)
-    cores = -(-sum(share.cores for share in shares) // count)
-    memory = -(-sum(share.memory for share in shares) // count)
-    if not wishes.together and cores < 100 and cores * count <= 100:
-        # Several small containers find room on one card.
-        cores, memory, count = cores * count, memory * count, 1
-    return Kind(cpu, min(100, cores), count, memory, wishes.models, wishes.models_refused)
+    asking = last or list(request.containers)
+    shares = [share for container in asking for share in container.shares]
+    cores = sum(share.cores for share in shares)
+    memory = sum(share.memory for share in shares)
+    if wishes.together:
+        count = len(asking[0].shares)
+    elif cores <= FULL and all(len(container.shares) == 1 for container in asking):
+        count = 1
+    else:
+        count = len(shares)
+    cores, memory = min(FULL, -(-cores // count)), -(-memory // count)
+    return Kind(cpu, cores, count, memory, wishes.models, wishes.models_refused)
 
 
 @dataclass(frozen=True)
