@@ -111,9 +111,9 @@ class Client:
 
     @contextmanager
     def watch(self, path: str, **options: Any) -> Iterator["Watch"]:
-        """A watch on a connection of its own."""
+        """A watch on a connection of its own; `patience` is how long it may be silent."""
         query = {"watch": "true", "timeoutSeconds": "15", **(options.pop("query", None) or {})}
-        connection = self.connect()
+        connection = self.connect(options.pop("patience", 20))
         try:
             connection.request("GET", _address(path, query), headers=self._headers(options))
             yield Watch(connection.getresponse())

@@ -184,10 +184,9 @@ def test_expired_exact_list_is_gone(playground, client, pods):
 def test_delayed_events_come_late_but_come(playground, client, pods):
     start = {"resourceVersion": client.get(pods).version}
     playground.faults.delay_events(0.2, "pods")
-    with client.watch(pods, query=start) as watch:
+    with client.watch(pods, query=start, patience=0.05) as watch:
         client.post(pods, pod("a"))
         listed_at_once = client.get(pods).names
-        watch.response.fp.raw._sock.settimeout(0.05)
         with pytest.raises(AssertionError, match="silent"):
             watch.next()
     with client.watch(pods, query=start) as watch:

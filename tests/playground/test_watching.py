@@ -65,6 +65,22 @@ def test_slow_stream_ends_with_an_error_event():
     assert (event["type"], event["object"]["code"]) == ("ERROR", 410)
 
 
+def test_watch_with_bookmarks_ends_with_the_newest_revision():
+    async def scenario():
+        store = Store()
+        start = {"resourceVersion": str(store.revision), "timeoutSeconds": "1"}
+        watch = watching(store, allowWatchBookmarks="true", **start)
+        watcher, first = watch.start()
+        store.put("nodes", item("n"))
+        return [chunk async for chunk in watch.lines(watcher, first)], store.revision
+
+    chunks, revision = asyncio.run(scenario())
+
+    event = msgspec.json.decode(chunks[-1])
+    assert (event["type"], event["object"]["kind"]) == ("BOOKMARK", "Pod")
+    assert event["object"]["metadata"]["resourceVersion"] == str(revision)
+
+
 def test_event_is_encoded_once_for_all_watchers():
     async def scenario():
         store = Store()

@@ -19,6 +19,8 @@ from slicewise.httpd.message import Handler
 from slicewise.httpd.peer import PeerProtocol
 from slicewise.httpd.settings import Settings, client_checks
 
+log = logging.getLogger(__name__)
+
 
 class Server:
     """One handler served on the running loop."""
@@ -49,6 +51,7 @@ class Server:
         if self._task.done():
             accepting.cancel()
             await self._task
+        log.info("serving url=%s", self.url)
 
     async def stop(self) -> None:
         """Return when every connection is closed and the port is free."""
@@ -60,6 +63,7 @@ class Server:
         await self._task
         self._task = None
         self.close()
+        log.info("stopped url=%s", self.url)
 
     def close(self) -> None:
         """Give the port back, for servers that were never started."""
@@ -137,7 +141,7 @@ class ThreadedServer:
             asyncio.run(self._serve())
         except BaseException as error:
             self._failure = error
-            logging.getLogger(__name__).exception("server ended port=%d", self.port)
+            log.exception("server ended port=%d", self.port)
         finally:
             self._started.set()
 

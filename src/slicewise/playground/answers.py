@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from slicewise.playground.resources import Object, Resource, find
+from slicewise.playground.shapes import check_shape
 
 
 @dataclass(slots=True)
@@ -22,6 +23,7 @@ class Answers:
 
     def review(self, resource: Resource, body: Object) -> Object:
         """The review with its status."""
+        check_shape(resource, body)
         spec = body.get("spec") or {}
         if resource.kind == "TokenReview":
             status = self._token(str(spec.get("token") or ""))

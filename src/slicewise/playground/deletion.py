@@ -8,6 +8,7 @@ from slicewise.playground.api import Api, Target
 from slicewise.playground.errors import bad_request, conflict
 from slicewise.playground.resources import RESOURCES, Object, find
 from slicewise.playground.selectors import Selection
+from slicewise.playground.shapes import check_kind
 from slicewise.playground.store import Entry, key_of
 
 PODS = find("pods")
@@ -27,7 +28,8 @@ class Options:
     def read(cls, body: Any, query: dict[str, str] | None = None) -> "Options":
         """The options in a DeleteOptions body and in the query."""
         query = query or {}
-        body = body if isinstance(body, dict) else {}
+        body = {} if body is None else body
+        check_kind("DeleteOptions", "v1", body)
         preconditions = body.get("preconditions") or {}
         grace = body.get("gracePeriodSeconds")
         if grace is None and query.get("gracePeriodSeconds"):

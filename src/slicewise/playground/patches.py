@@ -47,11 +47,13 @@ def apply_json_patch(target: Any, operations: Any) -> Any:
 
 def _apply_one(document: Any, operation: Mapping[str, Any]) -> Any:
     """The document after one operation."""
-    if not isinstance(operation, dict) or operation.get("op") not in _OPERATIONS:
+    if not isinstance(operation, dict) or str(operation.get("op")) not in _OPERATIONS:
         raise bad_request(f"json patch: unknown operation {operation!r}")
     if not isinstance(operation.get("path"), str):
         raise bad_request(f"json patch: operation {operation!r} has no path")
-    return _OPERATIONS[operation["op"]](document, operation)
+    if not isinstance(operation.get("from", ""), str):
+        raise bad_request(f"json patch: operation {operation!r} comes from no path")
+    return _OPERATIONS[str(operation["op"])](document, operation)
 
 
 def _pointer(path: str) -> list[str]:

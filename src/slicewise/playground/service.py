@@ -29,6 +29,7 @@ from slicewise.playground.protobuf import MEDIA_TYPE, read_protobuf
 from slicewise.playground.resources import Object
 from slicewise.playground.routing import Route, route
 from slicewise.playground.selectors import select
+from slicewise.playground.shapes import check_shape
 from slicewise.playground.strategic import strategic_merge
 from slicewise.playground.subresources import bind, evict, read_scale, write_scale
 from slicewise.playground.views import encode_event, read_body, show
@@ -184,6 +185,7 @@ class Service:
         """A new object, a binding or the answer to a review."""
         body = _read_object(request)
         if target.resource.plural == "bindings":
+            check_shape(target.resource, body)
             name = str((body.get("metadata") or {}).get("name") or "")
             pod = Target(self.answers.pods, target.namespace, name)
             bind(self.api, pod, body, dry_run=_is_dry(request.query))

@@ -47,7 +47,12 @@ def strategic_merge(target: Any, patch: Any) -> Any:
 
 def _merge_maps(target: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
     """The members of both, the patch's winning."""
+    for key, value in patch.items():
+        if key == RETAIN or key.startswith((DELETE_FROM, ORDER)):
+            _check_list(key, value)
     directive = patch.get(DIRECTIVE)
+    if not isinstance(directive, str | None):
+        raise bad_request(f"strategic merge patch: unknown directive $patch={directive!r}")
     if directive == "replace":
         return {
             key: _clean(value)
@@ -78,6 +83,12 @@ def _merge_maps(target: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str
             if isinstance(result.get(name), list):
                 result[name] = _reorder(name, result[name], order)
     return result
+
+
+def _check_list(key: str, value: Any) -> None:
+    """Refuse a directive whose value is no list."""
+    if not isinstance(value, list):
+        raise bad_request(f"strategic merge patch: {key}: expected a list, got {value!r}")
 
 
 def _merge_member(name: str, old: Any, new: Any) -> Any:

@@ -15,6 +15,7 @@ from slicewise.playground.errors import (
 )
 from slicewise.playground.resources import Object, find
 from slicewise.playground.selectors import label_test, selector_of
+from slicewise.playground.shapes import check_kind
 from slicewise.playground.store import Entry
 
 PODS = find("pods")
@@ -23,6 +24,7 @@ SCALE = "autoscaling/v1"
 
 def bind(api: Api, target: Target, binding: Object, *, dry_run: bool = False) -> Entry:
     """Put a pod on a node, merging the binding's labels and annotations in the same write."""
+    check_kind("Binding", "v1", binding)
     metadata = binding.get("metadata") or {}
     _check_binding(target, binding, metadata)
     with api.store.lock:
@@ -84,6 +86,7 @@ def set_condition(status: Object, condition: Object) -> None:
 
 def evict(api: Api, target: Target, eviction: Object) -> None:
     """Delete a pod unless a disruption budget forbids it."""
+    check_kind("Eviction", "v1", eviction)
     with api.store.lock:
         pod = api.get(target).object
         if pod["status"].get("phase") == "Running":
@@ -132,7 +135,8 @@ def read_scale(entry: Entry) -> Object:
 
 def write_scale(api: Api, target: Target, scale: Any) -> Entry:
     """Set the replicas of a workload."""
-    replicas = ((scale or {}).get("spec") or {}).get("replicas", 0)
+    check_kind("Scale", "v1", scale)
+    replicas = (scale.get("spec") or {}).get("replicas", 0)
     if not isinstance(replicas, int) or replicas < 0:
         problem = bad_value("spec.replicas", replicas, "must be greater than or equal to 0")
         raise invalid(target.resource, target.name, [problem])
