@@ -59,6 +59,16 @@ def test_pod_ends_as_its_annotations_ask(control_plane, one_node, exit_code, pha
     assert (ended["status"]["phase"], state["exitCode"]) == (phase, int(exit_code))
 
 
+def test_pod_with_an_annotation_that_is_no_number_fails_and_says_so(control_plane, one_node):
+    with control_plane.api() as api:
+        api.create(PODS, on(one_node, "garbled", annotations={RUN_SECONDS: "soon"}))
+
+        ended = api.wait_for(f"{PODS}/garbled", in_phase("Running", "Failed"), 20)
+
+    assert ended["status"]["phase"] == "Failed"
+    assert ended["status"]["message"] == f"annotation {RUN_SECONDS}='soon': expected a number"
+
+
 def test_deleted_pod_is_confirmed_and_gives_back_its_gpus(control_plane, one_node):
     with control_plane.api() as api:
         api.create(PODS, on(one_node, "first", limits={"example.com/gpu": "4"}))

@@ -107,7 +107,7 @@ class Kubelets:
         if pod.metadata.deletion_timestamp is not None:
             self._once(pod, "gone", lambda: self._confirm_deletion(pod))
         elif pod.status.phase == "Pending":
-            self._once(pod, "running", lambda: self._run(pod))
+            self._once(pod, "running", lambda: self._admit(pod))
         elif pod.status.phase == "Running" and pod.run_seconds is not None:
             self._once(pod, "ending", lambda: self._end_later(pod))
 
@@ -116,10 +116,14 @@ class Kubelets:
             self._told[pod.metadata.uid] = deed
             self._work.put_nowait(work)
 
-    async def _run(self, pod: Pod) -> None:
+    async def _admit(self, pod: Pod) -> None:
         self._addresses = (self._addresses + 1) % _POD_ADDRESSES
         address = str(_FIRST_POD_ADDRESS + self._addresses)
-        status = wire.pod_running(pod, address)
+        try:
+            _ = pod.run_seconds, pod.exit_code
+            status = wire.pod_running(pod, address)
+        except ValueError as broken:
+            status = wire.pod_refused(str(broken))
         await self._client.write("PATCH", f"{pod.path}/status", status, _STRATEGIC)
 
     async def _end_later(self, pod: Pod) -> None:

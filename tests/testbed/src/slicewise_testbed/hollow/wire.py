@@ -56,12 +56,12 @@ class Pod(msgspec.Struct):
     def run_seconds(self) -> float | None:
         """How long it wants to run."""
         text = self.metadata.annotations.get(RUN_SECONDS)
-        return None if text is None else float(text)
+        return None if text is None else _number(RUN_SECONDS, text)
 
     @property
     def exit_code(self) -> int:
         """How it wants to end."""
-        return int(self.metadata.annotations.get(EXIT_CODE, "0"))
+        return int(_number(EXIT_CODE, self.metadata.annotations.get(EXIT_CODE, "0")))
 
 
 class Condition(msgspec.Struct):
@@ -92,6 +92,13 @@ class Node(msgspec.Struct):
     def ready(self) -> bool:
         """Whether it says so."""
         return any(c.type == "Ready" and c.status == "True" for c in self.status.conditions)
+
+
+def _number(annotation: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"annotation {annotation}={text!r}: expected a number") from None
 
 
 def moment() -> str:
@@ -166,6 +173,11 @@ def pod_ended(pod: Pod) -> dict[str, Any]:
             "containerStatuses": [_status(c, ended) for c in pod.spec.containers],
         }
     }
+
+
+def pod_refused(message: str) -> dict[str, Any]:
+    """The status of a pod the kubelet would not admit."""
+    return {"status": {"phase": "Failed", "reason": "BadAnnotation", "message": message}}
 
 
 def _conditions(ready: str, now: str) -> list[dict[str, str]]:

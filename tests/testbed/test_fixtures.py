@@ -1,0 +1,53 @@
+import os
+import subprocess
+import sys
+
+import pytest
+
+TESTS = """
+import pytest
+
+def test_fast():
+    assert True
+
+@pytest.mark.cluster
+def test_slow():
+    raise AssertionError("ran")
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Runs a fast and a cluster test on a machine that has no Kubernetes binaries."""
+    (tmp_path / "test_both.py").write_text(TESTS)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = cluster: needs a cluster\n")
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    environment.pop("KUBEBUILDER_ASSETS", None)
+
+    def command(*arguments):
+        return subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    return command
+
+
+@pytest.mark.parametrize("arguments", [(), ("--cluster=auto",)], ids=["plain", "auto"])
+def test_last_line_says_what_was_skipped_and_what_enables_it(run, arguments):
+    done = run(*arguments)
+
+    last = done.stdout.strip().splitlines()[-1]
+    assert done.returncode == 0
+    assert last.startswith("skipped 1 cluster tests; `make e2e` runs them (`make kube` builds")
+
+
+def test_required_cluster_tests_are_refused_rather_than_skipped(run):
+    done = run("--cluster=require")
+
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "cluster tests cannot run: `make kube` builds the binaries" in done.stderr
