@@ -19,8 +19,6 @@ def fits(state: NodeState, charges: tuple[Slice, ...]) -> bool:
         at = state.node.position(piece.gpu)
         if at is None or not state.node.gpus[at].usable:
             return False
-        if piece.cores == FULL and not state.untouched(at):
-            return False
         if state.free_cores(at) < piece.cores or state.free_memory(at) < piece.memory:
             return False
     return True

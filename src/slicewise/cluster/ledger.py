@@ -125,7 +125,8 @@ class Ledger:
         state = None if entry is None or entry.node is None else self._store.get(entry.node)
         if state is None:
             return None
-        return next((each.charges for each in state.holdings if each.uid == uid), None)
+        held = state.find(uid)
+        return None if held is None else held.charges
 
     def _see_pod(self, pod: Pod) -> bool:
         if pod.uid in self._ended:
@@ -224,7 +225,8 @@ class Ledger:
             entry = self._entries[event.uid] = _Entry(event.uid)
         entry.assumed, entry.confirmed = event, False
         self._waiting[event.uid] = event.deadline
-        self._settle(entry)
+        self._move(entry, event.allocation.node)
+        self._hold(entry, charges, event.request.host)
         return True
 
     def _confirm(self, uid: str) -> bool:
@@ -269,7 +271,8 @@ class Ledger:
             return
         if entry.assumed is not None:
             self._move(entry, entry.assumed.allocation.node)
-            self._charge_allocation(entry, entry.assumed.request, entry.assumed.allocation)
+            assumed = entry.assumed
+            self._hold(entry, charge(assumed.request, assumed.allocation), assumed.request.host)
             return
         target = None if pod is None else self._reader.read_target(pod)
         self._move(entry, target)
@@ -305,10 +308,7 @@ class Ledger:
         if allocation is None or allocation.node != state.node.name:
             self._hold(entry, charge_everywhere(request, state.node), request.host, certain=False)
         else:
-            self._charge_allocation(entry, request, allocation)
-
-    def _charge_allocation(self, entry: _Entry, request: Request, allocation: Allocation) -> None:
-        self._hold(entry, charge(request, allocation), request.host)
+            self._hold(entry, charge(request, allocation), request.host)
 
     def _hold(
         self, entry: _Entry, charges: tuple[Slice, ...], host: Host, certain: bool = True
@@ -327,7 +327,7 @@ class Ledger:
             priority=about.priority,
             certain=certain,
         )
-        before = next((each for each in state.holdings if each.uid == entry.uid), None)
+        before = state.find(entry.uid)
         if before == holding:
             return
         if before is not None:
@@ -350,7 +350,7 @@ class Ledger:
         state = self._store.get(node)
         if state is None:
             return
-        held = next((each for each in state.holdings if each.uid == uid), None)
+        held = state.find(uid)
         if held is not None:
             self.usage.count(state.node, held, -1)
             self._put(state.release(uid))

@@ -49,6 +49,8 @@ def cut(share: Share, gpu: Gpu) -> Slice:
 
 def charge(request: Request, allocation: Allocation) -> tuple[Slice, ...]:
     """What the pod costs each card, by the phase that peaks; ascending card index."""
+    if len(allocation.containers) == 1:
+        return tuple(sorted(allocation.containers[0].slices))
     return peak(request.containers, {each.name: each.slices for each in allocation.containers})
 
 

@@ -5,7 +5,8 @@ Node states stand in chunks; a change copies one chunk and the list of chunks, n
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Final
 
@@ -53,12 +54,20 @@ class NodeState:
         zeros = (0,) * len(node.gpus)
         return cls(node, (), zeros, zeros)
 
+    def find(self, uid: str) -> Holding | None:
+        """What that pod holds here, if it does."""
+        at = _find(self.holdings, uid)
+        if at < len(self.holdings) and self.holdings[at].uid == uid:
+            return self.holdings[at]
+        return None
+
     def hold(self, holding: Holding) -> "NodeState":
         """The node with one more pod on it, or with that pod's holding replaced."""
-        state = self.release(holding.uid)
-        at = _find(state.holdings, holding.uid)
-        held = (*state.holdings[:at], holding, *state.holdings[at:])
-        return state._charge(held, holding, 1)
+        at = _find(self.holdings, holding.uid)
+        if at < len(self.holdings) and self.holdings[at].uid == holding.uid:
+            return self.release(holding.uid).hold(holding)
+        held = (*self.holdings[:at], holding, *self.holdings[at:])
+        return self._charge(held, holding, 1)
 
     def release(self, uid: str) -> "NodeState":
         """The node without that pod."""
@@ -96,18 +105,22 @@ class NodeState:
             if at is not None:
                 cores[at] += sign * piece.cores
                 memory[at] += sign * piece.memory
-        return replace(
-            self,
-            holdings=held,
-            used_cores=tuple(cores),
-            used_memory=tuple(memory),
-            cpu=self.cpu + sign * holding.host.cpu,
-            host_memory=self.host_memory + sign * holding.host.memory,
+        host = holding.host
+        return NodeState(
+            self.node,
+            held,
+            tuple(cores),
+            tuple(memory),
+            self.cpu + sign * host.cpu,
+            self.host_memory + sign * host.memory,
         )
 
 
+_uid = attrgetter("uid")
+
+
 def _find(holdings: tuple[Holding, ...], uid: str) -> int:
-    return bisect_left(holdings, uid, key=lambda holding: holding.uid)
+    return bisect_left(holdings, uid, key=_uid)
 
 
 Chunk = tuple[NodeState | None, ...]

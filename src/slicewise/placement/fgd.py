@@ -141,7 +141,7 @@ class Fragments:
         self.denied: Bools = np.zeros((0, 0), dtype=np.bool_)
         self.amount: Floats = np.zeros(0)
         self._cache = RowCache(tables, self._rebuild)
-        self._grades: OrderedDict[tuple[int, int, int], Grades] = OrderedDict()
+        self._grades: OrderedDict[tuple[int, int | None, int], Grades] = OrderedDict()
 
     def refresh(self) -> None:
         """Bring every row up to date."""
@@ -162,8 +162,8 @@ class Fragments:
         """Fragmentation of these states."""
         return fragmentation(state, self.target, self.denied)
 
-    def grades(self, count: int, cores: int, cpu: int) -> NDArray[np.int8]:
-        """Scores of every row, or of every card, for pods of this shape."""
+    def grades(self, count: int, cores: int | None, cpu: int) -> NDArray[np.int8]:
+        """Scores of every card for a share of this size, or of every row for whole cards."""
         key = (count, cores, cpu)
         grades = self._grades.get(key)
         if grades is None:
@@ -197,7 +197,7 @@ class Fragments:
 class Grades:
     """Scores for one shape of pod, rescored only where rows changed."""
 
-    def __init__(self, fragments: Fragments, count: int, cores: int, cpu: int) -> None:
+    def __init__(self, fragments: Fragments, count: int, cores: int | None, cpu: int) -> None:
         self._fragments = fragments
         self._count, self._cores, self._cpu = count, cores, cpu
         self._cache = RowCache(fragments.tables, self._rebuild)
@@ -218,10 +218,10 @@ class Grades:
             fragments.state.take(rows),
             fragments.amount[rows],
         )
-        if self._count and self._cores < FULL:
-            values = move.cards(self._cores, self._cpu)
-        else:
+        if self._cores is None:
             values = move.rows(self._count, self._cpu)
+        else:
+            values = move.cards(self._cores, self._cpu)
         if everything:
             self._values = values
         else:
@@ -280,7 +280,7 @@ def fgd(ask: Ask) -> Floats:
     fragments, group = _fragments(ask), ask.group
     count = 0 if group is None else group.count
     if ask.fresh:
-        return fragments.grades(count, FULL if count else 0, ask.cpu).astype(np.float64)
+        return fragments.grades(count, None, ask.cpu).astype(np.float64)
     return _move(fragments, ask.view).rows(count, ask.cpu).astype(np.float64)
 
 

@@ -2,16 +2,7 @@
 
 from dataclasses import dataclass
 
-from slicewise.model import (
-    FULL,
-    ContainerRequest,
-    MiB,
-    Percent,
-    Request,
-    Role,
-    Share,
-    phases,
-)
+from slicewise.model import FULL, ContainerRequest, Request, Role, Share, phases
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +10,7 @@ class Group:
     """`count` equal shares on distinct cards, for the containers named by position.
 
     Containers that must share cards stand in one group; a container with unequal shares is
-    several groups, told apart by `container`.
+    several groups, told apart by `container`. A whole share wants a card that nobody else uses.
     """
 
     count: int
@@ -27,11 +18,7 @@ class Group:
     memory: int
     container: int
     role: Role = Role.MAIN
-
-    @property
-    def whole(self) -> bool:
-        """Whether each share takes a card for itself."""
-        return self.cores == FULL
+    whole: bool = False
 
     @property
     def demand(self) -> int:
@@ -60,7 +47,7 @@ def _groups_of(at: int, container: ContainerRequest) -> list[Group]:
     for share in container.shares:
         counts[share] = counts.get(share, 0) + 1
     return [
-        Group(count, int(share.cores), int(share.memory), at, container.role)
+        Group(count, int(share.cores), int(share.memory), at, container.role, share.whole)
         for share, count in counts.items()
     ]
 
@@ -71,11 +58,12 @@ def _joined(containers: tuple[ContainerRequest, ...]) -> Group:
     cores = memory = 0
     for phase in phases(containers):
         for card in range(count):
-            cores = max(cores, sum(containers[at].shares[card].cores for at in phase))
-            memory = max(memory, sum(containers[at].shares[card].memory for at in phase))
-    return Group(count, cores, memory, 0)
-
-
-def share_of(group: Group) -> Share:
-    """One share of the group, as a container would ask for it."""
-    return Share(Percent(min(group.cores, FULL)), MiB(group.memory))
+            shares = [containers[at].shares[card] for at in phase]
+            asked = sum(int(share.cores) for share in shares)
+            if len(shares) > 1 and any(share.whole for share in shares):
+                # A whole card cannot be shared, not even with a neighbour that wants memory alone.
+                asked += FULL
+            cores = max(cores, asked)
+            memory = max(memory, sum(share.memory for share in shares))
+    whole = any(share.whole for container in containers for share in container.shares)
+    return Group(count, cores, memory, 0, whole=whole and cores == FULL)

@@ -25,7 +25,6 @@ from slicewise.placement.tables import PLENTY, Floats, Ints
 _ORDER: Final = 0.02
 _FULLER: Final = 0.1
 _MOST_SCARCITY: Final = 9.0
-_NO_ROOM: Final = 1e6
 
 
 def price(ask: Ask) -> Floats:
@@ -37,40 +36,31 @@ def price(ask: Ask) -> Floats:
 
 def price_card(ask: Ask) -> Floats:
     """Scores of cards, for one share."""
-    prices, whole = _prices(ask), ask.view.whole
-    cost = _of_slot(ask, prices)
+    prices, view = _prices(ask), ask.view
+    node = _of_node(ask, prices)
     breaking = prices.toll + _of_blocks(ask, prices, 1)
-    cost += np.where(whole, breaking[:, None], 0.0)
-    cost += _of_node(ask, prices)[:, None]
-    return -100.0 * cost
+    scores = np.full(view.whole.shape, -np.inf, order="F")
+    for card in range(view.whole.shape[1]):
+        rows = np.flatnonzero(ask.ok[:, card] & ask.feasible)
+        cost = _of_slot(ask, prices, card, rows)
+        cost += node.take(rows)
+        cost += np.where(view.whole[:, card].take(rows), breaking.take(rows), 0.0)
+        scores[rows, card] = -100.0 * cost
+    return scores
 
 
-def _of_slot(ask: Ask, prices: Prices) -> Floats:
-    """The worth that a share takes from each card's leftover."""
+def _of_slot(ask: Ask, prices: Prices, card: int, rows: Ints) -> Floats:
+    """The worth that a share takes from the leftovers of these rows' cards in one column."""
     view, group = ask.view, ask.group
     assert group is not None
-    cost = np.full(view.free_cores.shape, _NO_ROOM, order="F")
-    for memory, worth in prices.worth.items():
-        mine = ask.ok if len(prices.worth) == 1 else ask.ok & (view.memory == memory)
-        before, after = worth.table, _shifted(worth.table, group.cores)
-        if not worth.levels:
-            lost = before[:, 0] - after[:, 0]
-            np.copyto(cost, lost[np.clip(view.free_cores, 0, FULL)], where=mine)
-            continue
-        cards = np.nonzero(mine)
-        cores, free = view.free_cores[cards], view.free_memory[cards]
-        left = worth.level_of(free - group.memory)
-        cost[cards] = before[cores, worth.level_of(free)] - after[cores, left]
+    size = view.size[:, card].take(rows)
+    cores = view.free_cores[:, card].take(rows)
+    memory = view.free_memory[:, card].take(rows)
+    lost = prices.worth.of(size, cores, memory)
+    lost -= prices.worth.of(size, cores - group.cores, memory - group.memory)
     # Of leftovers that are worth the same, the smaller one is the smaller loss.
-    cost += 1e-6 * view.free_cores
-    return cost
-
-
-def _shifted(table: Floats, cores: int) -> Floats:
-    """The table by what was free before this much compute was taken."""
-    shifted = np.zeros_like(table)
-    shifted[cores:] = table[: len(table) - cores]
-    return shifted
+    lost += 1e-6 * cores
+    return lost
 
 
 def _of_node(ask: Ask, prices: Prices) -> Floats:

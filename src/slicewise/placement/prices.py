@@ -4,7 +4,6 @@ Worked out once per workload and set of node shapes; decisions only look things 
 """
 
 import math
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -19,17 +18,22 @@ _MOST_SIZES: Final = 24
 _MOST_TOLL: Final = 0.4
 
 
-@dataclass(frozen=True, slots=True)
 class Worth:
-    """What leftovers of cards with one amount of memory are worth, in cards."""
+    """What leftovers are worth, in cards, by memory size of the card, percent and memory level."""
 
-    memory: int
-    levels: int
-    table: Floats  # (percent, levels)
+    def __init__(self, wanted: list[tuple[Kind, int]], sizes: list[int]) -> None:
+        self.levels = LEVELS if any(kind.memory for kind, _ in wanted) else 0
+        tables = [_worth(wanted, size, self.levels) for size in sizes]
+        self._flat = np.array(tables, dtype=np.float64).ravel()
+        self._scale = self.levels / np.array(sizes, dtype=np.float64)
 
-    def level_of(self, free: Ints) -> Ints:
-        """How many whole levels of memory are free."""
-        return np.maximum(free, 0) * self.levels // self.memory
+    def of(self, size: Ints, cores: Ints, memory: Ints) -> Floats:
+        """The worth of cards of these sizes with this much free."""
+        at = size * (FULL + 1) + cores
+        if self.levels:
+            at = at * (self.levels + 1) + (memory * self._scale[size]).astype(np.int64)
+        worth: Floats = self._flat.take(at)
+        return worth
 
 
 class Prices:
@@ -44,7 +48,7 @@ class Prices:
         total = sum(self.gpus(kind) * count for kind, count in wanted)
         self.demand = [(kind, self.gpus(kind) * count / total) for kind, count in wanted]
         self.cpu_per_gpu = sum(kind.cpu * count for kind, count in wanted) / total if total else 0.0
-        self.worth = {size: _worth(wanted, size) for size in np.unique(memory).tolist()}
+        self.worth = Worth(wanted, tables.sizes)
         self.blocks = self._blocks()
         self.rare, self.rare_share = self._rare(tables)
         self.position = _positions(tables)
@@ -76,20 +80,18 @@ class Prices:
         return rare, np.array([groups[key] for key in keys])
 
 
-def _worth(wanted: list[tuple[Kind, int]], memory: int) -> Worth:
+def _worth(wanted: list[tuple[Kind, int]], memory: int, levels: int) -> Floats:
     """Leftovers of cards of this memory, priced by the shares that fit on them."""
-    levels = LEVELS if any(kind.memory for kind, _ in wanted) else 0
     counts: dict[Size, int] = {}
     for kind, count in wanted:
         if kind.cores < FULL and kind.memory <= memory:
             size = (kind.cores, -(-kind.memory * levels // memory))
             counts[size] = counts.get(size, 0) + count * kind.count
     if not counts:
-        return Worth(memory, levels, _even(levels))
+        return _even(levels)
     ranked = sorted(counts, key=lambda size: (-counts[size] * _extent(size, levels), size))
     sizes = ranked[:_MOST_SIZES]
-    card = (int(FULL), levels)
-    return Worth(memory, levels, worth_of_leftovers(sizes, [counts[size] for size in sizes], card))
+    return worth_of_leftovers(sizes, [counts[size] for size in sizes], (int(FULL), levels))
 
 
 def _extent(size: Size, levels: int) -> float:

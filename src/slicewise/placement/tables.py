@@ -31,6 +31,7 @@ class View:
     free_memory: Ints  # (nodes, gpus), MiB; -1 where no card may be promised
     memory: Ints  # (nodes, gpus), MiB the card has; 0 where there is no card
     whole: Bools  # (nodes, gpus), usable cards nobody holds any part of
+    size: Ints  # (nodes, gpus), number of the memory size
     model: Ints  # (nodes, gpus), number of the model; the last one where there is no card
     load: Ints  # (nodes, gpus), measured percent of use
     gpus: Ints  # (nodes,), cards on the node
@@ -57,6 +58,7 @@ class Tables:
         self.names: list[str] = []
         self.row_of: dict[str, int] = {}
         self.models: list[str] = []
+        self.sizes: list[int] = []
         self.kinds: list[Any] = []
         self.linked: list[bool] = []
         self.states: list[NodeState] = []
@@ -64,6 +66,7 @@ class Tables:
         self.epoch = 0
         self.derived: dict[str, object] = {}
         self._models: dict[str, int] = {}
+        self._sizes: dict[int, int] = {}
         self._kinds: dict[Any, int] = {}
         self.view = _blank(0, 1)
 
@@ -124,10 +127,12 @@ class Tables:
         self.epoch += 1
 
     def _number(self, states: Sequence[NodeState]) -> None:
-        """Give models and capacity classes their numbers, in an order the names alone decide."""
+        """Give models, sizes and capacity classes numbers that depend on what there is alone."""
         models = {gpu.model for state in states for gpu in state.node.gpus}
         self.models = sorted(models)
         self._models = {model: at for at, model in enumerate(self.models)}
+        self.sizes = sorted({int(gpu.memory) for state in states for gpu in state.node.gpus})
+        self._sizes = {size: at for at, size in enumerate(self.sizes)}
         self.kinds = sorted({_kind(state) for state in states}, key=repr)
         self._kinds = {kind: at for at, kind in enumerate(self.kinds)}
         self.linked = [
@@ -181,6 +186,7 @@ class Tables:
         view.whole[row, count:] = False
         view.memory[row, :count] = [gpu.memory for gpu in gpus]
         view.model[row, :count] = [self._models[gpu.model] for gpu in gpus]
+        view.size[row, :count] = [self._sizes[int(gpu.memory)] for gpu in gpus]
         view.gpus[row] = count
         view.kind[row] = self._kinds[_kind(state)]
 
@@ -212,6 +218,7 @@ def _blank(nodes: int, gpus: int) -> View:
         free_memory=grid(np.int64, -1),
         memory=grid(np.int64, 0),
         whole=grid(np.bool_, 0),
+        size=grid(np.int64, 0),
         model=grid(np.int64, NO_CARD),
         load=grid(np.int64, 0),
         gpus=column(),

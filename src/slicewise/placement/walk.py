@@ -72,7 +72,7 @@ def walk(
     ground: Ground,
     want_cards: bool,
 ) -> Walk:
-    """Place the groups on every feasible row of the view."""
+    """Place the groups on every feasible row of the view, for scores or for cards."""
     if not groups:
         ok = np.zeros(view.whole.shape, dtype=np.bool_)
         ask = terms.ask(view, None, ok=ok, feasible=ground.feasible)
@@ -92,7 +92,7 @@ def walk(
         if group is not scoring[0]:
             ask.cpu = 0
         cards = _card_scores(ask, terms.policy)
-        if group in scoring:
+        if group in scoring and not want_cards:
             outcome.scores = outcome.scores + _score(ask, terms.policy, cards)
             if group.count > 1 and terms.wish is not None:
                 outcome.scores = outcome.scores + _closeness(ask, terms)

@@ -41,8 +41,7 @@ def kind_of(request: Request) -> Kind:
     last = [request.containers[at] for at in tuple(phases(request.containers))[-1]]
     asking = last or list(request.containers)
     shares = [share for container in asking for share in container.shares]
-    cores = sum(share.cores for share in shares)
-    memory = sum(share.memory for share in shares)
+    cores, memory = sum(int(s.cores) for s in shares), sum(int(s.memory) for s in shares)
     if wishes.together:
         count = len(asking[0].shares)
     elif cores <= FULL and all(len(container.shares) == 1 for container in asking):
