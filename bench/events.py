@@ -14,6 +14,9 @@ from slicewise.model import Allocation, Container, Phase, Pod, Quantity, Request
 from slicewise.placement import POLICIES, Planner, Question
 
 
+_NAMES = ("assumed", "bound", "updated", "deleting", "gone")
+
+
 def measure_events() -> Iterator[tuple[str, float]]:
     """Single events on 5,000 nodes half full; pods are read by their dialect from their marks."""
     cluster = half_full(5000)
@@ -26,10 +29,11 @@ def measure_events() -> Iterator[tuple[str, float]]:
         placement = planner.place(cluster.ledger.snapshot(), Question(request))
         if placement is None:
             continue
-        for event in _life(f"life-{at}", request, placement.allocation, cluster.ledger):
+        life = _life(f"life-{at}", request, placement.allocation, cluster.ledger)
+        for name, event in zip(_NAMES, life, strict=True):
             start = thread_time()
             taken = cluster.ledger.apply(event)
-            spent.setdefault(type(event).__name__, []).append(thread_time() - start)
+            spent.setdefault(name, []).append(thread_time() - start)
             if not taken:
                 raise AssertionError(f"the ledger refused {event}")
     each = [seconds for times in spent.values() for seconds in times]
@@ -40,7 +44,7 @@ def measure_events() -> Iterator[tuple[str, float]]:
 
 
 def _life(uid: str, request: Request, allocation: Allocation, ledger: Ledger) -> tuple[Event, ...]:
-    """A pod is assumed, listed as bound with its marks, and gone."""
+    """A pod is assumed, listed as bound with its marks, reported on as it runs, and gone."""
     state = ledger.snapshot().get(allocation.node)
     assert state is not None
     pod = Pod(uid, "bench", uid, (_container(request),), phase=Phase.RUNNING, version=1)
@@ -49,6 +53,8 @@ def _life(uid: str, request: Request, allocation: Allocation, ledger: Ledger) ->
     return (
         Assume(uid, "bench", uid, request, allocation, float("inf")),
         PodSeen(bound),
+        PodSeen(replace(bound, version=2)),
+        PodSeen(replace(bound, version=3, deleting=True)),
         PodGone(uid),
     )
 

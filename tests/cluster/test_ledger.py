@@ -280,3 +280,13 @@ def test_grown_node_keeps_its_holdings(ledger):
     ledger.apply(NodeSeen(builders.node("n0", gpus=4), version=2))
 
     assert used(ledger)[0] == (0, 30, 0, 0)
+
+
+def test_status_update_of_a_bound_pod_changes_nothing(ledger):
+    pod = bound(allocation=allocated(builders.piece(0, 30, 4096)))
+    ledger.apply(PodSeen(pod))
+    before = ledger.snapshot()
+
+    assert ledger.apply(PodSeen(replace(pod, phase=Phase.RUNNING, version=9)))
+
+    assert ledger.snapshot() is before

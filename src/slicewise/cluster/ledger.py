@@ -136,8 +136,12 @@ class Ledger:
         entry = self._entries.get(pod.uid)
         if entry is None:
             entry = self._entries[pod.uid] = _Entry(pod.uid)
-        elif entry.pod is not None and pod.version < entry.pod.version:
-            return False
+        elif entry.pod is not None:
+            if pod.version < entry.pod.version:
+                return False
+            if _says_the_same(entry.pod, pod):
+                entry.pod = pod
+                return True
         entry.pod = pod
         entry.request, entry.problem = self._read_request(pod)
         if pod.node is not None:
@@ -362,6 +366,17 @@ class Ledger:
             self._overcommitted[state.node.name] = found
         else:
             self._overcommitted.pop(state.node.name, None)
+
+
+def _says_the_same(one: Pod, other: Pod) -> bool:
+    """Whether two versions of a pod differ in nothing that decides what it holds."""
+    return (
+        one.node == other.node
+        and one.priority == other.priority
+        and one.annotations == other.annotations
+        and one.labels == other.labels
+        and one.containers == other.containers
+    )
 
 
 def _problem(pod: Pod, trouble: Trouble, detail: str) -> Problem:
