@@ -13,7 +13,6 @@ from slicewise.dialects import DEFAULT, apply_marks
 from slicewise.model import Allocation, Container, Phase, Pod, Quantity, Request
 from slicewise.placement import POLICIES, Planner, Question
 
-
 _NAMES = ("assumed", "bound", "updated", "deleting", "gone")
 
 
