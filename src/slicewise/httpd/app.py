@@ -19,6 +19,7 @@ from urllib.parse import parse_qsl, unquote
 
 from slicewise.httpd.message import TEXT, CutError, Handler, Request, Response, Stream
 from slicewise.httpd.settings import Settings
+from slicewise.model import SlicewiseError
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +31,7 @@ LIVE_PATHS = frozenset({"/livez", "/healthz"})
 READY_PATH = "/readyz"
 
 
-class BodyTooLargeError(Exception):
+class BodyTooLargeError(SlicewiseError):
     """The request body passes the limit."""
 
 

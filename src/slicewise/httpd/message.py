@@ -9,11 +9,13 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from slicewise.model import SlicewiseError
+
 JSON = "application/json"
 TEXT = "text/plain; charset=utf-8"
 
 
-class CutError(Exception):
+class CutError(SlicewiseError):
     """Raised by a stream that wants its connection closed in the middle."""
 
 

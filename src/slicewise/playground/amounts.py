@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from slicewise.model import QuantityError
 from slicewise.playground.errors import FieldError, bad_value, required
-from slicewise.playground.quantity import QuantityError, parse, round_up
+from slicewise.playground.quantity import parse, round_up
 from slicewise.playground.resources import Object
 
 NATIVE = frozenset({"cpu", "memory", "ephemeral-storage", "storage", "pods"})

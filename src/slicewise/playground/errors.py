@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from slicewise.model import SlicewiseError
 from slicewise.playground.resources import Resource
 
 
-class ApiError(Exception):
+class ApiError(SlicewiseError):
     """A refusal with everything its `Status` says."""
 
     def __init__(

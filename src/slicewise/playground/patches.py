@@ -7,6 +7,7 @@ import copy
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from slicewise.model import SlicewiseError
 from slicewise.playground.errors import ApiError, bad_request
 
 JSON_PATCH = "application/json-patch+json"
@@ -14,7 +15,7 @@ MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 
 
-class JsonPatchError(ValueError):
+class JsonPatchError(SlicewiseError):
     """A JSON patch that does not fit the object."""
 
 

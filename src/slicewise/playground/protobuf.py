@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from slicewise.model import SlicewiseError
 from slicewise.playground.errors import ApiError
 from slicewise.playground.resources import Object
 from slicewise.playground.wire import KINDS, MESSAGES, Field
@@ -17,7 +18,7 @@ MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
 MAGIC = b"k8s\0"
 
 
-class WireError(ValueError):
+class WireError(SlicewiseError):
     """The bytes do not follow the wire format, or hold a field that is not known."""
 
 

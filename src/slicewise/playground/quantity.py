@@ -7,6 +7,8 @@ import re
 from fractions import Fraction
 from functools import lru_cache
 
+from slicewise.model import QuantityError
+
 BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 
@@ -14,10 +16,6 @@ _FORM = re.compile(
     r"^(?P<sign>[+-]?)(?P<digits>\d+(?:\.\d*)?|\.\d+)"
     r"(?:(?P<suffix>[KMGTPE]i|[numkMGTPE])|[eE](?P<exponent>[+-]?\d+))?$"
 )
-
-
-class QuantityError(ValueError):
-    """The text is no quantity."""
 
 
 @lru_cache(maxsize=4096)
