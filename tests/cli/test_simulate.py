@@ -28,7 +28,7 @@ def test_sample_is_small_mixed_and_read_without_a_note():
     sample = read_sample()
 
     assert (len(sample.nodes), len(sample.pods), sample.notes) == (40, 401, ())
-    assert {pod.size for pod in sample.pods} == {"cpu", "part", "1", "2", "4", "8"}
+    assert {pod.size for pod in sample.pods} == {"cpu", "part", "2 parts", "1", "2", "4", "8"}
     assert len({gpu.memory for node in sample.nodes for gpu in node.gpus}) >= 5
     assert any(pod.request.constraints.models for pod in sample.pods)
 

@@ -57,18 +57,14 @@ class Trace:
     def demands(self) -> tuple[int, ...]:
         """Percent of GPU each pod brings to the arrived load.
 
-        A share of memory alone counts as the part of an average card's memory that it takes.
+        That is compute; where no pod asks for compute, it is the part of an average card's memory.
         """
+        kinds = [kind_of(pod.request) for pod in self.pods]
+        if any(kind.demand for kind in kinds):
+            return tuple(kind.demand for kind in kinds)
         cards = self.capacity // 100
         per_card = self.memory // cards if cards else 1
-        return tuple(_demand(pod.request, per_card) for pod in self.pods)
-
-
-def _demand(request: Request, per_card: int) -> int:
-    kind = kind_of(request)
-    if kind.count and not kind.cores:
-        return min(100, -(-100 * kind.memory // per_card)) * kind.count
-    return kind.demand
+        return tuple(min(100, -(-100 * kind.memory // per_card)) * kind.count for kind in kinds)
 
 
 @dataclass(frozen=True, slots=True)
