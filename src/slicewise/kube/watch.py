@@ -40,9 +40,10 @@ V_co = TypeVar("V_co", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Seen(Generic[V_co]):
-    """An object was listed, added or changed."""
+    """An object was listed, added or changed; `new` when it was not known before."""
 
     value: V_co
+    new: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,10 +228,11 @@ class Informer(Generic[B, V]):
         meta = body.metadata
         key, version = self._source.key(meta), read_version(meta.resource_version)
         listed.add(key)
-        if version and self._known.get(key, -1) >= version:
+        known = self._known.get(key)
+        if version and known is not None and known >= version:
             return None
         self._known[key] = version
-        return Seen(self._source.read(body))
+        return Seen(self._source.read(body), known is None)
 
     def _hand_over(self, changes: Sequence[Change[V] | None]) -> None:
         real = [change for change in changes if change is not None]
