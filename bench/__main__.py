@@ -8,6 +8,7 @@ from typing import Final
 
 from bench.decisions import measure_decisions, measure_tables
 from bench.events import measure_events
+from bench.load import measure_load
 from bench.openb import measure_replay
 
 Measures = Iterator[tuple[str, float]]
@@ -20,6 +21,7 @@ BENCHES: Final[Mapping[str, Callable[[], Measures]]] = {
     },
     "ledger.event": measure_events,
     "tables": measure_tables,
+    "extender.load": measure_load,
     "openb.replay.fgd": measure_replay,
 }
 

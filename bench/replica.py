@@ -1,0 +1,227 @@
+"""A large cluster's API, played back over real HTTP: `python -m bench.replica NODES PODS`.
+
+Objects are as large as those of real clusters, with all that nobody here reads. Lists come in
+pages; watches stay open and silent.
+"""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import msgspec
+
+from bench.cluster import GPUS
+from slicewise.dialects import write_gpus
+from slicewise.httpd import Request, Response, Server, Settings, Stream
+from slicewise.model import Gpu, MiB, Node
+
+MEMORY: Final = 40960
+SHARE: Final = 10240
+_WRITTEN: Final = msgspec.json.encode
+# Of twenty pods on a node twelve hold a quarter of a card, in three dialects in turn.
+_ON_A_NODE: Final = 20
+_WITH_GPU: Final = 12
+
+
+def card_uuid(node: int, gpu: int) -> str:
+    """The UUID of a made-up card."""
+    return f"GPU-{node:08x}-0000-0000-0000-{gpu:012x}"
+
+
+def node_body(number: int) -> dict[str, Any]:
+    """A node of about eleven kilobytes, most of it names of images."""
+    name = f"node-{number:05d}"
+    gpus = tuple(
+        Gpu(at, card_uuid(number, at), "NVIDIA A100-SXM4-40GB", MiB(MEMORY), at)
+        for at in range(GPUS)
+    )
+    amounts = {
+        "cpu": "128",
+        "memory": "1056461308Ki",
+        "pods": "110",
+        "ephemeral-storage": "1843202612Ki",
+        "nvidia.com/vcuda-core": str(100 * GPUS),
+    }
+    images = [
+        {
+            "names": [f"registry.example.org/team-{at}/image@sha256:{at:064x}", f"image-{at}:v1"],
+            "sizeBytes": 1234567890 + at,
+        }
+        for at in range(45)
+    ]
+    return {
+        "metadata": {
+            "name": name,
+            "uid": f"00000000-0000-4000-8000-{number:012x}",
+            "resourceVersion": str(1000 + number),
+            "labels": {
+                "kubernetes.io/hostname": name,
+                "kubernetes.io/os": "linux",
+                "topology.kubernetes.io/zone": f"zone-{number % 3}",
+                "nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB",
+            },
+            "annotations": {
+                "slicewise.io/gpus": write_gpus(Node(name, gpus)),
+                "volumes.kubernetes.io/controller-managed-attach-detach": "true",
+            },
+        },
+        "spec": {"podCIDR": "10.0.0.0/24", "providerID": f"example://{name}"},
+        "status": {
+            "capacity": amounts,
+            "allocatable": amounts,
+            "images": images,
+            "conditions": [_condition(kind) for kind in ("MemoryPressure", "Ready")],
+        },
+    }
+
+
+def pod_body(number: int) -> dict[str, Any]:
+    """A pod of about five kilobytes, bound, running and marked."""
+    node, at = divmod(number, _ON_A_NODE)
+    limits, annotations = _gpu_part(node, at) if at < _WITH_GPU else ({}, {})
+    return {
+        "metadata": {
+            "name": f"trainer-{number:06d}-7d9c6b5f4-x{number % 97:02d}z",
+            "namespace": f"team-{number % 40}",
+            "uid": f"11111111-0000-4000-8000-{number:012x}",
+            "resourceVersion": str(1_000_000 + number),
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+            "labels": {"app": f"trainer-{number % 1000}", "pod-template-hash": "7d9c6b5f4"},
+            "annotations": annotations | {"cni.projectcalico.org/podIP": "10.1.2.3/32"},
+            "managedFields": [_field_set(manager) for manager in ("controller", "kubelet")],
+        },
+        "spec": {
+            "nodeName": f"node-{node:05d}",
+            "priority": 0,
+            "containers": [
+                {
+                    "name": "main",
+                    "image": "registry.example.org/team/trainer:v1.2.3",
+                    "resources": {
+                        "limits": limits,
+                        "requests": limits | {"cpu": "2", "memory": "4Gi"},
+                    },
+                    "env": [{"name": f"SETTING_{n}", "value": "x" * 24} for n in range(12)],
+                    "volumeMounts": [{"name": "data", "mountPath": f"/d{n}"} for n in range(6)],
+                }
+            ],
+            "volumes": [{"name": f"v{n}", "configMap": {"name": f"c{n}"}} for n in range(6)],
+            "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
+        },
+        "status": {
+            "phase": "Running",
+            "podIP": "10.1.2.3",
+            "conditions": [_condition(kind) for kind in ("Ready", "Initialized", "PodScheduled")],
+            "containerStatuses": [
+                {"name": "main", "ready": True, "imageID": f"sha256:{number:064x}"}
+            ],
+        },
+    }
+
+
+def _gpu_part(node: int, at: int) -> tuple[dict[str, str], dict[str, str]]:
+    """Limits and marks of a quarter of a card, as one of three systems writes them."""
+    gpu = at % GPUS
+    if at % 3 == 0:
+        units = {"nvidia.com/vcuda-core": "25", "nvidia.com/vcuda-memory": str(SHARE)}
+        marks = {
+            "nvidia.com/predicate-gpu-idx-0": str(gpu),
+            "nvidia.com/predicate-node": f"node-{node:05d}",
+            "nvidia.com/gpu-assigned": "true",
+            "nvidia.com/predicate-time": "1767225600000000000",
+        }
+        return units, marks
+    if at % 3 == 1:
+        units = {"aliyun.com/gpu-mem": "10"}
+        marks = {
+            "ALIYUN_COM_GPU_MEM_IDX": str(gpu),
+            "ALIYUN_COM_GPU_MEM_DEV": "40",
+            "ALIYUN_COM_GPU_MEM_POD": "10",
+            "ALIYUN_COM_GPU_MEM_ASSIGNED": "true",
+            "ALIYUN_COM_GPU_MEM_ASSUME_TIME": "1767225600000000000",
+        }
+        return units, marks
+    record = {
+        "containers": {"main": [[gpu, card_uuid(node, gpu), 25, SHARE]]},
+        "node": f"node-{node:05d}",
+    }
+    units = {"slicewise.io/cores": "25", "slicewise.io/memory": str(SHARE)}
+    return units, {"slicewise.io/allocation": _WRITTEN(record).decode()}
+
+
+def _condition(kind: str) -> dict[str, str]:
+    return {
+        "type": kind,
+        "status": "True",
+        "lastHeartbeatTime": "2026-01-01T00:00:00Z",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+        "reason": f"{kind}IsAsItShouldBe",
+        "message": "everything is as it should be on this machine",
+    }
+
+
+def _field_set(manager: str) -> dict[str, Any]:
+    fields = {f'k:{{"type":"Condition{at}"}}': {".": {}, "f:status": {}} for at in range(12)}
+    return {
+        "manager": manager,
+        "operation": "Update",
+        "apiVersion": "v1",
+        "time": "2026-01-01T00:00:00Z",
+        "fieldsType": "FieldsV1",
+        "fieldsV1": {"f:status": {"f:conditions": fields}},
+    }
+
+
+class Replica:
+    """Answers lists page by page, made once and kept as bytes where that is cheap."""
+
+    def __init__(self, nodes: int, pods: int) -> None:
+        self._counts = {"/api/v1/nodes": nodes, "/api/v1/pods": pods}
+        self._bodies = {"/api/v1/nodes": node_body, "/api/v1/pods": pod_body}
+        self.pages: dict[tuple[str, int, int], bytes] = {}
+
+    def prepare(self, limit: int) -> None:
+        """Encode every page beforehand, so that only sending them is left."""
+        for path, count in self._counts.items():
+            for start in range(0, count, limit):
+                self._page(path, start, limit)
+
+    async def __call__(self, request: Request) -> Response | Stream:
+        """One page, or a watch in which nothing happens."""
+        if "watch" in request.query:
+            return Stream(_silence())
+        start = int(request.query.get("continue") or 0)
+        return Response(200, self._page(request.path, start, int(request.query["limit"])))
+
+    def _page(self, path: str, start: int, limit: int) -> bytes:
+        key = (path, start, limit)
+        if key not in self.pages:
+            count = self._counts.get(path, 0)
+            stop = min(count, start + limit)
+            metadata = {"resourceVersion": "2000000"}
+            if stop < count:
+                metadata["continue"] = str(stop)
+            items = [self._bodies[path](number) for number in range(start, stop)]
+            self.pages[key] = _WRITTEN({"metadata": metadata, "items": items})
+        return self.pages[key]
+
+
+async def _silence() -> AsyncIterator[bytes]:
+    await asyncio.Event().wait()
+    yield b""
+
+
+async def serve(nodes: int, pods: int) -> None:
+    """Serve until the standard input ends."""
+    replica = Replica(nodes, pods)
+    replica.prepare(500)
+    server = Server(replica, Settings())
+    await server.start()
+    print(server.url, sum(map(len, replica.pages.values())), flush=True)
+    await asyncio.to_thread(sys.stdin.read)
+    await server.stop()
+
+
+if __name__ == "__main__":
+    asyncio.run(serve(*map(int, sys.argv[1:3])))

@@ -1,0 +1,150 @@
+import json
+
+import pytest
+
+import builders
+from slicewise.cluster import CardHealth, Feed, Ledger, NodeGone, NodeSeen, Quota
+from slicewise.dialects import DEFAULT, GPUS, write_gpus
+from slicewise.model import NodeNotice
+
+
+def notice(name="n0", gpus=2, version=1, **facts):
+    text = gpus if isinstance(gpus, str) else write_gpus(builders.node(name, gpus))
+    return NodeNotice(name, annotations={GPUS: text}, version=version, **facts)
+
+
+def twice(name="n0", version=2):
+    cards = json.loads(write_gpus(builders.node(name, 1)))
+    return notice(name, json.dumps({"gpus": cards["gpus"] * 2}), version)
+
+
+def test_node_is_read_by_its_dialect():
+    (event,) = Feed().see_node(notice(gpus=3, version=5))
+
+    assert isinstance(event, NodeSeen)
+    assert (len(event.node.gpus), event.version) == (3, 5)
+
+
+def test_node_that_contradicts_itself_keeps_its_last_inventory_and_is_reported():
+    feed = Feed()
+    (good,) = feed.see_node(notice())
+
+    (event,) = feed.see_node(twice())
+
+    assert (event.node, event.version) == (good.node, 2)
+    (problem,) = feed.problems()
+    assert (problem.subject, problem.trouble) == ("node/n0", "UnreadableNode")
+    assert "keeps its last inventory" in problem.detail
+
+
+def test_node_that_was_never_good_is_left_out_until_it_is():
+    feed = Feed()
+
+    assert feed.see_node(twice()) == ()
+    assert "left out" in feed.problems()[0].detail
+    assert len(feed.see_node(notice(version=3))) == 1
+    assert feed.problems() == ()
+
+
+def test_heartbeat_gives_the_same_inventory_under_its_new_version():
+    feed = Feed()
+    (first,) = feed.see_node(notice(version=1))
+
+    (second,) = feed.see_node(notice(version=2))
+
+    assert second.node is first.node
+    assert second.version == 2
+
+
+def test_lost_node_takes_its_reports_with_it():
+    feed = Feed()
+    feed.see_node(twice())
+
+    assert feed.lose_node("n0", 9) == (NodeGone("n0", 9),)
+    assert feed.problems() == ()
+
+
+def test_listed_minor_numbers_make_cards_ill_and_well_again():
+    feed, ledger = Feed(), Ledger(DEFAULT)
+    feed_all(ledger, feed.see_node(notice()))
+
+    feed_all(ledger, feed.see_unhealthy("n0", "1"))
+    ill = health(ledger)
+    feed_all(ledger, feed.see_unhealthy("n0", "0"))
+    other = health(ledger)
+    feed_all(ledger, feed.see_unhealthy("n0", None))
+
+    assert (ill, other, health(ledger)) == ([True, False], [False, True], [True, True])
+
+
+def test_list_that_came_before_its_node_counts_when_the_node_comes():
+    feed, ledger = Feed(), Ledger(DEFAULT)
+
+    assert feed.see_unhealthy("n0", "0") == ()
+    feed_all(ledger, feed.see_node(notice()))
+
+    assert health(ledger) == [False, True]
+
+
+def test_cards_stay_ill_when_their_node_comes_back():
+    feed, ledger = Feed(), Ledger(DEFAULT)
+    feed.see_unhealthy("n0", "0")
+    feed_all(ledger, feed.see_node(notice()))
+    feed_all(ledger, feed.lose_node("n0", 2))
+
+    feed_all(ledger, feed.see_node(notice(version=3)))
+
+    assert health(ledger) == [False, True]
+
+
+def test_card_is_ill_by_minor_number_whatever_its_uuid_becomes():
+    feed = Feed()
+    plain = NodeNotice("n0", capacity={"aliyun.com/gpu-count": 2, "aliyun.com/gpu-mem": 80})
+    feed.see_node(plain)
+    feed.see_unhealthy("n0", "1")
+
+    _, well, ill = feed.see_node(notice(version=2))
+
+    assert (well.healthy, ill) == (True, CardHealth("n0", "GPU-n0-1", False))
+
+
+def test_strange_entries_of_a_list_are_reported_and_card_0_is_not_blamed():
+    feed = Feed()
+    feed.see_node(notice())
+
+    assert feed.see_unhealthy("n0", "x,1") == (CardHealth("n0", "GPU-n0-1", False),)
+    (problem,) = feed.problems()
+    assert (problem.subject, problem.trouble) == ("unhealthy-gpu-n0", "UnreadableHealth")
+    feed.see_unhealthy("n0", "1")
+    assert feed.problems() == ()
+
+
+@pytest.mark.parametrize("text", ["{", '{"a": 1}', '{"a": {"quota": {"T4": -1}}}'])
+def test_mistaken_quota_keeps_the_last_good_one(text):
+    feed = Feed()
+    feed.see_quota({"gpu_quota": '{"a": {"quota": {"T4": 2}}}'})
+    good = feed.quota
+
+    feed.see_quota({"gpu_quota": text})
+
+    assert feed.quota is good
+    assert [problem.trouble for problem in feed.problems()] == ["UnreadableQuota"]
+
+
+@pytest.mark.parametrize("data", [None, {}, {"gpu_quota": "{}"}])
+def test_absent_quota_is_no_quota(data):
+    feed = Feed()
+    feed.see_quota({"gpu_quota": '{"a": {"quota": {"T4": 2}}}'})
+
+    feed.see_quota(data)
+
+    assert feed.quota == Quota()
+
+
+def feed_all(ledger, events):
+    for event in events:
+        ledger.apply(event)
+
+
+def health(ledger):
+    return [gpu.healthy for gpu in ledger.snapshot().get("n0").node.gpus]

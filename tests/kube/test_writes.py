@@ -1,0 +1,259 @@
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+
+from conformance.bodies import config_map, pod
+from kube.lines import KEEP, client
+from slicewise.kube.objects import ObjectReader
+from slicewise.kube.writer import PodName, WriteStatus
+from slicewise.kube.writes import Writes
+from slicewise.model import Marks
+from slicewise.playground.faults import Fault
+
+MARKS = Marks({"gpu": "0", "other": "1"}, {"slicewise.io/bound": "yes"})
+
+
+class Hands:
+    """A clock that only sleeping moves."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    async def sleep(self, seconds):
+        self.now += seconds
+
+
+@asynccontextmanager
+async def writing(playground, *, seconds=1.0, hands=None):
+    facts = {} if hands is None else {"sleep": hands.sleep}
+    async with client(playground.url, **facts) as line:
+        clock = None if hands is None else lambda: hands.now
+        yield Writes(line, ObjectReader(KEEP), bind_seconds=seconds, clock=clock)
+
+
+def made(playground, name="a"):
+    playground.create("pods", pod(name))
+    return key(playground, name)
+
+
+def key(playground, name="a"):
+    return PodName(playground.get("pods", name)["metadata"]["uid"], "default", name)
+
+
+def run(playground, work, **facts):
+    async def claim():
+        async with writing(playground, **facts) as writes:
+            return await work(writes), writes._client.calls.counts
+
+    return asyncio.run(claim())
+
+
+def test_bind_and_marks_are_one_write(playground):
+    name = made(playground)
+
+    outcome, counts = run(playground, lambda writes: writes.bind(name, "n1", MARKS))
+
+    bound = playground.get("pods", "a")
+    assert outcome.status is WriteStatus.DONE
+    assert bound["spec"]["nodeName"] == "n1"
+    assert bound["metadata"]["annotations"] == MARKS.annotations
+    assert bound["metadata"]["labels"] == MARKS.labels
+    assert counts == {("create", "pods/binding", "201"): 1}
+
+
+@pytest.mark.parametrize(
+    ("node", "marks", "status"),
+    [
+        pytest.param("n1", MARKS, WriteStatus.REPEATED, id="same"),
+        pytest.param("n1", Marks({"gpu": "1"}), WriteStatus.OTHER_MARKS, id="other-marks"),
+        pytest.param("n2", MARKS, WriteStatus.CONFLICT, id="elsewhere"),
+    ],
+)
+def test_second_bind_changes_nothing_and_says_what_it_found(playground, node, marks, status):
+    name = made(playground)
+    run(playground, lambda writes: writes.bind(name, "n1", MARKS))
+    before = playground.get("pods", "a")
+
+    outcome, _ = run(playground, lambda writes: writes.bind(name, node, marks))
+
+    assert outcome.status is status
+    assert outcome.pod.node == "n1"
+    assert playground.get("pods", "a") == before
+
+
+def test_namesake_is_not_bound(playground):
+    name = made(playground)
+    playground.delete("pods", "a")
+    made(playground)
+
+    outcome, _ = run(playground, lambda writes: writes.bind(name, "n1", MARKS))
+
+    assert outcome.status is WriteStatus.GONE
+    assert "nodeName" not in playground.get("pods", "a")["spec"]
+
+
+def test_missing_pod_is_gone(playground):
+    outcome, _ = run(playground, lambda w: w.bind(PodName("u", "default", "a"), "n1", MARKS))
+
+    assert outcome.status is WriteStatus.GONE
+
+
+def test_gated_pod_is_refused_in_the_servers_words(playground):
+    playground.create("pods", pod(schedulingGates=[{"name": "wait"}]))
+    name = key(playground)
+
+    outcome, _ = run(playground, lambda writes: writes.bind(name, "n1", MARKS))
+
+    assert outcome.status is WriteStatus.REFUSED
+    assert "schedulingGates" in outcome.detail
+
+
+@pytest.mark.parametrize(
+    ("fault", "status"),
+    [
+        pytest.param(Fault(code=403), WriteStatus.REFUSED, id="403"),
+        pytest.param(Fault(code=429, retry_after=0), WriteStatus.DONE, id="429-once"),
+        pytest.param(Fault(code=429, times=None), WriteStatus.REFUSED, id="429-always"),
+        pytest.param(Fault(code=500), WriteStatus.UNKNOWN, id="500"),
+        pytest.param(Fault(code=504, after=True), WriteStatus.UNKNOWN, id="504-after"),
+        pytest.param(Fault(action="cut"), WriteStatus.UNKNOWN, id="cut"),
+        pytest.param(Fault(action="hang"), WriteStatus.UNKNOWN, id="hang"),
+    ],
+)
+def test_answers_of_a_bind_mean_what_they_say(playground, fault, status):
+    name = made(playground)
+    playground.faults.add(Fault(**{**_fields(fault), "resource": "pods/binding"}))
+
+    outcome, _ = run(playground, lambda writes: writes.bind(name, "n1", MARKS), seconds=0.3)
+
+    assert outcome.status is status
+
+
+def _fields(fault):
+    return {field: getattr(fault, field) for field in type(fault).__dataclass_fields__}
+
+
+@pytest.mark.parametrize(
+    ("fault", "status"),
+    [
+        pytest.param(Fault(code=504, after=True), WriteStatus.REPEATED, id="carried-out"),
+        pytest.param(Fault(action="cut"), WriteStatus.REPEATED, id="carried-out-and-cut"),
+        pytest.param(Fault(code=504), WriteStatus.REFUSED, id="not-carried-out"),
+    ],
+)
+def test_unknown_bind_is_settled_by_reading(playground, fault, status):
+    name = made(playground)
+    playground.faults.add(Fault(**{**_fields(fault), "resource": "pods/binding"}))
+    playground.faults.add(Fault(verb="get", code=500, times=2))
+
+    async def bind_and_settle(writes):
+        unknown = await writes.bind(name, "n1", MARKS)
+        assert unknown.status is WriteStatus.UNKNOWN
+        return await writes.settle_bind(name, "n1", MARKS, seconds=10)
+
+    outcome, _ = run(playground, bind_and_settle, hands=Hands())
+
+    assert outcome.status is status
+
+
+def test_unbound_pod_is_not_called_unbound_while_the_server_may_still_bind_it(playground):
+    name, hands = made(playground), Hands()
+    playground.faults.add(Fault(resource="pods/binding", code=504))
+
+    async def settle(writes):
+        await writes.bind(name, "n1", MARKS)
+        early = await writes.settle_bind(name, "n1", MARKS, seconds=3)
+        return early.status, (await writes.settle_bind(name, "n1", MARKS, seconds=9)).status
+
+    statuses, _ = run(playground, settle, seconds=5.0, hands=hands)
+
+    assert statuses == (WriteStatus.UNKNOWN, WriteStatus.REFUSED)
+    assert 6 <= hands.now < 9
+
+
+def test_bind_that_lands_late_is_found(playground):
+    name, hands = made(playground), Hands()
+    playground.faults.add(Fault(resource="pods/binding", code=504))
+
+    async def settle(writes):
+        await writes.bind(name, "n1", MARKS)
+        task = asyncio.create_task(writes.settle_bind(name, "n1", MARKS, seconds=60))
+        await asyncio.sleep(0)
+        playground.bind("a", "n1", annotations=dict(MARKS.annotations), labels=dict(MARKS.labels))
+        return await task
+
+    outcome, _ = run(playground, settle, seconds=5.0, hands=hands)
+
+    assert outcome.status is WriteStatus.REPEATED
+
+
+def test_settling_without_an_answer_stays_unknown(playground):
+    name = made(playground)
+    playground.faults.add(Fault(verb="get", code=500, times=None))
+
+    outcome, _ = run(
+        playground, lambda w: w.settle_bind(name, "n1", MARKS, seconds=1), hands=Hands()
+    )
+
+    assert outcome.status is WriteStatus.UNKNOWN
+
+
+def test_marks_are_put_on_and_taken_off(playground):
+    name = made(playground)
+
+    put, _ = run(playground, lambda writes: writes.annotate_pod(name, MARKS))
+    marked = playground.get("pods", "a")["metadata"]
+    taken, _ = run(playground, lambda writes: writes.remove_marks(name, MARKS))
+    bare = playground.get("pods", "a")["metadata"]
+
+    assert put.status is taken.status is WriteStatus.DONE
+    assert put.pod.annotations == {"gpu": "0"}
+    assert (marked["annotations"], marked["labels"]) == (MARKS.annotations, MARKS.labels)
+    assert not bare.get("annotations")
+    assert not bare.get("labels")
+
+
+def test_namesake_gets_no_marks(playground):
+    name = made(playground)
+    playground.delete("pods", "a")
+    made(playground)
+
+    outcome, _ = run(playground, lambda writes: writes.annotate_pod(name, MARKS))
+
+    assert outcome.status is WriteStatus.GONE
+    assert "annotations" not in playground.get("pods", "a")["metadata"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "status"),
+    [
+        (Fault(code=403), WriteStatus.REFUSED),
+        (Fault(code=409), WriteStatus.REFUSED),
+        (Fault(code=404), WriteStatus.GONE),
+        (Fault(code=500), WriteStatus.UNKNOWN),
+        (Fault(action="cut"), WriteStatus.UNKNOWN),
+    ],
+)
+def test_answers_of_a_patch_mean_what_they_say(playground, fault, status):
+    name = made(playground)
+    playground.faults.add(Fault(**{**_fields(fault), "verb": "patch"}))
+
+    outcome, _ = run(playground, lambda writes: writes.annotate_pod(name, MARKS))
+
+    assert outcome.status is status
+
+
+def test_reads_tell_absent_from_present(playground):
+    made(playground)
+    playground.create("configmaps", config_map("quota", {"gpu_quota": "{}"}))
+
+    async def read(writes):
+        return (
+            (await writes.read_pod("default", "a")).name,
+            await writes.read_pod("default", "b"),
+            await writes.read_configmap("default", "quota"),
+            await writes.read_configmap("default", "none"),
+        )
+
+    assert run(playground, read)[0] == ("a", None, {"gpu_quota": "{}"}, None)
