@@ -1,0 +1,1 @@
+"""What kube-scheduler talks to: filter, prioritize, preempt and bind, from request to reply."""

@@ -1,0 +1,1 @@
+"""The edge to the API server: list, watch, mark and bind."""
