@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import builders
 from extender import bodies
 from fakes.cluster import FakeState, FakeWriter
-from slicewise.extender.binding import Binder
+from slicewise.extender.binding import Binder, Timing
 from slicewise.extender.committing import Committer
 from slicewise.extender.protocol import Ask, Candidates, decode_binding
 from slicewise.extender.scene import Stage
@@ -29,7 +29,7 @@ class Bench:
         if known:
             self.state.see(*pods)
         stage = Stage(self.state)
-        self.binder = Binder(stage, self.writer, clock=lambda: 0.0, wall=lambda: 7)
+        self.binder = Binder(stage, self.writer, Timing(clock=lambda: 0.0, wall=lambda: 7))
         self.committer = Committer(Verbs(stage), self.binder)
 
     def bind(self, node, name="p0", uid="u0"):

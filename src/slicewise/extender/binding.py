@@ -5,6 +5,7 @@ the API says confirms the count or takes it back. What it did not say is found o
 """
 
 import asyncio
+import time
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -25,12 +26,16 @@ _FAILED: Final = (WriteStatus.CONFLICT, WriteStatus.GONE, WriteStatus.REFUSED)
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """How long decisions wait for the API; seconds."""
+    """How long decisions wait for the API, and by which clocks."""
 
     assume_seconds: float = 120.0
     """How long a decision counts while nobody knows whether the API took it."""
     settle_seconds: float = 5.0
     """How long to go on reading after a write whose answer was lost."""
+    clock: Clock = time.monotonic
+    """The clock of deadlines, which must be the state's own."""
+    wall: WallClock = time.time_ns
+    """The time that marks carry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,20 +59,10 @@ class Decided:
 class Binder:
     """Binds pods, each under a lock of its own, and finishes what it began."""
 
-    def __init__(
-        self,
-        stage: Stage,
-        writer: Writer,
-        *,
-        clock: Clock,
-        wall: WallClock,
-        timing: Timing | None = None,
-    ) -> None:
+    def __init__(self, stage: Stage, writer: Writer, timing: Timing | None = None) -> None:
         self.stage = stage
         self.writer = writer
         self.locks = Locks()
-        self._clock = clock
-        self._wall = wall
         self._timing = timing or Timing()
         self._running: set[asyncio.Task[Any]] = set()
 
@@ -90,14 +85,16 @@ class Binder:
     def assume(self, scene: Scene, node: Node, allocation: Allocation) -> Decided | None:
         """Count the cards for the pod from now on; None when somebody was faster."""
         pod, request = scene.pod, scene.question.request
-        marks = self.stage.dialects.write_marks(pod, request, allocation, node, now_ns=self._wall())
+        marks = self.stage.dialects.write_marks(
+            pod, request, allocation, node, now_ns=self._timing.wall()
+        )
         assumption = Assume(
             uid=pod.uid,
             namespace=pod.namespace,
             name=pod.name,
             request=request,
             allocation=allocation,
-            deadline=self._clock() + self._timing.assume_seconds,
+            deadline=self._timing.clock() + self._timing.assume_seconds,
             priority=pod.priority,
         )
         taken = self.stage.state.ledger.apply(assumption)

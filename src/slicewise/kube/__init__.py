@@ -1,1 +1,4 @@
-"""The edge to the API server: list, watch, mark and bind."""
+"""Edge: listing, watching, binding and patching against the API server.
+
+Raw Kubernetes JSON stops here; model values go inward.
+"""
