@@ -8,6 +8,7 @@ from typing import Final
 
 from bench.decisions import measure_decisions, measure_tables
 from bench.events import measure_events
+from bench.extender import measure_filter, measure_writes
 from bench.openb import measure_replay
 
 Measures = Iterator[tuple[str, float]]
@@ -21,6 +22,9 @@ BENCHES: Final[Mapping[str, Callable[[], Measures]]] = {
     "ledger.event": measure_events,
     "tables": measure_tables,
     "openb.replay.fgd": measure_replay,
+    "extender.filter.names.5000": partial(measure_filter, "names", 1000, 50),
+    "extender.filter.nodes.5000": partial(measure_filter, "nodes", 20, 2),
+    "extender.writes_per_pod": measure_writes,
 }
 
 
