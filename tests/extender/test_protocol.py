@@ -1,5 +1,6 @@
 import json
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from slicewise.extender.protocol import (
     decode_binding,
     decode_preemption,
     encode,
+    encode_filter,
     keep_nodes,
 )
 
@@ -70,10 +72,27 @@ def test_nodes_are_sent_back_byte_for_byte():
     nodes = [bodies.node("a", spaced={" odd ": 1.50}), bodies.node("b")]
     ask = decode_args(bodies.args(bodies.pod(GPU), nodes=nodes))
 
-    reply = json.loads(encode(keep_nodes(ask.candidates, [True, False])))
+    kept = keep_nodes(ask.candidates, [True, False])
+    answer = encode_filter(FilterReply(node_names=kept.names), kept.bodies)
+    text = b"".join(answer.pieces)
+    reply = json.loads(text)
 
     assert reply["Nodes"] == {"metadata": {}, "items": [nodes[0]]}
     assert reply["NodeNames"] is None
+    assert len(text) == answer.length
+
+
+@pytest.mark.parametrize("count", [0, 1, 16, 17, 40])
+def test_any_number_of_nodes_makes_one_json_text(count):
+    bodies_ = [msgspec.Raw(b'{"metadata":{"name":"n%d"}}' % at) for at in range(count)]
+
+    answer = encode_filter(FilterReply(error="x"), bodies_)
+
+    text = b"".join(answer.pieces)
+    assert len(text) == answer.length
+    assert [each["metadata"]["name"] for each in json.loads(text)["Nodes"]["items"]] == [
+        f"n{at}" for at in range(count)
+    ]
 
 
 def test_replies_are_spelt_as_go_spells_them():

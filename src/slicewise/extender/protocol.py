@@ -4,12 +4,14 @@ Go's structs are tried first, for schedulers send nothing else; people's clients
 Whole Node objects are never decoded: each keeps its bytes, and only its name is read.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, compress
 from typing import Any, Final, TypeVar
 
 import msgspec
 
+from slicewise.httpd import Answer, Pieces, Response
 from slicewise.kube.objects import Keep, ObjectReader, PodBody
 from slicewise.model import Pod, SlicewiseError
 
@@ -19,6 +21,8 @@ _NAME_FIRST: Final = b'{"metadata":{"name":"'
 # Room for a DNS name behind the opening; a name that is longer is read the slow way.
 _OPENING: Final = len(_NAME_FIRST) + 256
 _EVERYTHING: Final = ("",)
+_NO_NODES: Final = b'{"Nodes":null'
+_TOGETHER: Final = 16
 
 
 class ProtocolError(SlicewiseError):
@@ -70,9 +74,9 @@ class PreemptionArgs(msgspec.Struct, rename="pascal", gc=False):
 
 
 class FilterReply(msgspec.Struct, rename="pascal", gc=False):
-    """The reply of filter."""
+    """The reply of filter; whole nodes are put in when it is sent."""
 
-    nodes: msgspec.Raw | None = None
+    nodes: None = None
     node_names: list[str] | None = None
     failed_nodes: dict[str, str] | None = None
     failed_and_unresolvable_nodes: dict[str, str] | None = None
@@ -129,6 +133,14 @@ class Victims:
 
     uids: tuple[str, ...]
     violations: int
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The nodes that a filter leaves over: by name, or as they were sent."""
+
+    names: list[str] | None = None
+    bodies: list[msgspec.Raw] | None = None
 
 
 _ARGS: Final = msgspec.json.Decoder(ExtenderArgs)
@@ -204,20 +216,30 @@ def encode(reply: Any) -> bytes:
     return _ENCODER.encode(reply)
 
 
-def join_nodes(bodies: Iterable[msgspec.Raw]) -> msgspec.Raw:
-    """A NodeList of these nodes, byte for byte as they came."""
-    return msgspec.Raw(b"".join((b'{"metadata":{},"items":[', b",".join(bodies), b"]}")))
-
-
-def keep_nodes(candidates: Candidates, fits: Sequence[bool]) -> FilterReply:
-    """A reply with the nodes that fit, in the form in which they were sent."""
+def keep_nodes(candidates: Candidates, fits: Sequence[bool]) -> Kept:
+    """The nodes that fit, in the form in which they were sent."""
     if candidates.bodies is not None:
-        kept = [body for body, fit in zip(candidates.bodies, fits, strict=True) if fit]
-        return FilterReply(nodes=join_nodes(kept), failed_nodes={})
-    names = candidates.names
-    if not all(fits):
-        names = [name for name, fit in zip(names, fits, strict=True) if fit]
-    return FilterReply(node_names=names, failed_nodes={})
+        return Kept(bodies=list(compress(candidates.bodies, fits)))
+    return Kept(names=list(compress(candidates.names, fits)))
+
+
+def encode_filter(reply: FilterReply, bodies: Sequence[msgspec.Raw] | None) -> Answer:
+    """The reply as an answer; nodes that were sent whole go back byte for byte."""
+    text = _ENCODER.encode(reply)
+    if bodies is None:
+        return Response(200, text)
+    # Fifty megabytes are not copied once more into one text.
+    opening, closing = b'{"Nodes":{"metadata":{},"items":[', b"]}" + text.removeprefix(_NO_NODES)
+    length = len(opening) + len(closing) + max(0, len(bodies) - 1)
+    length += sum(len(memoryview(body)) for body in bodies)
+    return Pieces(length, chain((opening,), _join(bodies), (closing,)))
+
+
+def _join(bodies: Sequence[msgspec.Raw]) -> Iterator[bytes]:
+    """The nodes with commas between them, several at a time."""
+    for at in range(0, len(bodies), _TOGETHER):
+        text = b",".join(bodies[at : at + _TOGETHER])
+        yield b"," + text if at else text
 
 
 def _read_victims(field: str, raw: msgspec.Raw) -> Victims:

@@ -20,9 +20,9 @@ from slicewise.extender.service import (
     Extender,
 )
 from slicewise.extender.views import inspect, status
-from slicewise.httpd import Handler, Request, Response, json_response
+from slicewise.httpd import Answer, Handler, Pieces, Request, Response, json_response
 
-Route = Callable[[Request], Awaitable[Response]]
+Route = Callable[[Request], Awaitable[Answer]]
 
 _SLASHES: Final = re.compile("/{2,}")
 _INSPECT: Final = "/gpushare-scheduler/inspect"
@@ -41,7 +41,7 @@ class Entry:
 def build_routes(extender: Extender, *, commit_in_filter: bool = False) -> Mapping[str, Entry]:
     """Every path and its route; `/scheduler/filter` commits when it is told to."""
     shared = PREDICATES if commit_in_filter else OWN
-    posts = {
+    posts: dict[str, Route] = {
         "/filter": partial(_body, partial(extender.filter, flavour=OWN)),
         "/filter-dryrun": partial(_body, partial(extender.filter, flavour=OWN)),
         "/prioritize": partial(_body, extender.prioritize),
@@ -77,26 +77,27 @@ def build_handler(extender: Extender, *, commit_in_filter: bool = False) -> Hand
     """The handler of the whole service."""
     routes = build_routes(extender, commit_in_filter=commit_in_filter)
 
-    async def handle(request: Request) -> Response:
+    async def handle(request: Request) -> Answer:
         path = _SLASHES.sub("/", request.path).rstrip("/") or "/"
         route, entry = path, routes.get(path)
         if entry is None and path.startswith(f"{_INSPECT}/"):
             route, entry = _INSPECT, routes[_INSPECT]
         if entry is None:
-            response = Response(404, b"no such path\n", content_type=TEXT)
+            response: Answer = Response(404, b"no such path\n", content_type=TEXT)
             route = "other"
         elif request.method not in entry.methods:
             allow = {"allow": ", ".join(entry.methods)}
             response = Response(405, b"wrong method\n", content_type=TEXT, headers=allow)
         else:
             response = await entry.run(request)
-        extender.metrics.answered(route, response.status)
+        if isinstance(response, Response | Pieces):
+            extender.metrics.answered(route, response.status)
         return response
 
     return handle
 
 
-async def _body(run: Callable[[bytes], Awaitable[Response]], request: Request) -> Response:
+async def _body(run: Callable[[bytes], Awaitable[Answer]], request: Request) -> Answer:
     return await run(request.body)
 
 

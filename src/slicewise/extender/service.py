@@ -26,10 +26,11 @@ from slicewise.extender.protocol import (
     decode_binding,
     decode_preemption,
     encode,
+    encode_filter,
 )
 from slicewise.extender.scene import NotReadyError, Stage
 from slicewise.extender.verbs import Filtered, Verbs
-from slicewise.httpd import Response
+from slicewise.httpd import Answer, Response
 from slicewise.model import Pod, SlicewiseError
 
 TEXT: Final = "text/plain; charset=utf-8"
@@ -73,7 +74,7 @@ class Extender:
         self._writer = writer
         self._log = structlog.get_logger("slicewise.extender").bind()
 
-    async def filter(self, body: bytes, flavour: Flavour = OWN) -> Response:
+    async def filter(self, body: bytes, flavour: Flavour = OWN) -> Answer:
         """Which nodes can take the pod."""
         start = time.perf_counter()
         try:
@@ -90,7 +91,7 @@ class Extender:
         except SlicewiseError as error:
             filtered = Filtered(FilterReply(error=str(error)), 0, {_code(error): 1})
         with self.metrics.stage("filter", "encode"):
-            response = _json(filtered.reply)
+            response = encode_filter(filtered.reply, filtered.bodies)
         self._note_filter(ask, filtered, start)
         return response
 

@@ -5,8 +5,11 @@ Nothing is reserved here and nothing is written; a pod that asks for no GPU pass
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import compress
 from math import isfinite
 from typing import Final
+
+from msgspec import Raw
 
 from slicewise.extender.protocol import (
     Ask,
@@ -30,11 +33,12 @@ TAKEN_ELSEWHERE: Final = "Pod was given to another node"
 
 @dataclass(frozen=True, slots=True)
 class Filtered:
-    """A filter's reply, and how many nodes gave which reason."""
+    """A filter's reply, how many nodes gave which reason, and nodes to send back whole."""
 
     reply: FilterReply
     passing: int
     reasons: Mapping[str, int]
+    bodies: list[Raw] | None = None
 
 
 class Verbs:
@@ -112,42 +116,43 @@ class Verbs:
 def pass_all(candidates: Candidates) -> Filtered:
     """Every node as it came."""
     count = len(candidates.names)
-    return Filtered(keep_nodes(candidates, [True] * count), count, {})
+    reply = FilterReply(failed_nodes={})
+    if candidates.bodies is None:
+        reply.node_names = candidates.names
+    return Filtered(reply, count, {}, candidates.bodies)
 
 
 def tell(candidates: Candidates, screening: Screening) -> Filtered:
     """The scheduler's reply for what the nodes said."""
-    reply = keep_nodes(candidates, screening.fits)
     failed = {name: reason.phrase for name, reason in screening.reasons.items()}
     never = {
         name: reason.phrase for name, reason in screening.reasons.items() if not reason.preemptible
     }
     for name in screening.unknown:
         failed[name] = never[name] = UNKNOWN_NODE
+    kept = keep_nodes(candidates, screening.fits)
     # Schedulers before 1.21 know the first alone; later ones believe the second.
-    reply.failed_nodes = failed
-    reply.failed_and_unresolvable_nodes = never
+    reply = FilterReply(
+        node_names=kept.names, failed_nodes=failed, failed_and_unresolvable_nodes=never
+    )
     reasons = _count(screening.reasons)
     if screening.unknown:
         reasons["UnknownNode"] = len(screening.unknown)
-    return Filtered(reply, sum(screening.fits), reasons)
+    return Filtered(reply, sum(screening.fits), reasons, kept.bodies)
 
 
 def give_one(candidates: Candidates, node: str, screening: Screening) -> Filtered:
     """A reply that leaves the scheduler one node, because the pod was just given to it."""
-    only = [name == node for name in candidates.names]
     told = tell(candidates, screening)
-    reply = keep_nodes(candidates, only)
-    reply.failed_nodes = {
-        **(told.reply.failed_nodes or {}),
-        **{
-            name: TAKEN_ELSEWHERE
-            for name, fits in zip(candidates.names, screening.fits, strict=True)
-            if fits and name != node
-        },
-    }
-    reply.failed_and_unresolvable_nodes = told.reply.failed_and_unresolvable_nodes
-    return Filtered(reply, 1, told.reasons)
+    kept = keep_nodes(candidates, [name == node for name in candidates.names])
+    taken = dict.fromkeys(compress(candidates.names, screening.fits), TAKEN_ELSEWHERE)
+    taken.pop(node, None)
+    reply = FilterReply(
+        node_names=kept.names,
+        failed_nodes={**(told.reply.failed_nodes or {}), **taken},
+        failed_and_unresolvable_nodes=told.reply.failed_and_unresolvable_nodes,
+    )
+    return Filtered(reply, 1, told.reasons, kept.bodies)
 
 
 def spread_points(scores: Mapping[str, float], best: str | None) -> dict[str, int]:

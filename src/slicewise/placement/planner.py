@@ -6,6 +6,7 @@ The answer depends on the arguments alone; what is kept between calls only saves
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import repeat
 
 import numpy as np
 
@@ -140,8 +141,7 @@ class Screener:
         tables = self._planner.tables
         run = _Run(self._planner, snapshot, replace(question, nodes=None), None)
         feasible = run.settled()
-        get = tables.row_of.get
-        rows = np.array([get(name, -1) for name in names], dtype=np.int64)
+        rows = np.fromiter(map(tables.row_of.get, names, repeat(-1)), np.int64, len(names))
         known = rows >= 0
         fits = feasible[rows] & known if len(feasible) else known
         refused = np.unique(rows[known & ~fits])
