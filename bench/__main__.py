@@ -8,6 +8,7 @@ from typing import Final
 
 from bench.decisions import measure_decisions, measure_tables
 from bench.events import measure_events
+from bench.extender import measure_filter, measure_writes
 from bench.load import measure_load
 from bench.openb import measure_replay
 
@@ -23,6 +24,9 @@ BENCHES: Final[Mapping[str, Callable[[], Measures]]] = {
     "tables": measure_tables,
     "extender.load": measure_load,
     "openb.replay.fgd": measure_replay,
+    "extender.filter.names.5000": partial(measure_filter, "names", 1000, 50),
+    "extender.filter.nodes.5000": partial(measure_filter, "nodes", 20, 2),
+    "extender.writes_per_pod": measure_writes,
 }
 
 

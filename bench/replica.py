@@ -162,7 +162,9 @@ def _condition(kind: str) -> dict[str, str]:
 
 
 def _field_set(manager: str) -> dict[str, Any]:
-    fields = {f'k:{{"type":"Condition{at}"}}': {".": {}, "f:status": {}} for at in range(12)}
+    fields: dict[str, Any] = {
+        f'k:{{"type":"Condition{at}"}}': {".": {}, "f:status": {}} for at in range(12)
+    }
     return {
         "manager": manager,
         "operation": "Update",

@@ -22,6 +22,7 @@ from slicewise.placement import (
     UNLIMITED,
     Planner,
     Question,
+    Screener,
     Workload,
     feasible,
     kind_of,
@@ -193,3 +194,17 @@ def test_evicting_the_victims_really_makes_room(snapshot, request):
     assert feasible(state, request, UNLIMITED)
     for spared in eviction.victims:
         assert not feasible(state.hold(spared), request, UNLIMITED)
+
+
+@settings(max_examples=300)
+@given(clusters, requests(), policies, st.permutations(["n0", "n1", "n2", "n3", "n9"]))
+def test_screening_says_what_a_decision_says(snapshot, request, policy, names):
+    planner = planner_for(policy, request)
+
+    screening = Screener(planner.tables).screen(snapshot, Question(request), names)
+
+    decision = planner.decide(snapshot, Question(request))
+    fitting = [name for name, fits in zip(names, screening.fits, strict=True) if fits]
+    assert fitting == [name for name in names if name in decision.scores]
+    assert screening.unknown == ["n9"]
+    assert screening.reasons == {name: no.reason for name, no in decision.refusals.items()}

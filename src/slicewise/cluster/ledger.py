@@ -128,6 +128,33 @@ class Ledger:
         held = state.find(uid)
         return None if held is None else held.charges
 
+    def pod(self, uid: str) -> Pod | None:
+        """The pod as the API last showed it, if it did."""
+        entry = self._entries.get(uid)
+        return None if entry is None else entry.pod
+
+    def node_of(self, uid: str) -> str | None:
+        """The node on which the pod is counted, bound or assumed."""
+        entry = self._entries.get(uid)
+        return None if entry is None else entry.node
+
+    def assumption(self, uid: str) -> tuple[Assume, bool] | None:
+        """What we decided for the pod and whether the API took it; None when nothing stands."""
+        entry = self._entries.get(uid)
+        if entry is None or entry.assumed is None:
+            return None
+        return entry.assumed, entry.confirmed
+
+    @property
+    def waiting(self) -> int:
+        """How many decisions the API has not yet taken."""
+        return len(self._waiting)
+
+    @property
+    def pods(self) -> int:
+        """How many pods are known."""
+        return len(self._entries)
+
     def _see_pod(self, pod: Pod) -> bool:
         if pod.uid in self._ended:
             return False

@@ -4,9 +4,11 @@ A service is one handler from Request to Response or Stream; everything else abo
 """
 
 from slicewise.httpd.message import (
+    Answer,
     CutError,
     Handler,
     Peer,
+    Pieces,
     Request,
     Response,
     Stream,
@@ -17,9 +19,11 @@ from slicewise.httpd.server import Server, ThreadedServer
 from slicewise.httpd.settings import Settings, Tls
 
 __all__ = [
+    "Answer",
     "CutError",
     "Handler",
     "Peer",
+    "Pieces",
     "Request",
     "Response",
     "Server",

@@ -17,7 +17,16 @@ from collections.abc import (
 from typing import Any, TypeAlias
 from urllib.parse import parse_qsl, unquote
 
-from slicewise.httpd.message import TEXT, CutError, Handler, Request, Response, Stream
+from slicewise.httpd.message import (
+    TEXT,
+    Answer,
+    CutError,
+    Handler,
+    Pieces,
+    Request,
+    Response,
+    Stream,
+)
 from slicewise.httpd.settings import Settings
 from slicewise.model import SlicewiseError
 
@@ -58,10 +67,12 @@ class App:
         answer = await self._answer(_request(scope, body, lambda: self._left(receive)))
         if isinstance(answer, Stream):
             await self._send_stream(answer, receive, send)
+        elif isinstance(answer, Pieces):
+            await send_pieces(send, answer)
         else:
             await send_response(send, answer)
 
-    async def _answer(self, request: Request) -> Response | Stream:
+    async def _answer(self, request: Request) -> Answer:
         """The handler's answer, or a health answer, or the error that took its place."""
         if request.path in LIVE_PATHS:
             return _text(200, "ok")
@@ -125,6 +136,15 @@ async def send_response(send: Send, response: Response) -> None:
     # Leaving an answer unfinished makes the server close the connection.
     part = response.body[: response.cut_after]
     await send({"type": "http.response.body", "body": part, "more_body": True})
+
+
+async def send_pieces(send: Send, answer: Pieces) -> None:
+    """Send an answer piece by piece, so that a large one never stands in memory whole."""
+    length = (("content-length", str(answer.length)),)
+    await send(_start(answer.status, answer.content_type, length))
+    for piece in answer.pieces:
+        await send({"type": "http.response.body", "body": piece, "more_body": True})
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 async def _pump(chunks: AsyncIterator[bytes], send: Send) -> None:

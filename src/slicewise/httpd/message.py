@@ -3,7 +3,7 @@
 A body is bytes on both sides: the service decodes it with the struct it wants.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -56,6 +56,16 @@ class Response:
 
 
 @dataclass(frozen=True, slots=True)
+class Pieces:
+    """One whole answer that is put together while it is sent, its length known beforehand."""
+
+    length: int
+    pieces: Iterable[bytes]
+    content_type: str = JSON
+    status: int = 200
+
+
+@dataclass(frozen=True, slots=True)
 class Stream:
     """An answer sent chunk by chunk until the chunks end, the client leaves or the server stops."""
 
@@ -64,7 +74,7 @@ class Stream:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-Answer: TypeAlias = Response | Stream
+Answer: TypeAlias = Response | Pieces | Stream
 Handler: TypeAlias = Callable[[Request], Awaitable[Answer]]
 
 

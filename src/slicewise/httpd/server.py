@@ -15,9 +15,10 @@ from typing import Any, Self
 import uvicorn
 
 from slicewise.httpd.app import App
+from slicewise.httpd.certificates import Certificates
 from slicewise.httpd.message import Handler
 from slicewise.httpd.peer import PeerProtocol
-from slicewise.httpd.settings import Settings, client_checks
+from slicewise.httpd.settings import Settings
 
 log = logging.getLogger(__name__)
 
@@ -232,11 +233,10 @@ def _config(app: App, settings: Settings) -> uvicorn.Config:
         log_config=None,
         access_log=False,
         server_header=False,
+        # Whoever stands in between is nobody we take addresses from.
+        proxy_headers=False,
         date_header=False,
         timeout_keep_alive=settings.idle_seconds,
         backlog=2048,
-        ssl_certfile=None if tls is None else str(tls.certificate),
-        ssl_keyfile=None if tls is None else str(tls.key),
-        ssl_ca_certs=None if tls is None or tls.client_ca is None else str(tls.client_ca),
-        ssl_cert_reqs=client_checks(tls),
+        ssl_context_factory=None if tls is None else lambda *_: Certificates(tls).listening,
     )

@@ -1,7 +1,16 @@
 """From snapshot, request and policy to a placement or refusals: pure, no clock, no network."""
 
+from slicewise.placement.explain import admitted_cards, explain
 from slicewise.placement.grant import UNLIMITED, Grant
-from slicewise.placement.planner import Decision, Load, Placement, Planner, Question
+from slicewise.placement.planner import (
+    Decision,
+    Load,
+    Placement,
+    Planner,
+    Question,
+    Screener,
+    Screening,
+)
 from slicewise.placement.policy import POLICIES, Policy, read_policy
 from slicewise.placement.preempt import Eviction, evict, preempt
 from slicewise.placement.search import feasible
@@ -20,9 +29,13 @@ __all__ = [
     "Planner",
     "Policy",
     "Question",
+    "Screener",
+    "Screening",
     "Tables",
     "Workload",
+    "admitted_cards",
     "evict",
+    "explain",
     "feasible",
     "kind_of",
     "preempt",

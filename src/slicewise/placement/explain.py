@@ -32,6 +32,15 @@ def explain(state: NodeState, request: Request, grant: Grant) -> Refusal:
     )
 
 
+def never(state: NodeState, request: Request, grant: Grant) -> Refusal | None:
+    """What keeps the request off this node whoever leaves it; None when somebody's leaving helps.
+
+    Demands on how cards are joined are not looked at.
+    """
+    case = _Case(state, request, grant, split(request))
+    return _no_access(case) or _never(case)
+
+
 def admitted_cards(state: NodeState, request: Request, grant: Grant) -> list[int]:
     """Positions of the cards that constraints and quota leave to the request, well or not."""
     wishes = request.constraints

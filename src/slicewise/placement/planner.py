@@ -5,7 +5,8 @@ The answer depends on the arguments alone; what is kept between calls only saves
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import repeat
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from slicewise.model import (
     Allocation,
     ContainerAllocation,
     NodeState,
+    Reason,
     Refusal,
     Request,
     Snapshot,
@@ -23,6 +25,7 @@ from slicewise.placement.explain import admitted_cards, explain
 from slicewise.placement.grant import UNLIMITED, Grant
 from slicewise.placement.groups import Group, split
 from slicewise.placement.policy import POLICIES, Policy
+from slicewise.placement.screen import Case, read_reasons
 from slicewise.placement.search import search
 from slicewise.placement.tables import Bools, Tables
 from slicewise.placement.walk import Ground, Terms, walk
@@ -68,6 +71,18 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
+class Screening:
+    """Which of the nodes asked can take a pod, in the order asked, and why the others cannot.
+
+    `fits` stands beside the names asked; nodes the cluster does not have are `unknown`.
+    """
+
+    fits: list[bool]
+    reasons: dict[str, Reason]
+    unknown: list[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Question:
     """One pod to place: what it asks, what its namespace may use, and which nodes to ask."""
 
@@ -109,6 +124,33 @@ class Planner:
             scores={names[row]: float(scores[row]) for row in fitting},
             refusals=Refusals(refused, run.explain),
         )
+
+
+class Screener:
+    """Tells which nodes can take a pod, without judging which is best; shares a planner's tables.
+
+    It finds what every planner finds, for fit does not depend on the policy.
+    """
+
+    def __init__(self, tables: Tables) -> None:
+        self._planner = Planner(Policy("fit", (), ()))
+        self._planner.tables = tables
+
+    def screen(self, snapshot: Snapshot, question: Question, names: Sequence[str]) -> Screening:
+        """What each of these nodes says."""
+        tables = self._planner.tables
+        run = _Run(self._planner, snapshot, replace(question, nodes=None), None)
+        feasible = run.settled()
+        rows = np.fromiter(map(tables.row_of.get, names, repeat(-1)), np.int64, len(names))
+        known = rows >= 0
+        fits = feasible[rows] & known if len(feasible) else known
+        refused = np.unique(rows[known & ~fits])
+        listed, unknown = tables.names, []
+        if not known.all():
+            unknown = [names[at] for at in np.flatnonzero(~known).tolist()]
+        reasons = read_reasons(run.case(), refused)
+        refusing = (listed[row] for row in refused.tolist())
+        return Screening(fits.tolist(), dict(zip(refusing, reasons, strict=True)), unknown)
 
 
 class _Run:
@@ -207,6 +249,18 @@ class _Run:
             if self._search(row):
                 return Placement(self._allocate(row), float(self.outcome.scores[row]))
         return None
+
+    def case(self) -> Case:
+        """The question as those who tell reasons take it."""
+        question = self._question
+        return Case(
+            tables=self._tables,
+            view=self._view,
+            request=question.request,
+            grant=question.grant,
+            groups=self._groups,
+            admitted=self._admitted,
+        )
 
     def explain(self, name: str) -> Refusal:
         state = self._tables.states[self._tables.row_of[name]]

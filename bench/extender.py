@@ -1,0 +1,161 @@
+"""How long the scheduler waits for the extender: across real HTTP, from another process."""
+
+import asyncio
+import contextlib
+import json
+import sys
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Final, TextIO
+
+import numpy as np
+import structlog
+
+from bench.cluster import HalfFull, half_full
+from bench.scheduler import NODES
+from slicewise.cluster import Ledger, PodGone, Quota
+from slicewise.extender.protocol import decode_binding
+from slicewise.extender.running import Service
+from slicewise.extender.service import Extender
+from slicewise.kube.writer import BindOutcome, PodKey, Remark, WriteOutcome, WriteStatus
+from slicewise.model import Container, Marks, Pod, Snapshot
+from slicewise.placement import POLICIES, Planner
+
+# Between two events of a busy cluster.
+_PAUSE: Final = 0.002
+
+
+class _State:
+    """A half-full cluster that nobody watches."""
+
+    def __init__(self, cluster: HalfFull) -> None:
+        self.ledger: Ledger = cluster.ledger
+        self.quota = Quota()
+        self.ready = True
+        self._planner = Planner(POLICIES["default"], cluster.workload)
+
+    def snapshot(self) -> Snapshot:
+        """The cluster now."""
+        return self.ledger.snapshot()
+
+    def planner(self, policy: str | None = None) -> Planner:  # noqa: ARG002
+        """The default policy, whatever is asked for."""
+        return self._planner
+
+
+class _CountingWriter:
+    """Takes every write and counts it; events are not counted."""
+
+    def __init__(self) -> None:
+        self.writes = 0
+
+    async def bind(self, pod: PodKey, node: str, marks: Marks) -> BindOutcome:  # noqa: ARG002
+        """Done."""
+        return self._count()
+
+    async def settle_bind(
+        self,
+        pod: PodKey,  # noqa: ARG002
+        node: str,  # noqa: ARG002
+        marks: Marks,  # noqa: ARG002
+        *,
+        seconds: float,  # noqa: ARG002
+    ) -> BindOutcome:
+        """Never lost."""
+        return WriteOutcome(WriteStatus.DONE)
+
+    async def annotate_pod(self, pod: PodKey, marks: Marks) -> WriteOutcome:  # noqa: ARG002
+        """Done."""
+        return self._count()
+
+    async def remove_marks(self, pod: PodKey, marks: Marks) -> WriteOutcome:  # noqa: ARG002
+        """Done."""
+        return self._count()
+
+    async def read_pod(self, namespace: str, name: str) -> Pod | None:
+        """A pod that asks for a small share."""
+        limits = {"slicewise.io/cores": 5, "slicewise.io/memory": 64}
+        return Pod(f"uid-{name}", namespace, name, (Container("main", limits),))
+
+    async def read_configmap(self, namespace: str, name: str) -> None:
+        """None."""
+
+    def post_event(self, pod: PodKey, remark: Remark) -> None:
+        """Not counted."""
+
+    def _count(self) -> WriteOutcome:
+        self.writes += 1
+        return WriteOutcome(WriteStatus.DONE)
+
+
+@lru_cache(maxsize=1)
+def _cluster() -> HalfFull:
+    return half_full(NODES)
+
+
+def measure_filter(form: str, count: int, warm: int) -> Iterator[tuple[str, float]]:
+    """Filter by names, or with whole Node objects, while pods end elsewhere in the cluster."""
+    with open("/dev/null", "w") as nowhere:
+        _log_to(nowhere)
+        seconds, size = asyncio.run(_ask(form, count))
+    yield "p50_ms", 1e3 * float(np.percentile(seconds[warm:], 50))
+    yield "p99_ms", 1e3 * float(np.percentile(seconds[warm:], 99))
+    yield "body_mb", size / 1e6
+
+
+def measure_writes(count: int = 500) -> Iterator[tuple[str, float]]:
+    """Writes to the API server for each pod bound, events aside."""
+    writer = _CountingWriter()
+    extender = Extender(_State(_cluster()), writer)
+    bound = asyncio.run(_bind(extender, count))
+    yield "count", writer.writes / bound
+    yield "bound", float(bound)
+
+
+async def _bind(extender: Extender, count: int) -> int:
+    bound = 0
+    for at in range(count):
+        name = f"pod-{at}"
+        body = {"PodName": name, "PodNamespace": "bench", "PodUID": f"uid-{name}"}
+        args = decode_binding(json.dumps({**body, "Node": f"node-{at:05}"}).encode())
+        bound += not (await extender.binder.bind(args)).error
+    return bound
+
+
+async def _ask(form: str, count: int) -> tuple[list[float], int]:
+    """Seconds of each answer as a client in a process of its own saw them."""
+    cluster = _cluster()
+    service = Service(Extender(_State(cluster), _CountingWriter()))
+    await service.start()
+    moving = asyncio.create_task(_end_pods(cluster))
+    try:
+        client = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "bench.scheduler",
+            str(service.server.port),
+            form,
+            str(count),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        out, _ = await client.communicate()
+        answer = json.loads(out)
+    finally:
+        moving.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await moving
+        await service.stop()
+    return answer["seconds"], answer["bytes"]
+
+
+async def _end_pods(cluster: HalfFull) -> None:
+    while cluster.held:
+        await asyncio.sleep(_PAUSE)
+        cluster.ledger.apply(PodGone(cluster.held.pop(cluster.chance.randrange(100))))
+
+
+def _log_to(target: TextIO) -> None:
+    structlog.configure(
+        processors=[structlog.processors.JSONRenderer()],
+        logger_factory=structlog.WriteLoggerFactory(target),
+    )

@@ -1,0 +1,208 @@
+"""Bind: decide, assume and write, so that two binds never take the same share.
+
+The cards are chosen and counted in one step without waiting; then comes the one write, and what
+the API says confirms the count or takes it back. What it did not say is found out by reading.
+"""
+
+import asyncio
+import time
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from slicewise.cluster import Assume, Confirm, Forget, PodSeen
+from slicewise.extender.locks import Locks
+from slicewise.extender.ports import Clock, WallClock, Writer
+from slicewise.extender.protocol import BindingArgs
+from slicewise.extender.remarks import remark_on
+from slicewise.extender.scene import Scene, Stage
+from slicewise.kube.writer import BindOutcome, PodName, WriteStatus
+from slicewise.model import Allocation, Marks, Node, Pod, SlicewiseError
+from slicewise.placement import explain
+
+T = TypeVar("T")
+_FAILED: Final = (WriteStatus.CONFLICT, WriteStatus.GONE, WriteStatus.REFUSED)
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How long decisions wait for the API, and by which clocks."""
+
+    assume_seconds: float = 120.0
+    """How long a decision counts while nobody knows whether the API took it."""
+    settle_seconds: float = 5.0
+    """How long to go on reading after a write whose answer was lost."""
+    clock: Clock = time.monotonic
+    """The clock of deadlines, which must be the state's own."""
+    wall: WallClock = time.time_ns
+    """The time that marks carry."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """How a bind ended: no error means that the pod is on the node."""
+
+    error: str = ""
+    reason: str = "Bound"
+    allocation: Allocation | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """Cards that are counted for a pod from now on, and the marks that say so."""
+
+    scene: Scene
+    allocation: Allocation
+    marks: Marks
+
+
+class Binder:
+    """Binds pods, each under a lock of its own, and finishes what it began."""
+
+    def __init__(self, stage: Stage, writer: Writer, timing: Timing | None = None) -> None:
+        self.stage = stage
+        self.writer = writer
+        self.locks = Locks()
+        self._timing = timing or Timing()
+        self._running: set[asyncio.Task[Any]] = set()
+
+    async def bind(self, args: BindingArgs) -> Bound:
+        """Put the pod on the node the scheduler chose; calling it twice is harmless."""
+        return await self.finish(self._bind(args))
+
+    async def finish(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of work that goes on even if whoever asked for it has left."""
+        task = asyncio.create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return await asyncio.shield(task)
+
+    async def drain(self) -> None:
+        """Return when nothing is being written any more."""
+        while self._running:
+            await asyncio.wait(set(self._running))
+
+    def assume(self, scene: Scene, node: Node, allocation: Allocation) -> Decided | None:
+        """Count the cards for the pod from now on; None when somebody was faster."""
+        pod, request = scene.pod, scene.question.request
+        marks = self.stage.dialects.write_marks(
+            pod, request, allocation, node, now_ns=self._timing.wall()
+        )
+        assumption = Assume(
+            uid=pod.uid,
+            namespace=pod.namespace,
+            name=pod.name,
+            request=request,
+            allocation=allocation,
+            deadline=self._timing.clock() + self._timing.assume_seconds,
+            priority=pod.priority,
+        )
+        taken = self.stage.state.ledger.apply(assumption)
+        return Decided(scene, allocation, marks) if taken else None
+
+    async def _bind(self, args: BindingArgs) -> Bound:
+        name = PodName(args.pod_uid or "", args.pod_namespace or "", args.pod_name or "")
+        node = args.node or ""
+        async with self.locks.hold(name.uid):
+            pod = await self._find(name)
+            if isinstance(pod, Bound):
+                return pod
+            if pod.node is not None:
+                return _already(pod, node)
+            done = await self._find_done(pod, node)
+            if done is not None:
+                return done
+            decided = self._decide(pod, node)
+            if isinstance(decided, Bound):
+                return decided
+            return await self._write(decided, node)
+
+    async def _find(self, name: PodName) -> Pod | Bound:
+        """The pod as last shown, or as the API server has it if it was never shown."""
+        pod = self.stage.state.ledger.pod(name.uid)
+        if pod is None:
+            pod = await self.writer.read_pod(name.namespace, name.name)
+        where = f"{name.namespace}/{name.name}"
+        if pod is None:
+            return Bound(f"pod {where} does not exist", "PodGone")
+        if pod.uid != name.uid:
+            return Bound(f"pod {where} has UID {pod.uid}: expected {name.uid}", "PodGone")
+        if pod.deleting or pod.phase.terminal:
+            return Bound(f"pod {where} is ending", "PodGone")
+        return pod
+
+    async def _find_done(self, pod: Pod, node: str) -> Bound | None:
+        """The end of an earlier bind of the pod that we know of and were not yet shown."""
+        ledger = self.stage.state.ledger
+        known = ledger.assumption(pod.uid)
+        if known is None or not known[1]:
+            return None
+        # Marks alone are confirmed as well, in the filter: only the pod can tell.
+        seen = await self.writer.read_pod(pod.namespace, pod.name)
+        if seen is None or seen.uid != pod.uid or seen.node is None:
+            return None
+        ledger.apply(PodSeen(seen))
+        return _already(seen, node)
+
+    def _decide(self, pod: Pod, node: str) -> Decided | Bound:
+        """Choose cards on this node and count them, in one step without waiting."""
+        scene = self.stage.set(pod)
+        if not scene.wants_gpu:
+            return Decided(scene, Allocation(node), Marks())
+        state = scene.snapshot.get(node)
+        if state is None:
+            return Bound(f"node {node} is not known to Slicewise", "UnknownNode")
+        known = self.stage.state.ledger.assumption(pod.uid)
+        if known is not None and known[0].allocation.node == node:
+            # An earlier write of unknown outcome may yet be found done: ask for the same again.
+            decided = self.assume(scene, state.node, known[0].allocation)
+            if decided is not None:
+                return decided
+        placement = scene.planner.place(scene.snapshot, scene.ask([node]))
+        if placement is None:
+            refusal = explain(state, scene.question.request, scene.question.grant)
+            return Bound(f"node {node}: {refusal}", refusal.reason.code)
+        decided = self.assume(scene, state.node, placement.allocation)
+        if decided is None:
+            return Bound(f"node {node}: the cards were taken meanwhile", "Raced")
+        return decided
+
+    async def _write(self, decided: Decided, node: str) -> Bound:
+        """The one write, and what follows from how it ended."""
+        pod, marks = decided.scene.pod, decided.marks
+        try:
+            outcome = await self.writer.bind(pod, node, marks)
+            if outcome.status is WriteStatus.UNKNOWN:
+                outcome = await self.writer.settle_bind(
+                    pod, node, marks, seconds=self._timing.settle_seconds
+                )
+        except SlicewiseError as error:
+            outcome = BindOutcome(WriteStatus.UNKNOWN, str(error))
+        return self._conclude(decided, node, outcome)
+
+    def _conclude(self, decided: Decided, node: str, outcome: BindOutcome) -> Bound:
+        ledger, pod = self.stage.state.ledger, decided.scene.pod
+        if outcome.stands:
+            ledger.apply(Confirm(pod.uid))
+            if decided.scene.wants_gpu:
+                self.writer.post_event(pod, remark_on(decided.scene, decided.allocation))
+            return Bound(allocation=decided.allocation)
+        if outcome.pod is not None and outcome.pod.uid == pod.uid:
+            ledger.apply(PodSeen(outcome.pod))
+        if outcome.status is WriteStatus.OTHER_MARKS:
+            return Bound(reason="BoundAlready")
+        where = f"pod {pod.namespace}/{pod.name}"
+        if outcome.status in _FAILED:
+            ledger.apply(Forget(pod.uid))
+            return Bound(f"{where}: {outcome.status.value}: {outcome.detail}", "WriteFailed")
+        # It stays counted until the pod is shown or the deadline has come.
+        return Bound(
+            f"{where}: nobody knows whether it was bound to {node}: {outcome.detail}",
+            "WriteUnknown",
+        )
+
+
+def _already(pod: Pod, node: str) -> Bound:
+    if pod.node == node:
+        return Bound(reason="BoundAlready")
+    return Bound(f"pod {pod.namespace}/{pod.name} is on node {pod.node}", "BoundElsewhere")

@@ -1,0 +1,133 @@
+"""Explain: per node and card what a pod lacked, and the smallest change that would fit."""
+
+from collections import Counter
+from typing import Any, Final
+
+from slicewise.extender.changes import find_changes
+from slicewise.extender.remarks import describe_container
+from slicewise.extender.scene import Scene
+from slicewise.model import NodeState, Request
+from slicewise.placement import Screening, admitted_cards, explain, feasible
+
+# Trying changes takes time; beyond so many nodes only their reasons are counted.
+_DETAILED: Final = 64
+
+
+def explain_pod(scene: Scene, names: list[str], screening: Screening) -> dict[str, Any]:
+    """Everything there is to say about where the pod can and cannot go, as JSON."""
+    pod, request = scene.pod, scene.question.request
+    about: dict[str, Any] = {
+        "pod": f"{pod.namespace}/{pod.name}",
+        "node": pod.node,
+        "asks": describe_request(request),
+    }
+    if not scene.wants_gpu:
+        return {**about, "summary": "asks for no GPU: Slicewise lets it pass", "nodes": []}
+    listed = [
+        _explain_node(scene, name) if at < _DETAILED else _tell_reason(screening, name)
+        for at, name in enumerate(names)
+    ]
+    placement = scene.planner.place(scene.snapshot, scene.ask(names))
+    answer = {**about, "summary": _summarise(screening), "nodes": listed}
+    nearest = _nearest(listed)
+    if placement is not None:
+        state = scene.snapshot.get(placement.allocation.node)
+        assert state is not None
+        answer["best"] = {
+            "node": placement.allocation.node,
+            "cards": [describe_container(c, state.node) for c in placement.allocation.containers],
+            "policy": scene.planner.policy.name,
+        }
+    elif nearest is not None:
+        answer["smallestChange"] = {"node": nearest[0], "change": nearest[1]}
+    return answer
+
+
+def describe_request(request: Request) -> str:
+    """The request, for people."""
+    return "; ".join(
+        f"{each.name}: "
+        + " + ".join(
+            "a whole GPU" if share.whole else f"{share.cores} percent and {share.memory} MiB"
+            for share in each.shares
+        )
+        for each in request.containers
+    )
+
+
+def _tell_reason(screening: Screening, name: str) -> dict[str, Any]:
+    reason = screening.reasons.get(name)
+    if reason is None:
+        return {"node": name, "fits": name not in screening.unknown}
+    return {"node": name, "fits": False, "reason": reason.code, "phrase": reason.phrase}
+
+
+def _explain_node(scene: Scene, name: str) -> dict[str, Any]:
+    state = scene.snapshot.get(name)
+    if state is None:
+        return {"node": name, "fits": False, "reason": "UnknownNode", "changes": []}
+    question = scene.question
+    if feasible(state, question.request, question.grant):
+        return {"node": name, "fits": True, "cards": _cards(scene, state)}
+    refusal = explain(state, question.request, question.grant)
+    changes = find_changes(state, question, refusal.reason)
+    return {
+        "node": name,
+        "fits": False,
+        "reason": refusal.reason.code,
+        "phrase": refusal.reason.phrase,
+        "detail": refusal.detail,
+        "cards": _cards(scene, state),
+        "changes": [{"distance": round(each.distance, 4), "text": each.text} for each in changes],
+    }
+
+
+def _cards(scene: Scene, state: NodeState) -> list[dict[str, Any]]:
+    request = scene.question.request
+    admitted = set(admitted_cards(state, request, scene.question.grant))
+    return [
+        {
+            "gpu": gpu.index,
+            "model": gpu.model,
+            "freePercent": max(0, state.free_cores(at)),
+            "freeMiB": max(0, state.free_memory(at)),
+            "missing": _missing(state, at, request, admitted=at in admitted),
+        }
+        for at, gpu in enumerate(state.node.gpus)
+    ]
+
+
+def _missing(state: NodeState, at: int, request: Request, *, admitted: bool) -> list[str]:
+    """What this card lacks for the smallest share asked for; empty when it could take it."""
+    gpu = state.node.gpus[at]
+    if not admitted:
+        return ["not admitted by model, UUID or quota"]
+    if not gpu.usable:
+        return ["split by MIG" if gpu.mig else "not healthy"]
+    least = min(share for each in request.containers for share in each.shares)
+    if least.whole:
+        return [] if state.untouched(at) else ["in use by others"]
+    missing = []
+    if (cores := least.cores - state.free_cores(at)) > 0:
+        missing.append(f"{cores} percent")
+    if (memory := least.memory - state.free_memory(at)) > 0:
+        missing.append(f"{memory} MiB")
+    return missing
+
+
+def _summarise(screening: Screening) -> str:
+    counts = Counter(reason.phrase for reason in screening.reasons.values())
+    if screening.unknown:
+        counts["Node is not known"] = len(screening.unknown)
+    parts = [f"{sum(screening.fits)} of {len(screening.fits)} nodes can take it"]
+    parts += [f"{count}: {phrase}" for phrase, count in sorted(counts.items())]
+    return "; ".join(parts)
+
+
+def _nearest(listed: list[dict[str, Any]]) -> tuple[str, str] | None:
+    found = [
+        (change["distance"], each["node"], change["text"])
+        for each in listed
+        for change in each.get("changes", ())[:1]
+    ]
+    return None if not found else min(found)[1:]

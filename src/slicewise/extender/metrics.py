@@ -1,0 +1,121 @@
+"""What the service counts and times, in the form Prometheus reads."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from slicewise.extender.ports import State
+
+Calls = Callable[[], Mapping[tuple[str, str, str], int]]
+"""Calls made to the API server so far, by verb, resource and code."""
+
+_SECONDS = (
+    0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
+)  # fmt: skip
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Metrics:
+    """Latencies by verb and stage, decisions by reason, and the ledger as it is when read."""
+
+    def __init__(self, state: State, calls: Calls | None = None) -> None:
+        self.registry = CollectorRegistry()
+        self._seconds = Histogram(
+            "slicewise_extender_seconds",
+            "How long each stage of each verb took.",
+            ["verb", "stage"],
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self._decisions = Counter(
+            "slicewise_extender_decisions",
+            "Answers by verb and reason; a filter counts once for every node that gave it.",
+            ["verb", "reason"],
+            registry=self.registry,
+        )
+        self._requests = Counter(
+            "slicewise_extender_requests",
+            "Requests by route and status code.",
+            ["route", "code"],
+            registry=self.registry,
+        )
+        self.registry.register(_Readings(state, calls))
+
+    @contextmanager
+    def stage(self, verb: str, stage: str) -> Iterator[None]:
+        """Time the block as one stage of a verb."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._seconds.labels(verb, stage).observe(time.perf_counter() - start)
+
+    def decided(self, verb: str, reason: str, count: int = 1) -> None:
+        """Count an answer."""
+        self._decisions.labels(verb, reason).inc(count)
+
+    def answered(self, route: str, code: int) -> None:
+        """Count a request."""
+        self._requests.labels(route, str(code)).inc()
+
+    def render(self) -> bytes:
+        """Everything, as text."""
+        return generate_latest(self.registry)
+
+
+class _Readings:
+    """Numbers that are read off when somebody asks."""
+
+    def __init__(self, state: State, calls: Calls | None) -> None:
+        self._state = state
+        self._calls = calls
+
+    def describe(self) -> list[Metric]:
+        """Nothing in advance, so that registering reads nothing."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """The ledger and the calls to the API server as they are now."""
+        yield from self._collect_ledger()
+        if self._calls is None:
+            return
+        calls = CounterMetricFamily(
+            "slicewise_api_calls",
+            "Calls to the API server.",
+            labels=["verb", "resource", "code"],
+        )
+        for labels, count in sorted(self._calls().items()):
+            calls.add_metric(labels, count)
+        yield calls
+
+    def _collect_ledger(self) -> Iterator[Metric]:
+        ledger, snapshot = self._state.ledger, self._state.snapshot()
+        gpus = cores = memory = total = 0
+        for state in snapshot:
+            gpus += len(state.node.gpus)
+            cores += sum(state.used_cores)
+            memory += sum(state.used_memory)
+            total += sum(gpu.memory for gpu in state.node.gpus)
+        for name, text, value in (
+            ("ready", "Whether this process has synced and leads.", int(self._state.ready)),
+            ("nodes", "Nodes known.", len(snapshot)),
+            ("gpus", "Cards known.", gpus),
+            ("pods", "Pods known.", ledger.pods),
+            ("assumed_pods", "Decisions that the API has not yet taken.", ledger.waiting),
+            ("gpu_percent_held", "Percent of cards promised, over all cards.", cores),
+            ("gpu_memory_held_mib", "MiB of cards promised, over all cards.", memory),
+            ("gpu_memory_mib", "MiB of all cards.", total),
+        ):
+            yield GaugeMetricFamily(f"slicewise_ledger_{name}", text, value)
+        problems = GaugeMetricFamily(
+            "slicewise_ledger_problems", "Things that need a person.", labels=["trouble"]
+        )
+        counts: dict[str, int] = {}
+        for problem in ledger.problems():
+            counts[problem.trouble] = counts.get(problem.trouble, 0) + 1
+        for trouble, count in sorted(counts.items()):
+            problems.add_metric([trouble], count)
+        yield problems

@@ -1,0 +1,127 @@
+"""Which path does what: our own routes and those that each system's users have configured.
+
+Answers are the same whatever stands before a path; nothing is redirected, so that every route
+works behind the API server's proxy as well.
+"""
+
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from slicewise import __version__
+from slicewise.extender.metrics import CONTENT_TYPE
+from slicewise.extender.service import (
+    GPUSCHEDULER,
+    OWN,
+    PREDICATES,
+    TEXT,
+    Extender,
+)
+from slicewise.extender.views import inspect, status
+from slicewise.httpd import Answer, Handler, Pieces, Request, Response, json_response
+
+Route = Callable[[Request], Awaitable[Answer]]
+
+_SLASHES: Final = re.compile("/{2,}")
+_INSPECT: Final = "/gpushare-scheduler/inspect"
+_SCHEDULE: Final = "/apis/metrics.nvidia.com/v1alpha1/schedule"
+_PPROF: Final = "Slicewise is not a Go program and has no pprof; see /metrics.\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One route: the methods it takes and what it does."""
+
+    methods: tuple[str, ...]
+    run: Route
+
+
+def build_routes(extender: Extender, *, commit_in_filter: bool = False) -> Mapping[str, Entry]:
+    """Every path and its route; `/scheduler/filter` commits when it is told to."""
+    shared = PREDICATES if commit_in_filter else OWN
+    posts: dict[str, Route] = {
+        "/filter": partial(_body, partial(extender.filter, flavour=OWN)),
+        "/filter-dryrun": partial(_body, partial(extender.filter, flavour=OWN)),
+        "/prioritize": partial(_body, extender.prioritize),
+        "/preempt": partial(_body, extender.preempt),
+        "/bind": partial(_body, extender.bind),
+        "/scheduler/predicates": partial(_body, partial(extender.filter, flavour=PREDICATES)),
+        "/scheduler/filter": partial(_body, partial(extender.filter, flavour=shared)),
+        "/scheduler/priorities": partial(_body, extender.prioritize),
+        "/scheduler/bind": partial(_body, extender.bind),
+        "/gpushare-scheduler/filter": partial(_body, extender.filter),
+        "/gpushare-scheduler/bind": partial(_body, extender.bind),
+        f"{_SCHEDULE}/filter": partial(_body, partial(extender.filter, flavour=GPUSCHEDULER)),
+        f"{_SCHEDULE}/prioritize": partial(
+            _body, partial(extender.prioritize, flavour=GPUSCHEDULER)
+        ),
+        f"{_SCHEDULE}/preempt": partial(_body, partial(extender.preempt, flavour=GPUSCHEDULER)),
+    }
+    gets: dict[str, Route] = {
+        "/scheduler/status": partial(_status, extender),
+        _INSPECT: partial(_inspect, extender),
+        "/version": _version,
+        "/metrics": partial(_metrics, extender),
+        "/debug/pprof": _pprof,
+    }
+    return {
+        **{path: Entry(("POST",), run) for path, run in posts.items()},
+        **{path: Entry(("GET", "HEAD"), run) for path, run in gets.items()},
+        "/explain": Entry(("GET", "POST"), partial(_explain, extender)),
+    }
+
+
+def build_handler(extender: Extender, *, commit_in_filter: bool = False) -> Handler:
+    """The handler of the whole service."""
+    routes = build_routes(extender, commit_in_filter=commit_in_filter)
+
+    async def handle(request: Request) -> Answer:
+        path = _SLASHES.sub("/", request.path).rstrip("/") or "/"
+        route, entry = path, routes.get(path)
+        if entry is None and path.startswith(f"{_INSPECT}/"):
+            route, entry = _INSPECT, routes[_INSPECT]
+        if entry is None:
+            response: Answer = Response(404, b"no such path\n", content_type=TEXT)
+            route = "other"
+        elif request.method not in entry.methods:
+            allow = {"allow": ", ".join(entry.methods)}
+            response = Response(405, b"wrong method\n", content_type=TEXT, headers=allow)
+        else:
+            response = await entry.run(request)
+        if isinstance(response, Response | Pieces):
+            extender.metrics.answered(route, response.status)
+        return response
+
+    return handle
+
+
+async def _body(run: Callable[[bytes], Awaitable[Answer]], request: Request) -> Answer:
+    return await run(request.body)
+
+
+async def _explain(extender: Extender, request: Request) -> Response:
+    return await extender.explain(request.body, dict(request.query))
+
+
+async def _inspect(extender: Extender, request: Request) -> Response:
+    path = _SLASHES.sub("/", request.path).rstrip("/")
+    name = path.removeprefix(_INSPECT).lstrip("/") or None
+    return json_response(inspect(extender.state.snapshot(), name))
+
+
+async def _status(extender: Extender, request: Request) -> Response:  # noqa: ARG001
+    return json_response(status(extender.state.snapshot()))
+
+
+async def _metrics(extender: Extender, request: Request) -> Response:  # noqa: ARG001
+    return Response(200, extender.metrics.render(), content_type=CONTENT_TYPE)
+
+
+async def _version(request: Request) -> Response:  # noqa: ARG001
+    return Response(200, __version__.encode(), content_type=TEXT)
+
+
+async def _pprof(request: Request) -> Response:  # noqa: ARG001
+    return Response(200, _PPROF.encode(), content_type=TEXT)

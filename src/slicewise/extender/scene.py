@@ -1,0 +1,106 @@
+"""One pod put to the cluster as it is now, without what the pod itself holds already.
+
+A pod that was decided on before and is asked about again must not stand in its own way.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from slicewise.cluster import Usage
+from slicewise.dialects import DEFAULT, Dialects
+from slicewise.extender.ports import State
+from slicewise.model import CHUNK, MiB, NodeState, Pod, Request, SlicewiseError, Snapshot
+from slicewise.placement import Grant, Planner, Question
+
+
+class NotReadyError(SlicewiseError):
+    """The cluster is not known well enough yet for anything to be promised."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """The question, and the snapshot and planner it is put to."""
+
+    pod: Pod
+    question: Question
+    snapshot: Snapshot
+    planner: Planner
+
+    @property
+    def wants_gpu(self) -> bool:
+        """Whether the pod asks for any GPU at all."""
+        return bool(self.question.request.containers)
+
+    def ask(self, nodes: list[str]) -> Question:
+        """The question put to these nodes alone."""
+        return replace(self.question, nodes=nodes)
+
+
+class Stage:
+    """Sets scenes from what is known of the cluster."""
+
+    def __init__(self, state: State, dialects: Dialects = DEFAULT) -> None:
+        self.state = state
+        self.dialects = dialects
+
+    def set(self, pod: Pod) -> Scene:
+        """The scene for this pod; raises when the pod cannot be read."""
+        request = self.dialects.read_request(pod)
+        snapshot = self.state.snapshot()
+        planner = self.state.planner(request.constraints.policy)
+        if not request.containers:
+            return Scene(pod, Question(request), snapshot, planner)
+        if not self.state.ready:
+            raise NotReadyError("this extender has not synced or does not lead: retry later")
+        own = self.state.ledger.node_of(pod.uid)
+        held = None if own is None else snapshot.get(own)
+        if held is not None:
+            snapshot = put_state(snapshot, held.release(pod.uid))
+        with self._apart(pod, held) as usage:
+            grant = self._grant(pod, request, usage, _read_models(planner, snapshot))
+        return Scene(pod, Question(request, grant, salt=pod.uid), snapshot, planner)
+
+    @contextmanager
+    def _apart(self, pod: Pod, held: NodeState | None) -> Iterator[Usage]:
+        """What namespaces hold, without what the pod itself holds."""
+        usage = self.state.ledger.usage
+        own = (
+            ()
+            if held is None
+            else tuple((held.node, each) for each in held.holdings if each.uid == pod.uid)
+        )
+        for node, each in own:
+            usage.count(node, each, -1)
+        try:
+            yield usage
+        finally:
+            for node, each in own:
+                usage.count(node, each, 1)
+
+    def _grant(self, pod: Pod, request: Request, usage: Usage, models: dict[str, MiB]) -> Grant:
+        quota = self.state.quota
+        if quota is None:
+            raise NotReadyError("the GPU quota has not been read yet: retry later")
+        return quota.grant(pod.namespace, request, usage, models)
+
+
+def put_state(snapshot: Snapshot, state: NodeState) -> Snapshot:
+    """The snapshot with one node's state in the place of what it was."""
+    slot = snapshot.slots[state.node.name]
+    at, within = divmod(slot, CHUNK)
+    chunk = snapshot.chunks[at]
+    if chunk[within] is state:
+        return snapshot
+    changed = (*chunk[:within], state, *chunk[within + 1 :])
+    return replace(snapshot, chunks=(*snapshot.chunks[:at], changed, *snapshot.chunks[at + 1 :]))
+
+
+def _read_models(planner: Planner, snapshot: Snapshot) -> dict[str, MiB]:
+    """Every card model of the cluster with its smallest memory."""
+    planner.tables.sync(snapshot)
+    models: dict[str, MiB] = {}
+    for kind in planner.tables.kinds:
+        for model, memory, *_ in kind[0]:
+            models[model] = min(MiB(memory), models.get(model, MiB(memory)))
+    return models

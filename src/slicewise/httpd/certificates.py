@@ -1,0 +1,79 @@
+"""Certificates that may change under a running server: read again when their files do.
+
+Every handshake asks which context is current, so replaced files count from the next connection.
+"""
+
+import logging
+import ssl
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from slicewise.httpd.settings import Tls, client_checks
+
+log = logging.getLogger(__name__)
+
+# Looking at the files more often than this gains nobody anything.
+_PAUSE: Final = 1.0
+
+
+class Certificates:
+    """The current TLS context of a set of files."""
+
+    def __init__(self, tls: Tls, clock: Callable[[], float] = time.monotonic) -> None:
+        """Read the files; raises when they cannot be used."""
+        self._tls = tls
+        self._clock = clock
+        self._seen = self._stamp()
+        self._looked = clock()
+        self.current = build_context(tls)
+        self.listening = build_context(tls)
+        self.listening.sni_callback = self._choose
+
+    def refresh(self) -> bool:
+        """Read the files again if they changed; what cannot be used is reported and left."""
+        stamp = self._stamp()
+        if stamp == self._seen:
+            return False
+        self._seen = stamp
+        try:
+            self.current = build_context(self._tls)
+        except (OSError, ssl.SSLError) as error:
+            log.error("certificates not reloaded file=%s error=%s", self._tls.certificate, error)  # noqa: TRY400
+            return False
+        log.info("certificates reloaded file=%s", self._tls.certificate)
+        return True
+
+    def _choose(self, connection: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> None:  # noqa: ARG002
+        now = self._clock()
+        if now - self._looked >= _PAUSE:
+            self._looked = now
+            self.refresh()
+        connection.context = self.current
+
+    def _stamp(self) -> tuple[tuple[int, int, int] | None, ...]:
+        paths = (self._tls.certificate, self._tls.key, self._tls.client_ca)
+        return tuple(None if path is None else _stamp(path) for path in paths)
+
+
+def build_context(tls: Tls) -> ssl.SSLContext:
+    """A server's context from these files."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # A resumed session would bring a client in by an authority that is no longer believed.
+    context.options |= ssl.OP_NO_TICKET
+    context.num_tickets = 0
+    context.load_cert_chain(tls.certificate, tls.key)
+    if tls.client_ca is not None:
+        context.load_verify_locations(tls.client_ca)
+    context.verify_mode = ssl.VerifyMode(client_checks(tls))
+    return context
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ino, found.st_size

@@ -1,0 +1,136 @@
+"""Why rows refuse a request, for all rows at once: the reasons of `explain` without its details.
+
+What no eviction can mend depends on a node's capacity class alone and is asked once per class.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from slicewise.model import NodeState, Reason, Request
+from slicewise.placement.explain import explain, never
+from slicewise.placement.grant import Grant
+from slicewise.placement.groups import Group
+from slicewise.placement.rowcache import RowCache
+from slicewise.placement.tables import Bools, Ints, Tables, View
+
+REASONS = tuple(Reason)
+_AT = {reason: at for at, reason in enumerate(REASONS)}
+_NONE = -1
+_DERIVED = "uncertain"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One request put to the rows of the tables; `admitted` of None is every card."""
+
+    tables: Tables
+    view: View
+    request: Request
+    grant: Grant
+    groups: tuple[Group, ...]
+    admitted: Bools | None  # (nodes, gpus)
+
+
+def read_reasons(case: Case, rows: Ints) -> list[Reason]:
+    """The reason of each of these rows, all of which are known to refuse the request."""
+    if not len(rows):
+        return []
+    found: Ints = np.full(len(rows), _NONE, dtype=np.int64)
+    wishes = case.request.constraints
+    strict = wishes.topology is not None and wishes.topology.strict
+    if wishes.uuids or wishes.uuids_refused or strict:
+        # Cards named one by one, and cards joined as demanded, are not told by the class.
+        return [_explain(case, row) for row in rows.tolist()]
+    _fill_never(case, rows, found)
+    view = case.view if len(rows) == len(case.view.rows) else case.view.take(rows)
+    _fill_busy(case, rows, view, found)
+    left = found == _NONE
+    host = case.request.host
+    found[left & (view.cpu < host.cpu)] = _AT[Reason.CPU]
+    left = found == _NONE
+    found[left & (view.host_memory < host.memory)] = _AT[Reason.HOST_MEMORY]
+    found[found == _NONE] = _AT[Reason.SCATTERED]
+    return [REASONS[at] for at in found.tolist()]
+
+
+def _explain(case: Case, row: int) -> Reason:
+    return explain(case.tables.states[row], case.request, case.grant).reason
+
+
+def _fill_never(case: Case, rows: Ints, found: Ints) -> None:
+    kinds = case.view.kind[rows]
+    for kind in np.unique(kinds).tolist():
+        members = kinds == kind
+        node = case.tables.states[int(rows[int(members.argmax())])].node
+        refusal = never(NodeState.empty(node), case.request, case.grant)
+        if refusal is not None:
+            found[members] = _AT[refusal.reason]
+
+
+def _fill_busy(case: Case, rows: Ints, view: View, found: Ints) -> None:
+    """What others hold: whole cards, compute or memory, by the first group that lacks it."""
+    cards = _usable(case, view)
+    if case.admitted is not None:
+        cards &= case.admitted[rows]
+    unread = _uncertain(case.tables)[rows]
+    for group in case.groups:
+        code = _lack(view, group, cards)
+        # Explained as `explain` does: somebody who cannot be read may be the cause.
+        code[(code != _NONE) & unread] = _AT[Reason.UNREADABLE]
+        left = found == _NONE
+        found[left] = code[left]
+
+
+def _lack(view: View, group: Group, cards: Bools) -> Ints:
+    """What keeps the group off each row; -1 where nothing does."""
+    code: Ints = np.full(len(cards), _NONE, dtype=np.int64)
+    if group.whole:
+        code[(view.whole & cards).sum(axis=1) < group.count] = _AT[Reason.WHOLE_GPUS]
+        return code
+    fits = cards & (view.free_cores >= group.cores) & (view.free_memory >= group.memory)
+    count = fits.sum(axis=1)
+    cores = np.where(cards, view.free_cores, -1).max(axis=1, initial=-1)
+    memory = np.where(cards, view.free_memory, -1).max(axis=1, initial=-1)
+    code[count < group.count] = _AT[Reason.GPUS]
+    none = count == 0
+    code[none] = _AT[Reason.SCATTERED]
+    code[none & (cores < group.cores)] = _AT[Reason.CORES]
+    code[none & (memory < group.memory)] = _AT[Reason.MEMORY]
+    return code
+
+
+def _usable(case: Case, view: View) -> Bools:
+    width = view.model.shape[1]
+    table = np.zeros((len(case.tables.kinds), width), dtype=np.bool_)
+    for at, (cards, *_) in enumerate(case.tables.kinds):
+        table[at, : len(cards)] = [usable for _, _, usable, _ in cards]
+    usable: Bools = table[view.kind]
+    return usable
+
+
+class _Uncertain:
+    """Which rows hold a pod whose allocation cannot be read."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self.rows: Bools = np.zeros(0, dtype=np.bool_)
+        self._cache = RowCache(tables, self._rebuild)
+
+    def read(self) -> Bools:
+        """The mask, in step with the tables."""
+        self._cache.refresh()
+        return self.rows
+
+    def _rebuild(self, rows: Ints) -> None:
+        if len(self.rows) != len(self._tables.names):
+            self.rows = np.zeros(len(self._tables.names), dtype=np.bool_)
+        for row in rows.tolist():
+            self.rows[row] = any(not each.certain for each in self._tables.states[row].holdings)
+
+
+def _uncertain(tables: Tables) -> Bools:
+    known = tables.derived.get(_DERIVED)
+    if not isinstance(known, _Uncertain):
+        known = tables.derived[_DERIVED] = _Uncertain(tables)
+    return known.read()

@@ -1,0 +1,122 @@
+"""A cluster for tests of the extender: a state without informers, and a writer without network."""
+
+import asyncio
+from collections import Counter
+from dataclasses import replace
+
+from slicewise.cluster import Expire, Ledger, NodeSeen, PodSeen, Quota
+from slicewise.dialects import DEFAULT, apply_marks
+from slicewise.kube.writer import WriteOutcome, WriteStatus
+from slicewise.model import Node, Pod
+from slicewise.placement import Planner, read_policy
+
+
+class FakeState:
+    """A ledger that knows what the test tells it."""
+
+    def __init__(self, *nodes: Node, quota: Quota | None = None, policy: str = "binpack") -> None:
+        self.ledger = Ledger(DEFAULT)
+        self.quota = quota or Quota()
+        self.ready = True
+        self.policy = policy
+        self._planners = {}
+        for node in nodes:
+            self.ledger.apply(NodeSeen(node))
+
+    def snapshot(self):
+        return self.ledger.snapshot()
+
+    def planner(self, policy=None):
+        name = policy or self.policy
+        if name not in self._planners:
+            self._planners[name] = Planner(read_policy(name))
+        return self._planners[name]
+
+    def see(self, *pods: Pod) -> None:
+        for pod in pods:
+            self.ledger.apply(PodSeen(pod))
+
+    def expire(self, now: float) -> None:
+        self.ledger.apply(Expire(now))
+
+
+class FakeWriter:
+    """The API server's pods, counted writes, and answers that can be held back or lost."""
+
+    def __init__(self, *pods: Pod) -> None:
+        self.pods = {(pod.namespace, pod.name): pod for pod in pods}
+        self.calls = Counter()
+        self.remarks = []
+        self.answers: list[WriteStatus] = []
+        self.done_unheard = False
+        self.gate: asyncio.Event | None = None
+        self.settling = WriteStatus.UNKNOWN
+
+    def add(self, *pods: Pod) -> None:
+        self.pods.update({(pod.namespace, pod.name): pod for pod in pods})
+
+    async def bind(self, pod, node, marks):
+        self.calls["bind"] += 1
+        if self.gate is not None:
+            await self.gate.wait()
+        if self.answers:
+            status = self.answers.pop(0)
+            if status is WriteStatus.UNKNOWN and self.done_unheard:
+                self._bind(pod, node, marks)
+            return WriteOutcome(status, status.value)
+        return self._bind(pod, node, marks)
+
+    def _bind(self, pod, node, marks):
+        seen = self.pods.get((pod.namespace, pod.name))
+        if seen is None or seen.uid != pod.uid or seen.deleting:
+            return WriteOutcome(WriteStatus.GONE, "not found")
+        if seen.node is not None:
+            same = apply_marks(seen, marks) == seen
+            if seen.node != node:
+                return WriteOutcome(WriteStatus.CONFLICT, f"is on {seen.node}", seen)
+            status = WriteStatus.REPEATED if same else WriteStatus.OTHER_MARKS
+            return WriteOutcome(status, "", seen)
+        bound = replace(apply_marks(seen, marks), node=node, version=seen.version + 1)
+        self.pods[pod.namespace, pod.name] = bound
+        return WriteOutcome(WriteStatus.DONE)
+
+    async def settle_bind(self, pod, node, marks, *, seconds):
+        self.calls["settle_bind"] += 1
+        if self.settling is not WriteStatus.UNKNOWN:
+            return WriteOutcome(self.settling)
+        seen = self.pods.get((pod.namespace, pod.name))
+        if seen is None:
+            return WriteOutcome(WriteStatus.GONE)
+        if seen.node is None:
+            return WriteOutcome(WriteStatus.REFUSED, "not bound")
+        same = seen.node == node and apply_marks(seen, marks) == seen
+        return WriteOutcome(WriteStatus.REPEATED if same else WriteStatus.CONFLICT, "", seen)
+
+    async def annotate_pod(self, pod, marks):
+        self.calls["annotate_pod"] += 1
+        if self.answers:
+            return WriteOutcome(self.answers.pop(0), "as told")
+        seen = self.pods.get((pod.namespace, pod.name))
+        if seen is None or seen.uid != pod.uid:
+            return WriteOutcome(WriteStatus.GONE, "not found")
+        marked = replace(apply_marks(seen, marks), version=seen.version + 1)
+        self.pods[pod.namespace, pod.name] = marked
+        return WriteOutcome(WriteStatus.DONE)
+
+    async def remove_marks(self, pod, marks):
+        self.calls["remove_marks"] += 1
+        return WriteOutcome(WriteStatus.DONE)
+
+    async def read_pod(self, namespace, name):
+        self.calls["read_pod"] += 1
+        return self.pods.get((namespace, name))
+
+    async def read_configmap(self, namespace, name):
+        return None
+
+    def post_event(self, pod, remark):
+        self.remarks.append((pod.name, remark))
+
+    @property
+    def writes(self) -> int:
+        return self.calls["bind"] + self.calls["annotate_pod"] + self.calls["remove_marks"]
