@@ -87,3 +87,19 @@ def test_equal_nodes_are_taken_in_the_given_order():
     backward = place(states, builders.whole(1), order={f"n{at}": 3 - at for at in range(4)})
 
     assert (forward.node, backward.node) == ("n0", "n3")
+
+
+def test_cluster_short_of_cpu_is_filled_by_fragmentation_descent():
+    states = [
+        busy(f"n{at}", builders.piece(0, 10 * at, 0), host=builders.host(8000)) for at in range(4)
+    ]
+    workload = Workload.of([Kind(9000, 50, 1), Kind(20000)])
+    request = builders.request([builders.share(30)], host=builders.host(1000))
+    snapshot = builders.snapshot(*states)
+
+    chosen = [
+        Planner(POLICIES[name], workload).place(snapshot, Question(request))
+        for name in ("default", "fgd")
+    ]
+
+    assert chosen[0].allocation == chosen[1].allocation

@@ -5,6 +5,7 @@ order, because the sign of rounding noise decides between neighbouring integer s
 published curves depend on it.
 """
 
+import math
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from slicewise.placement.workload import Kind, Workload
 _BLOCK: Final = 512
 _REMEMBERED: Final = 128
 _UNKNOWN: Final = -1
+_DOUBTFUL: Final = 1e-9
 
 
 class Target:
@@ -126,8 +128,13 @@ def _in_order(amounts: Floats) -> Floats:
 
 def grade(before: Floats, after: Floats) -> Floats:
     """The integer score 0 to 100 of a change in fragmentation; 50 is no change."""
+    change = (before - after) / 1000.0
     with np.errstate(over="ignore"):
-        return np.trunc(100.0 / (1.0 + np.exp(-(before - after) / 1000.0)))
+        score = 100.0 * (1.0 / (1.0 + np.exp(-change)))
+    for at in np.flatnonzero(np.abs(score - np.rint(score)) < _DOUBTFUL).tolist():
+        # Vectorised exponentials differ in the last bit between machines; here it decides.
+        score[at] = 100.0 * (1.0 / (1.0 + math.exp(-change[at])))
+    return np.trunc(score)
 
 
 class Fragments:

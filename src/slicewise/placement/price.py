@@ -10,7 +10,8 @@ from what pods of this cluster tend to ask for:
 - block: sets of whole cards broken up that pods with several cards are waiting for;
 - order: nodes fill up in one fixed order, smallest first, so that the last ones drain.
 
-The cheapest move wins.
+The cheapest move wins. Where pods ask for more CPU per GPU than the cluster has, CPU decides what
+fits and cards are not what will be missed; there fragmentation descent chooses.
 """
 
 from typing import Final
@@ -19,6 +20,7 @@ import numpy as np
 
 from slicewise.model import FULL
 from slicewise.placement.ask import Ask
+from slicewise.placement.fgd import fgd, fgd_card
 from slicewise.placement.prices import Prices
 from slicewise.placement.tables import PLENTY, Floats, Ints
 
@@ -30,6 +32,8 @@ _MOST_SCARCITY: Final = 9.0
 def price(ask: Ask) -> Floats:
     """Scores of rows, for whole cards or for no GPU."""
     prices = _prices(ask)
+    if prices.short_of_cpu:
+        return fgd(ask)
     count = 0 if ask.group is None else ask.group.count
     return -100.0 * (_of_node(ask, prices) + _of_blocks(ask, prices, count))
 
@@ -37,6 +41,8 @@ def price(ask: Ask) -> Floats:
 def price_card(ask: Ask) -> Floats:
     """Scores of cards, for one share."""
     prices, view = _prices(ask), ask.view
+    if prices.short_of_cpu:
+        return fgd_card(ask)
     node = _of_node(ask, prices)
     breaking = prices.toll + _of_blocks(ask, prices, 1)
     scores = np.full(view.whole.shape, -np.inf, order="F")

@@ -16,6 +16,7 @@ from slicewise.placement.workload import Kind, Workload
 LEVELS: Final = 32
 _MOST_SIZES: Final = 24
 _MOST_TOLL: Final = 0.4
+_CPU_MARGIN: Final = 1.05
 
 
 class Worth:
@@ -53,6 +54,7 @@ class Prices:
         self.rare, self.rare_share = self._rare(tables)
         self.position = _positions(tables)
         self.toll = _toll(wanted, len(memory))
+        self.short_of_cpu = _short_of_cpu(tables, workload, total)
 
     def gpus(self, kind: Kind) -> float:
         """How many cards a pod of this kind is, by what it takes most of."""
@@ -125,6 +127,17 @@ def _toll(wanted: list[tuple[Kind, int]], cards: int) -> float:
     if not sizes or not cards:
         return _MOST_TOLL
     return min(_MOST_TOLL, 1.3 * math.sqrt(len(sizes) / cards))
+
+
+def _short_of_cpu(tables: Tables, workload: Workload, gpus: float) -> bool:
+    """Whether pods ask for clearly more CPU per GPU than the cluster has, others included."""
+    hosts = [state.node.host for state in tables.states]
+    cards = sum(len(state.node.gpus) for state in tables.states)
+    if not gpus or not cards or any(host is None for host in hosts):
+        return False
+    supply = sum(host.cpu for host in hosts if host is not None) / cards
+    wanted = sum(kind.cpu * count for kind, count in workload.counts.items()) / gpus
+    return wanted > _CPU_MARGIN * supply
 
 
 def _positions(tables: Tables) -> Floats:
