@@ -12,18 +12,24 @@ from slicewise.cluster.events import (
     PodGone,
     PodSeen,
 )
+from slicewise.cluster.feed import QUOTA_KEY, UNHEALTHY_KEY, UNHEALTHY_PREFIX, Feed
 from slicewise.cluster.ledger import Ledger, Reader
 from slicewise.cluster.problems import Problem, Trouble
 from slicewise.cluster.quota import Allowance, Quota, read_quota
+from slicewise.cluster.requests import Requests
 from slicewise.cluster.usage import Usage
 
 __all__ = [
+    "QUOTA_KEY",
+    "UNHEALTHY_KEY",
+    "UNHEALTHY_PREFIX",
     "Allowance",
     "Assume",
     "CardHealth",
     "Confirm",
     "Event",
     "Expire",
+    "Feed",
     "Forget",
     "Ledger",
     "NodeGone",
@@ -33,6 +39,7 @@ __all__ = [
     "Problem",
     "Quota",
     "Reader",
+    "Requests",
     "Trouble",
     "Usage",
     "read_quota",

@@ -14,6 +14,9 @@ class Trouble(Enum):
     MISSING_ALLOCATION = "MissingAllocation"
     UNKNOWN_CARD = "UnknownCard"
     OVER_COMMITTED = "OverCommitted"
+    UNREADABLE_NODE = "UnreadableNode"
+    UNREADABLE_QUOTA = "UnreadableQuota"
+    UNREADABLE_HEALTH = "UnreadableHealth"
 
 
 @dataclass(frozen=True, slots=True, order=True)

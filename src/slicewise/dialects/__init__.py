@@ -9,6 +9,7 @@ from slicewise.dialects.elastic import ELASTIC
 from slicewise.dialects.gpuscheduler import GPUSCHEDULER
 from slicewise.dialects.gpushare import GPUSHARE, GPUSHARE_MIB
 from slicewise.dialects.inventory import GPUS, read_gpus, write_gpus
+from slicewise.dialects.keys import AMOUNTS, KEYS
 from slicewise.dialects.records import ALLOCATION, apply_marks
 from slicewise.dialects.registry import Dialect, Dialects
 from slicewise.dialects.slicewise import SLICEWISE
@@ -19,12 +20,14 @@ DEFAULT: Final = Dialects((SLICEWISE, TKESTACK, GPUSHARE, ELASTIC, GPUSCHEDULER)
 
 __all__ = [
     "ALLOCATION",
+    "AMOUNTS",
     "DEFAULT",
     "ELASTIC",
     "GPUS",
     "GPUSCHEDULER",
     "GPUSHARE",
     "GPUSHARE_MIB",
+    "KEYS",
     "SLICEWISE",
     "TKESTACK",
     "Dialect",

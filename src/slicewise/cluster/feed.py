@@ -1,0 +1,114 @@
+"""From what the API shows to what the ledger takes in: nodes, pods, quota, unhealthy cards.
+
+Whatever cannot be read is reported, and what was last good goes on counting.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from slicewise.cluster.events import CardHealth, Event, NodeGone, NodeSeen
+from slicewise.cluster.problems import Problem, Trouble
+from slicewise.cluster.quota import Quota, read_quota
+from slicewise.dialects import DEFAULT, Dialects
+from slicewise.dialects.gpushare import read_unhealthy
+from slicewise.model import Node, NodeNotice, QuotaError, SlicewiseError
+
+QUOTA_KEY: Final = "gpu_quota"
+UNHEALTHY_PREFIX: Final = "unhealthy-gpu-"
+UNHEALTHY_KEY: Final = "gpus"
+
+
+class Feed:
+    """Reads notices of nodes, quota and health, remembering the last good of each."""
+
+    def __init__(self, dialects: Dialects = DEFAULT) -> None:
+        self.quota = Quota()
+        """What every namespace may hold, as last read without a mistake."""
+        self._dialects = dialects
+        self._notices: dict[str, NodeNotice] = {}
+        self._nodes: dict[str, Node] = {}
+        self._listed_ill: dict[str, frozenset[int]] = {}
+        self._told_ill: dict[str, frozenset[str]] = {}
+        self._problems: dict[str, Problem] = {}
+
+    def problems(self) -> tuple[Problem, ...]:
+        """What could not be read, in a stable order."""
+        return tuple(sorted(self._problems.values()))
+
+    def see_node(self, notice: NodeNotice) -> tuple[Event, ...]:
+        """The node with its cards; with those it had if it contradicts itself now."""
+        name = notice.name
+        before = self._notices.get(name)
+        self._notices[name] = notice
+        known = self._nodes.get(name)
+        # Most changes of a node are heartbeats that say nothing of its cards.
+        if known is None or before is None or replace(before, version=notice.version) != notice:
+            known = self._read_node(notice, known)
+        if known is None:
+            return ()
+        self._nodes[name] = known
+        return (NodeSeen(known, notice.version), *self._judge(name))
+
+    def lose_node(self, name: str, version: int) -> tuple[Event, ...]:
+        """The node is gone, and its reports with it."""
+        for held in (self._notices, self._nodes, self._told_ill):
+            held.pop(name, None)
+        self._problems.pop(_node(name), None)
+        return (NodeGone(name, version),)
+
+    def see_unhealthy(self, name: str, text: str | None) -> tuple[Event, ...]:
+        """The cards that an `unhealthy-gpu-<node>` list names, and those it names no more."""
+        minors, strange = read_unhealthy(text or "")
+        self._listed_ill[name] = minors
+        if not minors:
+            del self._listed_ill[name]
+        subject = f"{UNHEALTHY_PREFIX}{name}"
+        if strange:
+            shown = ", ".join(repr(entry) for entry in strange[:3])
+            words = f"{UNHEALTHY_KEY}: {shown}: expected minor numbers of GPUs like '0,1'"
+            self._problems[subject] = Problem(subject, Trouble.UNREADABLE_HEALTH.value, words)
+        else:
+            self._problems.pop(subject, None)
+        return self._judge(name)
+
+    def see_quota(self, data: Mapping[str, str] | None) -> None:
+        """The quota in a ConfigMap's data; none is no quota, a mistake keeps the last good."""
+        text = None if data is None else data.get(QUOTA_KEY)
+        try:
+            self.quota = Quota() if text is None else read_quota(text)
+        except QuotaError as error:
+            problem = Problem(QUOTA_KEY, Trouble.UNREADABLE_QUOTA.value, str(error))
+            self._problems[QUOTA_KEY] = problem
+        else:
+            self._problems.pop(QUOTA_KEY, None)
+
+    def _read_node(self, notice: NodeNotice, known: Node | None) -> Node | None:
+        subject = _node(notice.name)
+        try:
+            node = self._dialects.read_node(notice)
+        except SlicewiseError as error:
+            kept = "keeps its last inventory" if known else "is left out"
+            words = f"{error}; the node {kept}"
+            self._problems[subject] = Problem(subject, Trouble.UNREADABLE_NODE.value, words)
+            return known
+        self._problems.pop(subject, None)
+        return node
+
+    def _judge(self, name: str) -> tuple[Event, ...]:
+        """What changed of the health of the node's cards."""
+        node = self._nodes.get(name)
+        if node is None:
+            return ()
+        minors = self._listed_ill.get(name, frozenset())
+        ill = frozenset(gpu.uuid for gpu in node.gpus if gpu.minor in minors)
+        told = self._told_ill.get(name, frozenset())
+        if ill == told:
+            return ()
+        self._told_ill[name] = ill
+        well = [CardHealth(name, uuid, True) for uuid in sorted(told - ill)]
+        return (*well, *(CardHealth(name, uuid, False) for uuid in sorted(ill - told)))
+
+
+def _node(name: str) -> str:
+    return f"node/{name}"

@@ -1,0 +1,192 @@
+"""Events for `kubectl describe`: best effort, merged when they repeat, never faster than allowed.
+
+Posting never waits. A remark that cannot be sent in time is dropped and counted.
+"""
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from slicewise.kube.client import MERGE_PATCH, Call, Client
+from slicewise.kube.errors import KubeError, RefusedError
+from slicewise.kube.writer import PodKey, PodName, Remark
+
+_log = logging.getLogger(__name__)
+_NOTE_LETTERS: Final = 1024
+_MISSING: Final = 404
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How many events are sent and remembered."""
+
+    each_second: float = 20.0
+    """Events sent in a second, in the long run."""
+    burst: int = 100
+    """Events sent at once after a quiet time."""
+    waiting: int = 2000
+    """Events that may wait; more are dropped."""
+    remembered: int = 4000
+    """Events whose repetitions are merged into them."""
+
+
+@dataclass(slots=True)
+class _Series:
+    """One event and how often it happened."""
+
+    pod: PodKey
+    remark: Remark
+    first: datetime
+    last: datetime
+    count: int = 0
+    name: str | None = None
+    changed: bool = field(default=False)
+
+
+_Key = tuple[str, str, str]
+
+
+class Events:
+    """Takes remarks at any pace and posts them at its own."""
+
+    def __init__(
+        self,
+        client: Client,
+        component: str = "slicewise",
+        *,
+        pace: Pace | None = None,
+        clock: Callable[[], float] | None = None,
+        now: Callable[[], datetime] | None = None,
+    ) -> None:
+        self.dropped = 0
+        """How many remarks were never sent."""
+        self._client = client
+        self._component = component
+        self._pace = pace or Pace()
+        self._clock = clock or asyncio.get_running_loop().time
+        self._now = now or (lambda: datetime.now(UTC))
+        self._series: OrderedDict[_Key, _Series] = OrderedDict()
+        self._waiting: OrderedDict[_Key, None] = OrderedDict()
+        self._awake = asyncio.Event()
+        self._tokens = float(self._pace.burst)
+        self._filled_at = self._clock()
+
+    def post(self, pod: PodKey, remark: Remark) -> None:
+        """Have a remark sent; one said before is counted in place of being sent again."""
+        key = (pod.uid, remark.reason, remark.note)
+        if key not in self._waiting and len(self._waiting) >= self._pace.waiting:
+            self.dropped += 1
+            return
+        now = self._now()
+        series = self._series.get(key)
+        if series is None:
+            named = PodName(pod.uid, pod.namespace, pod.name)
+            series = self._series[key] = _Series(named, remark, now, now)
+        series.count += 1
+        series.last = now
+        self._series.move_to_end(key)
+        self._forget_old()
+        self._waiting[key] = None
+        self._awake.set()
+
+    async def run(self) -> None:
+        """Send what waits until cancelled."""
+        while True:
+            await self._awake.wait()
+            while self._waiting:
+                await self._take_turn()
+                key, _ = self._waiting.popitem(last=False)
+                series = self._series.get(key)
+                if series is not None:
+                    await self._send(series)
+            self._awake.clear()
+
+    def _forget_old(self) -> None:
+        while len(self._series) > self._pace.remembered:
+            key, _ = self._series.popitem(last=False)
+            if self._waiting.pop(key, _NEVER) is not _NEVER:
+                self.dropped += 1
+
+    async def _take_turn(self) -> None:
+        """Wait until one more may be sent."""
+        while True:
+            now = self._clock()
+            gained = (now - self._filled_at) * self._pace.each_second
+            self._tokens = min(float(self._pace.burst), self._tokens + gained)
+            self._filled_at = now
+            if self._tokens >= 1:
+                self._tokens -= 1
+                return
+            await self._client.sleep((1 - self._tokens) / self._pace.each_second)
+
+    async def _send(self, series: _Series) -> None:
+        try:
+            if series.name is not None and await self._recount(series):
+                return
+            await self._create(series)
+        except KubeError as error:
+            self.dropped += 1
+            _log.warning(
+                "event not posted pod=%s/%s reason=%s error=%s",
+                series.pod.namespace,
+                series.pod.name,
+                series.remark.reason,
+                error,
+            )
+
+    async def _recount(self, series: _Series) -> bool:
+        """Whether the event is still there and says its new count."""
+        body = {"count": series.count, "lastTimestamp": _stamp(series.last)}
+        path = f"{_path(series.pod)}/{series.name}"
+        try:
+            await self._client.send(Call("patch", "events", path), body, content_type=MERGE_PATCH)
+        except RefusedError as error:
+            # Servers drop events after an hour.
+            if error.code == _MISSING:
+                return False
+            raise
+        return True
+
+    async def _create(self, series: _Series) -> None:
+        name = f"{series.pod.name[:220]}.{self._client.chance.getrandbits(64):016x}"
+        body = self._body(series, name)
+        await self._client.send(Call("create", "events", _path(series.pod)), body)
+        series.name = name
+
+    def _body(self, series: _Series, name: str) -> dict[str, Any]:
+        pod, remark = series.pod, series.remark
+        return {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": name, "namespace": pod.namespace},
+            "involvedObject": {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "namespace": pod.namespace,
+                "name": pod.name,
+                "uid": pod.uid,
+            },
+            "type": "Warning" if remark.warning else "Normal",
+            "reason": remark.reason,
+            "message": remark.note[:_NOTE_LETTERS],
+            "count": series.count,
+            "firstTimestamp": _stamp(series.first),
+            "lastTimestamp": _stamp(series.last),
+            "source": {"component": self._component},
+            "reportingComponent": self._component,
+        }
+
+
+_NEVER: Final = object()
+
+
+def _path(pod: PodKey) -> str:
+    return f"/api/v1/namespaces/{pod.namespace}/events"
+
+
+def _stamp(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

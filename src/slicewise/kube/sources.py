@@ -1,0 +1,64 @@
+"""The resources that are followed, each with its path, its struct and its key.
+
+Pods are told apart by UID, for a name may be used again; nodes and ConfigMaps by name.
+"""
+
+from typing import Final
+
+from slicewise.kube.objects import (
+    ConfigMap,
+    ConfigMapBody,
+    Metadata,
+    NodeBody,
+    ObjectReader,
+    PodBody,
+    read_configmap,
+)
+from slicewise.kube.watch import Source
+from slicewise.model import NodeNotice, Pod
+
+# Pods that have ended hold nothing, and a large cluster keeps many of them for a long time.
+LIVE_PODS: Final = "status.phase!=Succeeded,status.phase!=Failed"
+
+
+def pods(reader: ObjectReader, selector: str = LIVE_PODS) -> Source[PodBody, Pod]:
+    """The pods of all namespaces that match a field selector."""
+    return Source(
+        resource="pods",
+        path="/api/v1/pods",
+        body=PodBody,
+        read=reader.read_pod,
+        key=_uid,
+        query={"fieldSelector": selector} if selector else {},
+    )
+
+
+def nodes(reader: ObjectReader) -> Source[NodeBody, NodeNotice]:
+    """All nodes."""
+    return Source(
+        resource="nodes",
+        path="/api/v1/nodes",
+        body=NodeBody,
+        read=reader.read_node_notice,
+        key=_name,
+    )
+
+
+def configmaps(namespace: str, name: str | None = None) -> Source[ConfigMapBody, ConfigMap]:
+    """The ConfigMaps of a namespace, or the one of a name."""
+    return Source(
+        resource="configmaps",
+        path=f"/api/v1/namespaces/{namespace}/configmaps",
+        body=ConfigMapBody,
+        read=read_configmap,
+        key=_name,
+        query={} if name is None else {"fieldSelector": f"metadata.name={name}"},
+    )
+
+
+def _uid(metadata: Metadata) -> str:
+    return metadata.uid
+
+
+def _name(metadata: Metadata) -> str:
+    return metadata.name
