@@ -3,6 +3,7 @@
 An answer that a scheduler would not look at unless it is 200 is 200, with the reason in `Error`.
 """
 
+import asyncio
 import time
 from dataclasses import dataclass
 from typing import Any, Final
@@ -12,7 +13,7 @@ import structlog
 from slicewise.dialects import DEFAULT, Dialects
 from slicewise.extender.binding import Binder, Timing
 from slicewise.extender.committing import Committer
-from slicewise.extender.explaining import explain_pod
+from slicewise.extender.explaining import Inquiry, explain_pod
 from slicewise.extender.metrics import Calls, Metrics
 from slicewise.extender.ports import State, Writer
 from slicewise.extender.protocol import (
@@ -183,7 +184,9 @@ class Extender:
                 names = [wanted] if wanted else sorted(self.state.snapshot().slots)
             with self.metrics.stage("explain", "decide"):
                 scene = self.verbs.stage.set(pod)
-                return _json(explain_pod(scene, names, self.verbs.screen(scene, names)))
+                inquiry = Inquiry.of(scene, names, self.verbs.screen(scene, names))
+            # Trying changes may take seconds, and schedulers must not wait for it.
+            return _json(await asyncio.to_thread(explain_pod, inquiry))
         except NotReadyError as error:
             return _json({"error": str(error)}, 503)
         except SlicewiseError as error:
