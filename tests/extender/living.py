@@ -82,9 +82,13 @@ class Cluster:
         wait_until(lambda: self.ask("/readyz")[0] == 200)
         return self
 
-    def add(self, name, limits, priority=0, **meta):
+    def add(self, name, limits, priority=None, **meta):
         container = {"name": "c0", "image": "x", "resources": {"limits": limits}}
-        spec = {"containers": [container], "priority": priority}
+        spec = {"containers": [container]}
+        if priority is not None:
+            spec["priorityClassName"] = f"priority-{priority}"
+            row = {"metadata": {"name": f"priority-{priority}"}, "value": priority}
+            self.playground.create("priorityclasses", row)
         body = {"metadata": {"name": name, "namespace": "default", **meta}, "spec": spec}
         return self.playground.create("pods", body)
 
