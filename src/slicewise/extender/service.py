@@ -31,7 +31,7 @@ from slicewise.extender.protocol import (
 )
 from slicewise.extender.scene import NotReadyError, Stage
 from slicewise.extender.verbs import Filtered, Verbs
-from slicewise.httpd import Answer, Response
+from slicewise.httpd import Answer, Body, Response
 from slicewise.model import Pod, SlicewiseError
 
 TEXT: Final = "text/plain; charset=utf-8"
@@ -75,7 +75,7 @@ class Extender:
         self._writer = writer
         self._log = structlog.get_logger("slicewise.extender").bind()
 
-    async def filter(self, body: bytes, flavour: Flavour = OWN) -> Answer:
+    async def filter(self, body: Body, flavour: Flavour = OWN) -> Answer:
         """Which nodes can take the pod."""
         start = time.perf_counter()
         try:
@@ -96,7 +96,7 @@ class Extender:
         self._note_filter(ask, filtered, start)
         return response
 
-    async def prioritize(self, body: bytes, flavour: Flavour = OWN) -> Response:
+    async def prioritize(self, body: Body, flavour: Flavour = OWN) -> Response:
         """How good each node is for the pod; no points when that cannot be told."""
         try:
             with self.metrics.stage("prioritize", "decode"):
@@ -115,7 +115,7 @@ class Extender:
         with self.metrics.stage("prioritize", "encode"):
             return _json(scores)
 
-    async def preempt(self, body: bytes, flavour: Flavour = OWN) -> Response:  # noqa: ARG002
+    async def preempt(self, body: Body, flavour: Flavour = OWN) -> Response:  # noqa: ARG002
         """On which nodes evicting pods makes room, and which pods."""
         try:
             with self.metrics.stage("preempt", "decode"):
@@ -139,7 +139,7 @@ class Extender:
         )
         return _json(reply)
 
-    async def bind(self, body: bytes, flavour: Flavour = OWN) -> Response:  # noqa: ARG002
+    async def bind(self, body: Body, flavour: Flavour = OWN) -> Response:  # noqa: ARG002
         """Put the pod on its node; errors are told with 200, or the scheduler drops their text."""
         start = time.perf_counter()
         try:
@@ -169,7 +169,7 @@ class Extender:
         )
         return _json(BindingReply(error))
 
-    async def explain(self, body: bytes, query: dict[str, str]) -> Response:
+    async def explain(self, body: Body, query: dict[str, str]) -> Response:
         """Why the pod is where it is, or nowhere: by its name, or by a filter's body."""
         try:
             if body:
