@@ -30,7 +30,7 @@ class Timing:
 
     assume_seconds: float = 120.0
     """How long a decision counts while nobody knows whether the API took it."""
-    settle_seconds: float = 5.0
+    settle_seconds: float = 8.0
     """How long to go on reading after a write whose answer was lost."""
     clock: Clock = time.monotonic
     """The clock of deadlines, which must be the state's own."""
@@ -158,7 +158,7 @@ class Binder:
             decided = self.assume(scene, state.node, known[0].allocation)
             if decided is not None:
                 return decided
-        placement = scene.planner.place(scene.snapshot, scene.ask([node]))
+        placement = scene.planner.place_on(scene.snapshot, scene.question, node)
         if placement is None:
             refusal = explain(state, scene.question.request, scene.question.grant)
             return Bound(f"node {node}: {refusal}", refusal.reason.code)
