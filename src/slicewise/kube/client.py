@@ -115,6 +115,8 @@ class Client:
         if self._session is not None:
             await self._session.close()
             self._session = None
+            # One turn of the loop lets the transports report that they are closed.
+            await asyncio.sleep(0)
 
     async def read(self, call: Call) -> bytes:
         """The answer to a get or list, after as many tries as it takes within reason."""
@@ -158,8 +160,7 @@ class Client:
                 self.calls.count(call, str(response.status))
                 yield response.content.iter_any()
             finally:
-                # A watch left in the middle leaves bytes behind that nobody will read.
-                response.close()
+                _abort(response)
 
     async def _insist(self, attempt: Callable[[], Awaitable[bytes]], *, passing: bool) -> bytes:
         failures = 0
@@ -252,6 +253,15 @@ async def _check(response: aiohttp.ClientResponse) -> None:
         status.message,
         _read_seconds(response.headers.get("Retry-After")),
     )
+
+
+def _abort(response: aiohttp.ClientResponse) -> None:
+    """Drop the connection of a watch, whose end nobody will read."""
+    connection = response.connection
+    if connection is not None and connection.transport is not None:
+        # Closing politely would wait for a server that may be gone.
+        connection.transport.abort()
+    response.close()
 
 
 def _read_seconds(text: str | None) -> float | None:
