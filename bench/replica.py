@@ -114,7 +114,13 @@ def pod_body(number: int) -> dict[str, Any]:
             "podIP": "10.1.2.3",
             "conditions": [_condition(kind) for kind in ("Ready", "Initialized", "PodScheduled")],
             "containerStatuses": [
-                {"name": "main", "ready": True, "imageID": f"sha256:{number:064x}"}
+                {
+                    "name": "main",
+                    "ready": True,
+                    "restartCount": 0,
+                    "image": "registry.example.org/team/trainer:v1.2.3",
+                    "imageID": f"sha256:{number:064x}",
+                }
             ],
         },
     }
@@ -162,9 +168,8 @@ def _condition(kind: str) -> dict[str, str]:
 
 
 def _field_set(manager: str) -> dict[str, Any]:
-    fields: dict[str, Any] = {
-        f'k:{{"type":"Condition{at}"}}': {".": {}, "f:status": {}} for at in range(12)
-    }
+    names = [f'k:{{"type":"Condition{at}"}}' for at in range(12)]
+    fields: dict[str, Any] = {name: {".": {}, "f:status": {}} for name in names}
     return {
         "manager": manager,
         "operation": "Update",

@@ -29,14 +29,18 @@ def client(url: str, *, seconds: float = 5.0, attempts: int = 4, **facts) -> Cli
 
 @contextlib.asynccontextmanager
 async def following(
-    url: str, source=None, *, seconds: float = 5.0, **how
+    url: str, source=None, *, seconds: float = 5.0, version: str = "", **how
 ) -> AsyncIterator[tuple[Informer, Follower]]:
-    """A running informer of all pods, and what it told of so far."""
+    """A running informer of all pods, and what it told of so far.
+
+    With a version, it begins by watching from there, as if it had listed once.
+    """
     how = Following(**{"backoff": QUICK, "page": 2, **how})
     async with client(url, seconds=seconds) as line:
         source = source or sources.pods(ObjectReader(KEEP), "")
         follower = Follower(lambda each: getattr(each, "uid", None) or each.name)
         informer = Informer(line, source, follower.take, following=how)
+        informer._version = version
         task = asyncio.create_task(informer.run())
         try:
             async with asyncio.timeout(10):

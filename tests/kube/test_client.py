@@ -260,3 +260,19 @@ def test_unusable_kubeconfig_is_named_with_its_fault(tmp_path, text, said):
 
     with pytest.raises(AccessError, match=said):
         read_kubeconfig(path)
+
+
+def test_closed_client_leaves_no_connection_behind(playground):
+    async def claim():
+        async with client(playground.url) as line:
+            request = asyncio.create_task(line.read(LIST))
+            await line.read(LIST)
+            request.cancel()
+            await asyncio.gather(request, return_exceptions=True)
+            sockets = list(line._sockets)
+        return [each.fileno() for each in sockets]
+
+    fds = asyncio.run(claim())
+
+    assert fds
+    assert set(fds) == {-1}

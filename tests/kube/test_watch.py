@@ -271,3 +271,16 @@ async def drop(playground, abrupt=False):
     async with asyncio.timeout(10):
         while not playground.drop_watches(abrupt=abrupt):
             await asyncio.sleep(0.002)
+
+
+@pytest.mark.parametrize("as_status", [False, True], ids=["in-stream", "as-status"])
+def test_version_from_another_time_leads_to_a_list(playground, as_status):
+    create(playground, "a", "b")
+    playground.expire(as_status=as_status)
+
+    async def claim():
+        async with following(playground.url, version="1") as (informer, follower):
+            assert follower.names == ["a", "b"]
+            assert informer.expiries == 1
+
+    asyncio.run(claim())
