@@ -78,7 +78,8 @@ async def run_extender(
                 await asyncio.wait({loading, stopping}, return_when=asyncio.FIRST_COMPLETED)
                 if loading.done():
                     await loading
-                    log.info("synced", nodes=len(state.snapshot()))
+                    # The first scheduler's question should not wait for the tables.
+                    state.planner().tables.sync(state.snapshot())
                 await stopping
             finally:
                 loading.cancel()
