@@ -14,7 +14,13 @@ SYSTEMS = ("gpu-admission", "gpu-manager", "gpushare", "elastic-gpu", "nvidia-gp
 
 def run(*arguments):
     """The command's exit code and what it printed."""
-    command = [sys.executable, "-c", "from slicewise.cli.main import main; main()", "demo", *arguments]
+    command = [
+        sys.executable,
+        "-c",
+        "from slicewise.cli.main import main; main()",
+        "demo",
+        *arguments,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     return done.returncode, done.stdout + done.stderr
 

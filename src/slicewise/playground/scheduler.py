@@ -38,10 +38,12 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long a pod that could not be placed waits for its next try."""
+    """How long a pod that could not be placed waits for its next try, and a bind for its answer."""
 
     first_seconds: float = 1.0
     most_seconds: float = 10.0
+    bind_seconds: float = 30.0
+    """How long the API may take for a Binding of our own."""
 
     def pause(self, failures: int) -> float:
         """The wait after so many failures: doubled each time, up to the most."""
@@ -254,10 +256,11 @@ class Scheduler:
         named = {key: meta[key] for key in ("name", "namespace", "uid")}
         body = {"apiVersion": "v1", "kind": "Binding", "metadata": named}
         body["target"] = {"kind": "Node", "name": node}
-        headers = {"Content-Type": "application/json"}
+        content, headers = msgspec.json.encode(body), {"Content-Type": "application/json"}
+        timeout = aiohttp.ClientTimeout(total=self._patience.bind_seconds)
         try:
             async with session.post(
-                url, data=msgspec.json.encode(body), headers=headers
+                url, data=content, headers=headers, timeout=timeout
             ) as response:
                 text = await response.text()
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
