@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 ONLY   ?=
+ONCE   ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup check test kube e2e bench demo table format clean
@@ -40,8 +41,8 @@ e2e: kube ## run the tests that need a real cluster; never skips
 bench: setup ## measure, one JSON object a line; ONLY=prefix runs a part
 	@$(BIN)/python -m bench $(ONLY)
 
-demo: setup ## replay the bundled sample under several policies
-	$(BIN)/slicewise simulate
+demo: setup ## place every system's examples on simulated nodes; ONCE=1 checks and leaves
+	@$(BIN)/slicewise demo $(if $(ONCE),--once)
 
 table: setup ## every openb trace under every policy, with the bounds
 	$(BIN)/slicewise compare

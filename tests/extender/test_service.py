@@ -347,3 +347,16 @@ def test_hostile_bodies_never_break_the_service(path, body):
     request = Request("POST", path, {}, {}, body, gone=asyncio.Event().wait)
 
     assert asyncio.run(handler(request)).status in (200, 400)
+
+
+def test_one_that_is_not_ready_lets_go_of_the_schedulers_connection(own):
+    own.state.ready = False
+    connection = http.client.HTTPConnection("127.0.0.1", own.service.server.port, timeout=20)
+    try:
+        connection.request("POST", "/filter", bodies.args(bodies.pod(SHARE), ["a"]))
+        response = connection.getresponse()
+
+        assert response.getheader("connection") == "close"
+        assert "does not lead" in json.loads(response.read())["Error"]
+    finally:
+        connection.close()

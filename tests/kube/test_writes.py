@@ -257,3 +257,19 @@ def test_reads_tell_absent_from_present(playground):
         )
 
     assert run(playground, read)[0] == ("a", None, {"gpu_quota": "{}"}, None)
+
+
+def test_bind_of_unknown_outcome_is_left_unknown_in_time_when_the_server_falls_silent(playground):
+    name = made(playground)
+    playground.faults.add(Fault(verb="create", resource="pods/binding", action="hang"))
+    playground.faults.add(Fault(verb="get", resource="pods", action="hang", times=None))
+
+    async def work(writes):
+        first = await writes.bind(name, "n1", MARKS)
+        async with asyncio.timeout(5):
+            return first, await writes.settle_bind(name, "n1", MARKS, seconds=0.3)
+
+    (first, settled), _ = run(playground, work, seconds=0.2)
+
+    assert first.status is WriteStatus.UNKNOWN
+    assert settled.status is WriteStatus.UNKNOWN

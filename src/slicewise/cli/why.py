@@ -24,8 +24,7 @@ _FILE = click.Path(dir_okay=False, exists=True, path_type=Path)
 def why(pod: str, namespace: str, node: str | None, url: str, **more: Any) -> None:
     """Say, per node and card, what POD lacks and the smallest change that would fit."""
     name = pod if "/" in pod else f"{namespace}/{pod}"
-    query = {"pod": name, **({"node": node} if node else {})}
-    answer = _fetch(f"{url.rstrip('/')}/explain?{urlencode(query)}", more["ca"], more["cert"])
+    answer = fetch(url, name, node, ca=more["ca"], cert=more["cert"])
     if more["as_json"]:
         click.echo(json.dumps(answer, indent=2))
         return
@@ -61,7 +60,17 @@ def describe(answer: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _fetch(url: str, ca: Path | None, cert: Path | None) -> dict[str, Any]:
+def fetch(
+    url: str,
+    pod: str,
+    node: str | None = None,
+    *,
+    ca: Path | None = None,
+    cert: Path | None = None,
+) -> dict[str, Any]:
+    """What the extender at this address says of a pod, by `namespace/name`."""
+    query = {"pod": pod, **({"node": node} if node else {})}
+    url = f"{url.rstrip('/')}/explain?{urlencode(query)}"
     context = None
     if url.startswith("https:"):
         context = ssl.create_default_context(cafile=None if ca is None else str(ca))

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import gc
 import os
+import secrets
 import socket
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
@@ -19,7 +20,7 @@ from slicewise.kube.client import Client
 from slicewise.kube.credentials import Access
 from slicewise.kube.events import Events
 from slicewise.kube.kubeconfig import find_access
-from slicewise.kube.lease import Election
+from slicewise.kube.lease import Election, Term
 from slicewise.kube.writes import Writes
 
 COMPONENT = "slicewise-extender"
@@ -41,6 +42,8 @@ class ExtenderSettings:
     """Whether `/scheduler/filter` writes the decision, for schedulers without a bind verb."""
     lease: tuple[str, str] | None = None
     """Namespace and name of the lease to lead by; none leads alone."""
+    term: Term = field(default_factory=Term)
+    """How long the lease lasts and how it is kept."""
     bind_seconds: float = 5.0
     """The time one bind may take at the API server."""
 
@@ -62,7 +65,7 @@ async def run_extender(
     """Serve until told to stop; `started` hears the address once connections are accepted."""
     log = structlog.get_logger(COMPONENT)
     async with Client(read_access(settings), agent=COMPONENT) as client:
-        election = _elect(client, settings)
+        election = elect(client, settings)
         state = LiveState(
             client, settings.state, may_decide=lambda: election is None or election.leading
         )
@@ -114,7 +117,10 @@ async def _running(
             await election.release()
 
 
-def _elect(client: Client, settings: ExtenderSettings) -> Election | None:
+def elect(client: Client, settings: ExtenderSettings) -> Election | None:
+    """A candidate for the lease, unlike any other; none without a lease."""
     if settings.lease is None:
         return None
-    return Election(client, settings.lease, f"{socket.gethostname()}_{os.getpid()}")
+    # Containers on one host's network share its name, and each of them is process 1.
+    identity = f"{socket.gethostname()}_{os.getpid()}_{secrets.token_hex(4)}"
+    return Election(client, settings.lease, identity, term=settings.term)

@@ -6,7 +6,7 @@ works behind the API server's proxy as well.
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -90,6 +90,10 @@ def build_handler(extender: Extender, *, commit_in_filter: bool = False) -> Hand
             response = Response(405, b"wrong method\n", content_type=TEXT, headers=allow)
         else:
             response = await entry.run(request)
+        if isinstance(response, Response) and not extender.state.ready:
+            # A kept connection would hold the scheduler to one that no longer leads.
+            headers = {**response.headers, "connection": "close"}
+            response = replace(response, headers=headers)
         if isinstance(response, Response | Pieces):
             extender.metrics.answered(route, response.status)
         return response

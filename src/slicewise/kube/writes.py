@@ -49,7 +49,7 @@ class Writes:
         clock: Callable[[], float] | None = None,
     ) -> None:
         self.bind_seconds = bind_seconds
-        """The time a bind may take, here and on the server."""
+        """The time a bind may take, here and on the server, and a read of its pod."""
         self._client = client
         self._reader = reader
         self._events = events
@@ -179,11 +179,15 @@ class Writes:
     async def _find(self, namespace: str, name: str) -> _Found | None:
         path = f"/api/v1/namespaces/{namespace}/pods/{name}"
         try:
-            content = await self._client.read(Call("get", "pods", path))
+            # Whoever waits for a bind waits for this as well, however often it is tried.
+            async with asyncio.timeout(self.bind_seconds):
+                content = await self._client.read(Call("get", "pods", path))
         except RefusedError as error:
             if error.code == _MISSING:
                 return None
             raise
+        except TimeoutError as error:
+            raise LostError(f"no answer to get {path} in {self.bind_seconds:g} s") from error
         body = _POD.decode(content)
         return _Found(body, self._reader.read_pod(body))
 

@@ -1,6 +1,7 @@
 """The embedded cluster: store, API and HTTP server under one start and stop."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from datetime import datetime
 from pathlib import Path
@@ -14,7 +15,7 @@ from slicewise.playground.admin import Admin
 from slicewise.playground.answers import Answers
 from slicewise.playground.api import Api, Target
 from slicewise.playground.deletion import Options, delete
-from slicewise.playground.faults import Faults
+from slicewise.playground.faults import Fault, Faults
 from slicewise.playground.patches import merge
 from slicewise.playground.resources import Object, find
 from slicewise.playground.service import Service
@@ -57,6 +58,15 @@ class Playground:
     def url(self) -> str:
         """The address of the API."""
         return self._server.url
+
+    def writes(self, verb: str, resource: str) -> Counter[str]:
+        """How often each object was written over HTTP, by `namespace/name`; `*` is any."""
+        asked = Fault(verb=verb, resource=resource)
+        found: Counter[str] = Counter()
+        for each, count in list(self._service.written.items()):
+            if asked.matches(each):
+                found[f"{each.namespace}/{each.name}"] += count
+        return found
 
     def run(self, work: Work) -> None:
         """Run background work on the server's loop from start to stop."""

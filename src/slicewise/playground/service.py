@@ -1,6 +1,7 @@
 """The API over HTTP: every request becomes one verb on the store, every refusal a Status."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
@@ -14,7 +15,7 @@ from slicewise.playground.answers import Answers
 from slicewise.playground.api import Api, Target
 from slicewise.playground.deletion import Options, delete, delete_many
 from slicewise.playground.errors import ApiError, bad_request, unknown_path, unsupported_media
-from slicewise.playground.faults import Fault, Faults
+from slicewise.playground.faults import Asked, Fault, Faults
 from slicewise.playground.listing import check_options, list_page, read_revision
 from slicewise.playground.negotiation import wants_aggregated
 from slicewise.playground.patches import (
@@ -41,6 +42,7 @@ PATCHES = {
     STRATEGIC_PATCH: strategic_merge,
 }
 BODIES = frozenset({"", "application/json"})
+READS = frozenset({"get", "list", "watch"})
 LOG_ANNOTATION = "playground.slicewise.io/log"
 SUCCESS = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 
@@ -55,6 +57,8 @@ class Service:
         self.faults = faults
         self.answers = answers
         self.watchers: set[Watcher] = set()
+        self.written: Counter[Asked] = Counter()
+        """How often each write was carried out, whether or not its answer arrived."""
         self._admin = Admin(self.store, faults, self.watchers)
 
     async def __call__(self, request: Request) -> Response | Stream:
@@ -120,7 +124,14 @@ class Service:
         return json_response(found)
 
     def _perform(self, where: Route, request: Request) -> Response | Stream:
-        """Carry out one verb."""
+        """Carry out one verb, and count it if it wrote."""
+        answer = self._carry_out(where, request)
+        if where.verb not in READS:
+            self.written[where.asked()] += 1
+        return answer
+
+    def _carry_out(self, where: Route, request: Request) -> Response | Stream:
+        """The answer to one verb."""
         if where.target.subresource in {"binding", "eviction", "log", "scale"}:
             return self._perform_subresource(where, request)
         verbs = {

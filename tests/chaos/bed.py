@@ -1,0 +1,228 @@
+"""A cluster under fire: embedded API, scheduler, extenders that come and go, the final count."""
+
+import asyncio
+import json
+import socket
+import subprocess
+import sys
+import threading
+import urllib.request
+from concurrent.futures import Future
+from itertools import cycle, islice
+from time import monotonic
+
+import builders
+from chaos.relay import Relay, address, is_ready
+from slicewise.cli.demo import build_profiles
+from slicewise.cli.promises import Truth
+from slicewise.cli.wiring import ExtenderSettings, run_extender
+from slicewise.dialects import DEFAULT, GPUS, write_gpus
+from slicewise.kube.lease import Term
+from slicewise.placement import UNLIMITED, feasible
+from slicewise.playground.cluster import Playground
+from slicewise.playground.nodes import SimulatedNode, SimulatedNodes
+from slicewise.playground.scheduler import Patience, Scheduler
+
+# One kind of pod per system; together the burst asks for a little more than there is.
+KINDS = (
+    {"nvidia.com/vcuda-core": "30", "nvidia.com/vcuda-memory": "5000"},
+    {"aliyun.com/gpu-mem": "3"},
+    {"elasticgpu.io/gpu-core": "20", "elasticgpu.io/gpu-memory": "4000"},
+    {"slicewise.io/cores": "40", "slicewise.io/memory": "9000"},
+    {"slicewise.io/gpu": "2", "slicewise.io/memory": "6000"},
+)
+PLENTY = {"cpu": "999", "memory": "9Ti", "pods": "999"} | dict.fromkeys(DEFAULT.resources, "99999")
+QUICK = Patience(first_seconds=0.05, most_seconds=0.4, bind_seconds=1.0)
+TERM = Term(lease_seconds=2.0, renew_seconds=1.2, retry_seconds=0.3)
+LEASE = ("kube-system", "slicewise-extender")
+
+
+class Bed:
+    """A cluster of GPU nodes whose scheduler reaches whichever extender is ready."""
+
+    def __init__(self, nodes=4, gpus=4):
+        self.playground = Playground()
+        rows = [builders.node(f"n{at}", gpus) for at in range(nodes)]
+        published = [SimulatedNode(row.name, PLENTY, {}, {GPUS: write_gpus(row)}) for row in rows]
+        self.playground.run(SimulatedNodes(self.playground.api, published).run)
+        self.backends = []
+        self.front = Relay(self._choose)
+        self.line = Relay(self._reach_api)
+        """A way to the API that can be cut."""
+        profiles = build_profiles(self.front.url)
+        api = self.playground.api
+        self.playground.run(self.front.run)
+        self.playground.run(self.line.run)
+        self.playground.run(Scheduler(api, lambda: self.playground.url, profiles, QUICK).run)
+
+    def __enter__(self):
+        self.playground.start()
+        return self
+
+    def __exit__(self, *_):
+        self.playground.faults.clear()
+        for backend in self.backends:
+            backend.stop()
+        self.playground.stop()
+
+    async def _choose(self):
+        for backend in self.backends:
+            if await is_ready(backend.url):
+                return address(backend.url)
+        raise OSError("no extender is ready")
+
+    async def _reach_api(self):
+        return address(self.playground.url)
+
+    def add(self, backend):
+        """One more extender, started."""
+        self.backends.append(backend)
+        return backend
+
+    def burst(self, count):
+        """Create so many pods of all kinds at once."""
+        for at, limits in enumerate(islice(cycle(KINDS), count)):
+            container = {"name": "c0", "image": "x", "resources": {"limits": limits}}
+            meta = {"name": f"p{at}", "namespace": "default"}
+            self.playground.create("pods", {"metadata": meta, "spec": {"containers": [container]}})
+
+    def bound(self):
+        """The pods that are on a node."""
+        return [pod for pod in self.playground.objects("pods") if pod["spec"].get("nodeName")]
+
+    def wait_bound(self, count):
+        """Return once so many pods are bound."""
+        self.wait(lambda: len(self.bound()) >= count, f"{count} bound pods")
+
+    def truth(self):
+        """What the API's objects say, read anew."""
+        return Truth(self.playground.objects("nodes"), self.playground.objects("pods"))
+
+    def waiting_though_they_fit(self):
+        """Pods on no node that some node could take."""
+        truth = self.truth()
+        return [
+            pod.name
+            for pod in truth.pods
+            if pod.node is None
+            and any(
+                feasible(state.release(pod.uid), DEFAULT.read_request(pod), UNLIMITED)
+                for state in truth.snapshot
+            )
+        ]
+
+    def wait(self, reached, what, seconds=40):
+        """Return once a state is reached, looking again on every change of pods."""
+        changed, end = threading.Event(), monotonic() + seconds
+        leave = self.playground.store.subscribe("pods", changed.set)
+        try:
+            while not reached():
+                assert monotonic() < end, f"not reached: {what}"
+                changed.wait(0.1)
+                changed.clear()
+        finally:
+            leave()
+
+    def settle(self):
+        """Return once every pod is placed, or has nowhere to go."""
+        self.wait(lambda: not self.waiting_though_they_fit(), "all placed or without room")
+
+
+def check_everything(bed, count):
+    """Hold the cluster to every promise that no fault may break."""
+    bed.settle()
+    truth = bed.truth()
+    assert len(truth.pods) == count
+    assert truth.problems() == ()
+    assert [given.broken for given in map(truth.judge, truth.pods) if given.pod.node] == [""] * len(
+        bed.bound()
+    )
+    once = {f"default/{pod['metadata']['name']}": 1 for pod in bed.bound()}
+    assert bed.playground.writes("create", "pods/binding") == once
+    assert not bed.playground.writes("*", "nodes")
+    assert not bed.playground.writes("*", "nodes/status")
+    leader = next(each for each in bed.backends if each.ready())
+    bed.wait(lambda: leader.free() == count_free(bed.truth()), "the ledger equals the truth")
+
+
+def count_free(truth):
+    """Free percent and MiB of every card."""
+    return {
+        state.node.name: [
+            (state.free_cores(at), state.free_memory(at)) for at in range(len(state.node.gpus))
+        ]
+        for state in truth.snapshot
+    }
+
+
+class Backend:
+    """An extender at an address."""
+
+    url = ""
+
+    def ready(self):
+        """Whether it is ready."""
+        try:
+            with urllib.request.urlopen(f"{self.url}/readyz", timeout=2) as response:
+                return response.status == 200
+        except OSError:
+            return False
+
+    def free(self):
+        """Free percent and MiB of every card, as its ledger has them."""
+        with urllib.request.urlopen(f"{self.url}/scheduler/status", timeout=5) as response:
+            text = json.load(response)["elasticgpu.io/gpu-core"]
+        return {
+            name: [(card["CoreAvailable"], card["MemoryAvailable"]) for card in cards]
+            for name, cards in json.loads(text).items()
+        }
+
+
+class Thread(Backend):
+    """The real extender on a thread of this process."""
+
+    def __init__(self, master, *, leads=False):
+        self._settings = ExtenderSettings(
+            master=master, bind_seconds=1.0, lease=LEASE if leads else None, term=TERM
+        )
+        found = Future()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(found)))
+        self._thread.start()
+        self.url = found.result(20)
+
+    async def _serve(self, found):
+        self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
+        await run_extender(self._settings, self._ended, started=found.set_result)
+
+    def stop(self):
+        """Finish what was begun, give the lease up and end."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._ended.set)
+            self._thread.join()
+
+
+class Process(Backend):
+    """The real extender as a process that can be killed."""
+
+    def __init__(self, master):
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            port = listener.getsockname()[1]
+        self.url = f"http://127.0.0.1:{port}"
+        code = "from slicewise.cli.main import main; main()"
+        self._command = [sys.executable, "-c", code, "extender", f"--address=127.0.0.1:{port}"]
+        self._command += [f"--master={master}", "--log-level=error"]
+        self._process = None
+        self.start()
+
+    def start(self):
+        """Start it, or start it again."""
+        self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL)
+
+    def kill(self):
+        """End it at once, in the middle of whatever it does."""
+        self._process.kill()
+        self._process.wait()
+
+    def stop(self):
+        """End it."""
+        self.kill()

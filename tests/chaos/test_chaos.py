@@ -1,0 +1,100 @@
+"""Bursts of pods of every system through a cluster that fails in every way it can."""
+
+from dataclasses import replace
+
+from chaos.bed import Bed, Process, Thread, check_everything
+from slicewise.playground.faults import Fault
+
+PODS = 120
+
+
+def test_failing_writes_and_lost_answers_break_no_promise():
+    with Bed() as bed:
+        bed.add(Thread(bed.playground.url))
+        # Late events leave nothing but the answers to tell how a write ended.
+        bed.playground.faults.delay_events(1.0, "pods")
+        # Marks are written inside the filter, where the scheduler waits for them: fewer are slow.
+        for resource, verb, slow in (("pods/binding", "create", 3), ("pods", "patch", 1)):
+            for fault in (
+                Fault(code=429, retry_after=1, times=slow),
+                Fault(code=500, times=4),
+                Fault(code=500, after=True, times=4),
+                Fault(action="cut", times=4),
+                Fault(action="hang", times=slow),
+                Fault(action="hang", after=True, times=slow),
+                Fault(action="delay", seconds=0.7, times=slow),
+            ):
+                bed.playground.faults.add(replace(fault, resource=resource, verb=verb))
+        bed.burst(PODS)
+
+        check_everything(bed, PODS)
+        assert bed.playground.faults.listed()["faults"] == []
+
+
+def test_lost_watches_and_expired_history_break_no_promise():
+    with Bed() as bed:
+        bed.add(Thread(bed.playground.url))
+        playground = bed.playground
+        playground.faults.delay_events(0.3, "pods")
+        bed.burst(PODS)
+        bed.wait_bound(10)
+        playground.drop_watches(abrupt=True)
+        playground.faults.add(Fault(verb="list", resource="pods", code=503, times=2))
+        bed.wait_bound(30)
+        playground.expire()
+        bed.wait_bound(50)
+        playground.expire(as_status=True)
+        playground.drop_watches()
+        playground.faults.add(Fault(verb="watch", resource="pods", action="cut", times=2))
+        bed.wait_bound(70)
+        playground.faults.delay_events(0, "pods")
+
+        check_everything(bed, PODS)
+
+
+def test_extender_killed_in_the_middle_of_a_burst_breaks_no_promise():
+    with Bed() as bed:
+        process = bed.add(Process(bed.playground.url))
+        bed.wait(process.ready, "the extender is ready")
+        slow = Fault(resource="pods/binding", action="delay", seconds=0.1, times=None)
+        bed.playground.faults.add(slow)
+        bed.burst(PODS)
+        for bound in (15, 35):
+            bed.wait_bound(bound)
+            process.kill()
+            process.start()
+        bed.playground.faults.clear()
+
+        check_everything(bed, PODS)
+
+
+def test_leader_cut_off_from_the_api_breaks_no_promise():
+    with Bed() as bed:
+        first = bed.add(Thread(bed.line.url, leads=True))
+        bed.wait(first.ready, "the first leads")
+        second = bed.add(Thread(bed.playground.url, leads=True))
+        bed.burst(PODS)
+        bed.wait_bound(20)
+        bed.line.silence()
+        bed.wait(second.ready, "the second leads")
+        bed.wait_bound(50)
+        bed.line.restore()
+
+        check_everything(bed, PODS)
+        assert second.ready()
+        assert not first.ready()
+
+
+def test_leader_that_leaves_in_the_middle_of_a_burst_breaks_no_promise():
+    with Bed() as bed:
+        first = bed.add(Thread(bed.playground.url, leads=True))
+        bed.wait(first.ready, "the first leads")
+        second = bed.add(Thread(bed.playground.url, leads=True))
+        slow = Fault(resource="pods/binding", action="delay", seconds=0.2, times=30)
+        bed.playground.faults.add(slow)
+        bed.burst(PODS)
+        bed.wait_bound(20)
+        first.stop()
+
+        check_everything(bed, PODS)
+        assert second.ready()

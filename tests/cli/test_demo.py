@@ -1,0 +1,115 @@
+"""The demo as `make demo ONCE=1` runs it, and what its judgement catches."""
+
+import subprocess
+import sys
+
+import msgspec
+import pytest
+
+from slicewise.cli.promises import Truth
+from slicewise.cli.scenery import build_nodes, find_examples, read_manifests
+
+SYSTEMS = ("gpu-admission", "gpu-manager", "gpushare", "elastic-gpu", "nvidia-gpu-scheduler")
+
+
+def run(*arguments):
+    """The command's exit code and what it printed."""
+    command = [
+        sys.executable,
+        "-c",
+        "from slicewise.cli.main import main; main()",
+        "demo",
+        *arguments,
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_demo_places_every_system_and_explains_the_pod_that_waits():
+    code, shown = run("--once")
+
+    assert code == 0, shown
+    rows = [line for line in shown.splitlines() if line.startswith("│")]
+    for system in (*SYSTEMS, "slicewise"):
+        assert any(system in row for row in rows), f"{system} is missing:\n{shown}"
+    expected = sum(each.pods for each in read_manifests(find_examples()))
+    assert f"{expected} pods placed as promised, 1 waits" in shown
+    assert "smallest change: " in shown.partition("Pending: default/does-not-fit")[2]
+
+
+def test_demo_fails_when_an_example_cannot_be_placed(tmp_path):
+    (tmp_path / "gpushare").mkdir()
+    manifest = {
+        "kind": "Pod",
+        "metadata": {"name": "huge"},
+        "spec": {
+            "containers": [
+                {"name": "c", "image": "i", "resources": {"limits": {"aliyun.com/gpu-mem": 500}}}
+            ]
+        },
+    }
+    (tmp_path / "gpushare" / "huge.yaml").write_bytes(msgspec.yaml.encode(manifest))
+
+    code, shown = run("--once", "--examples", str(tmp_path), "--patience", "2")
+
+    assert code == 1
+    assert "not every pod was placed in time" in shown
+    assert "Pending: default/huge" in shown
+
+
+def node_objects():
+    """The demo's nodes as the API stores them."""
+    return [
+        {
+            "metadata": {
+                "name": node.name,
+                "labels": dict(node.labels),
+                "annotations": dict(node.annotations),
+            },
+            "status": {"capacity": dict(node.capacity), "allocatable": dict(node.capacity)},
+        }
+        for node in build_nodes()
+    ]
+
+
+def gpushare_pod(name, units, **annotations):
+    """A pod of gpushare on the A30 node."""
+    limits = {"aliyun.com/gpu-mem": str(units)}
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": "default",
+            "uid": name,
+            "annotations": {f"ALIYUN_COM_GPU_MEM_{key}": text for key, text in annotations.items()},
+        },
+        "spec": {
+            "nodeName": "a30-0",
+            "containers": [{"name": "c", "resources": {"limits": limits}}],
+        },
+        "status": {"phase": "Running"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("annotations", "broken"),
+    [
+        pytest.param({"IDX": "0", "POD": "3"}, "", id="marked"),
+        pytest.param({}, "carries no marks", id="unmarked"),
+        pytest.param({"IDX": "9", "POD": "3"}, "IDX='9'", id="no-such-card"),
+    ],
+)
+def test_judgement_reads_a_pods_own_marks(annotations, broken):
+    truth = Truth(node_objects(), [gpushare_pod("p", 3, **annotations)])
+
+    given = truth.judge(truth.pods[0])
+
+    assert broken in given.broken
+    assert bool(given.broken) == bool(broken)
+
+
+def test_judgement_finds_a_card_that_was_promised_twice():
+    pods = [gpushare_pod(name, 12, IDX="0", POD="12") for name in ("one", "two")]
+
+    truth = Truth(node_objects(), pods)
+
+    assert [each.trouble for each in truth.problems()] == ["OverCommitted"]
