@@ -13,7 +13,7 @@ import structlog
 
 from bench.cluster import HalfFull, half_full
 from bench.scheduler import NODES
-from slicewise.cluster import Ledger, PodGone, Quota
+from slicewise.cluster import Ledger, PodGone, Problem, Quota
 from slicewise.extender.protocol import decode_binding
 from slicewise.extender.running import Service
 from slicewise.extender.service import Extender
@@ -37,6 +37,10 @@ class _State:
     def snapshot(self) -> Snapshot:
         """The cluster now."""
         return self.ledger.snapshot()
+
+    def problems(self) -> tuple[Problem, ...]:
+        """Everything that needs a person."""
+        return self.ledger.problems()
 
     def planner(self, policy: str | None = None) -> Planner:  # noqa: ARG002
         """The default policy, whatever is asked for."""

@@ -26,6 +26,9 @@ class FakeState:
     def snapshot(self):
         return self.ledger.snapshot()
 
+    def problems(self):
+        return self.ledger.problems()
+
     def planner(self, policy=None):
         name = policy or self.policy
         if name not in self._planners:

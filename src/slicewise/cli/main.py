@@ -4,6 +4,7 @@ import click
 
 from slicewise import __version__
 from slicewise.cli.compare import compare
+from slicewise.cli.extender import extender
 from slicewise.cli.playground import playground
 from slicewise.cli.simulate import simulate
 
@@ -15,5 +16,6 @@ def main() -> None:
 
 
 main.add_command(compare)
+main.add_command(extender)
 main.add_command(simulate)
 main.add_command(playground)

@@ -30,7 +30,7 @@ class Timing:
 
     assume_seconds: float = 120.0
     """How long a decision counts while nobody knows whether the API took it."""
-    settle_seconds: float = 5.0
+    settle_seconds: float = 8.0
     """How long to go on reading after a write whose answer was lost."""
     clock: Clock = time.monotonic
     """The clock of deadlines, which must be the state's own."""

@@ -114,7 +114,7 @@ class _Readings:
             "slicewise_ledger_problems", "Things that need a person.", labels=["trouble"]
         )
         counts: dict[str, int] = {}
-        for problem in ledger.problems():
+        for problem in self._state.problems():
             counts[problem.trouble] = counts.get(problem.trouble, 0) + 1
         for trouble, count in sorted(counts.items()):
             problems.add_metric([trouble], count)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Protocol
 
-from slicewise.cluster import Ledger, Quota
+from slicewise.cluster import Ledger, Problem, Quota
 from slicewise.kube.writer import Writer
 from slicewise.model import Snapshot
 from slicewise.placement import Planner
@@ -31,6 +31,9 @@ class State(Protocol):
 
     def snapshot(self) -> Snapshot:
         """The cluster now."""
+
+    def problems(self) -> tuple[Problem, ...]:
+        """Everything that needs a person."""
 
     def planner(self, policy: str | None = None) -> Planner:
         """The engine for a policy by its name, or for the policy of this service."""

@@ -1,0 +1,161 @@
+"""`slicewise extender`: what kube-scheduler talks to, under its own flags and the originals'."""
+
+import asyncio
+import json
+import logging
+import os
+import signal
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from slicewise import __version__
+from slicewise.cli.goflags import GoCommand, go_switch, klog_flags
+from slicewise.cli.logs import configure_logs
+from slicewise.cli.wiring import ExtenderSettings, run_extender
+from slicewise.extender.state import StateSettings
+from slicewise.httpd import Settings, Tls
+from slicewise.model import SlicewiseError
+from slicewise.placement import read_policy
+
+DEFAULT_ADDRESS: Final = "127.0.0.1:3456"
+_MODES: Final = ("gpushare", "pgpu", "qgpu")
+_FILE = click.Path(dir_okay=False, exists=True, path_type=Path)
+_LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING,
+                  "error": logging.ERROR}  # fmt: skip
+
+
+@click.command(cls=GoCommand)
+@click.option("--address", help=f"host:port to listen on [default: {DEFAULT_ADDRESS}; env PORT].")
+@click.option("--kubeconfig", "--kubeconf", type=_FILE, help="Kubeconfig of the API server.")
+@click.option("--master", help="Address of the API server, in place of the kubeconfig's.")
+@click.option("--policy", help="How nodes and cards are chosen [default: default].")
+@click.option("--priority", help="elastic-gpu's word for the policy: binpack, spread or random.")
+@click.option("--mode", help="elastic-gpu's list of modes; all are served whatever it says.")
+@click.option("--commit-in-filter", is_flag=True, help="Let /scheduler/filter write the decision.")
+@click.option("--quota-configmap", help="namespace/name of the quota; '' for none.")
+@click.option("--config", "config", type=_FILE, help="gpu-admission's JSON file of the quota.")
+@click.option("--leader-elect/--no-leader-elect", help="Decide only while holding a lease.")
+@click.option("--lease", default="kube-system/slicewise-extender", show_default=True)
+@click.option("--tls-cert", type=_FILE, help="PEM certificate chain; read again when it changes.")
+@click.option("--tls-key", type=_FILE, help="PEM key of that certificate.")
+@click.option("--tls-client-ca", type=_FILE, help="PEM authorities that clients must be from.")
+@click.option("--max-body-mib", default=128, show_default=True, help="Largest request body.")
+@click.option("--request-seconds", default=30.0, show_default=True, help="Longest answer.")
+@click.option("--log-level", type=click.Choice(sorted(_LEVELS)), help="[env LOG_LEVEL]")
+@click.option("-v", "--v", "verbosity", type=int, default=0, help="klog's level; 4 logs more.")
+@click.option("--pprofAddress", "--pprofaddress", expose_value=False, hidden=True)
+@go_switch("--nodeCacheCapable", expose_value=False, hidden=True)
+@go_switch("--enableComputeCapability", expose_value=False, hidden=True)
+@go_switch("--incluster-mode", expose_value=False, hidden=True)
+@klog_flags
+@click.version_option(__version__, prog_name="slicewise")
+def extender(**flags: Any) -> None:
+    """Serve kube-scheduler: filter, prioritize, preempt and bind pods that ask for GPUs."""
+    configure_logs(_read_level(flags))
+    settings = read_settings(flags)
+
+    async def serve() -> None:
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop.set)
+        await run_extender(settings, stop)
+
+    try:
+        asyncio.run(serve())
+    except (SlicewiseError, OSError) as error:
+        raise click.ClickException(str(error)) from error
+
+
+def read_settings(flags: dict[str, Any]) -> ExtenderSettings:
+    """The settings that flags, environment and gpu-admission's file amount to."""
+    host, port = read_address(flags["address"], os.environ.get("PORT"))
+    lease = _read_pair("--lease", flags["lease"]) if flags["leader_elect"] else None
+    return ExtenderSettings(
+        kubeconfig=flags["kubeconfig"],
+        master=flags["master"],
+        listen=Settings(
+            host=host,
+            port=port,
+            tls=_read_tls(flags),
+            max_body_bytes=flags["max_body_mib"] << 20,
+            request_seconds=flags["request_seconds"],
+        ),
+        state=StateSettings(policy=_read_policy(flags), quota=_read_quota(flags)),
+        commit_in_filter=flags["commit_in_filter"],
+        lease=lease,
+    )
+
+
+def read_address(text: str | None, port: str | None = None) -> tuple[str, int]:
+    """Host and port; without an address the originals' PORT counts, on loopback."""
+    if text is None:
+        host, _, fallback = DEFAULT_ADDRESS.rpartition(":")
+        return host, int(port if port and port.isdecimal() else fallback)
+    host, colon, number = text.rpartition(":")
+    if not colon or not number.isdecimal() or int(number) > 65535:
+        raise click.BadParameter(f"{text!r}: expected host:port", param_hint="--address")
+    return host.strip("[]") or "0.0.0.0", int(number)
+
+
+def _read_policy(flags: dict[str, Any]) -> str:
+    mode = flags["mode"]
+    for word in mode.split(",") if mode else ():
+        if word not in _MODES:
+            raise click.BadParameter(f"{word!r}: expected {', '.join(_MODES)}", param_hint="--mode")
+    priority = flags["priority"]
+    if priority not in (None, "binpack", "spread", "random"):
+        raise click.BadParameter(
+            f"{priority!r}: expected binpack, spread or random", param_hint="--priority"
+        )
+    policy: str = flags["policy"] or priority or "default"
+    try:
+        read_policy(policy)
+    except SlicewiseError as error:
+        raise click.BadParameter(str(error), param_hint="--policy") from error
+    return policy
+
+
+def _read_quota(flags: dict[str, Any]) -> tuple[str, str] | None:
+    default = StateSettings().quota
+    if flags["config"] is not None:
+        try:
+            document = json.loads(flags["config"].read_text())
+            default = (
+                document.get("QuotaConfigMapNamespace") or "kube-system",
+                document.get("QuotaConfigMapName") or "gpuquota",
+            )
+        except (OSError, ValueError, AttributeError) as error:
+            raise click.BadParameter(str(error), param_hint="--config") from error
+    text = flags["quota_configmap"]
+    if text is None:
+        return default
+    return _read_pair("--quota-configmap", text) if text else None
+
+
+def _read_pair(flag: str, text: str) -> tuple[str, str]:
+    namespace, slash, name = text.partition("/")
+    if not (slash and namespace and name):
+        raise click.BadParameter(f"{text!r}: expected namespace/name", param_hint=flag)
+    return namespace, name
+
+
+def _read_tls(flags: dict[str, Any]) -> Tls | None:
+    certificate, key, authority = flags["tls_cert"], flags["tls_key"], flags["tls_client_ca"]
+    if certificate is None and key is None:
+        if authority is not None:
+            raise click.UsageError("--tls-client-ca needs --tls-cert and --tls-key beside it")
+        return None
+    if certificate is None or key is None:
+        raise click.UsageError("--tls-cert and --tls-key are only of use together")
+    return Tls(certificate, key, authority, require_client=authority is not None)
+
+
+def _read_level(flags: dict[str, Any]) -> int:
+    word = flags["log_level"] or os.environ.get("LOG_LEVEL", "")
+    if word in _LEVELS:
+        return _LEVELS[word]
+    verbose = flags["verbosity"] >= 4 or (word.isdecimal() and int(word) >= 4)
+    return logging.DEBUG if verbose else logging.INFO

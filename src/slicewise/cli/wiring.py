@@ -1,0 +1,115 @@
+"""The extender put together: client, state, election, writer and listener, and their lives."""
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import structlog
+
+from slicewise.extender.running import Service
+from slicewise.extender.service import Extender
+from slicewise.extender.state import LiveState, StateSettings
+from slicewise.httpd import Settings
+from slicewise.kube.client import Client
+from slicewise.kube.credentials import Access
+from slicewise.kube.events import Events
+from slicewise.kube.kubeconfig import find_access
+from slicewise.kube.lease import Election
+from slicewise.kube.writes import Writes
+
+COMPONENT = "slicewise-extender"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtenderSettings:
+    """How one extender runs."""
+
+    kubeconfig: Path | None = None
+    """Kubeconfig of the API server; none looks where kubectl and pods do."""
+    master: str | None = None
+    """Address of the API server in place of the kubeconfig's."""
+    listen: Settings = field(default_factory=Settings)
+    """Address, certificates and limits of the listener."""
+    state: StateSettings = field(default_factory=StateSettings)
+    """What of the cluster is followed, and the policy."""
+    commit_in_filter: bool = False
+    """Whether `/scheduler/filter` writes the decision, for schedulers without a bind verb."""
+    lease: tuple[str, str] | None = None
+    """Namespace and name of the lease to lead by; none leads alone."""
+    bind_seconds: float = 5.0
+    """The time one bind may take at the API server."""
+
+
+def read_access(settings: ExtenderSettings) -> Access:
+    """How the API server is reached."""
+    if settings.master and settings.kubeconfig is None and not os.environ.get("KUBECONFIG"):
+        return Access(settings.master.rstrip("/"))
+    access = find_access(settings.kubeconfig)
+    return replace(access, server=settings.master.rstrip("/")) if settings.master else access
+
+
+async def run_extender(
+    settings: ExtenderSettings,
+    stop: asyncio.Event,
+    *,
+    started: Callable[[str], None] = lambda _: None,
+) -> None:
+    """Serve until told to stop; `started` hears the address once connections are accepted."""
+    log = structlog.get_logger(COMPONENT)
+    async with Client(read_access(settings), agent=COMPONENT) as client:
+        election = _elect(client, settings)
+        state = LiveState(
+            client, settings.state, may_decide=lambda: election is None or election.leading
+        )
+        events = Events(client, COMPONENT)
+        writes = Writes(client, state.reader, events, bind_seconds=settings.bind_seconds)
+        extender = Extender(state, writes, calls=lambda: client.calls.counts)
+        service = Service(extender, settings.listen, commit_in_filter=settings.commit_in_filter)
+        async with _running(service, events, election):
+            log.info("listening", url=service.url)
+            started(service.url)
+            loading = asyncio.create_task(state.start())
+            stopping = asyncio.create_task(stop.wait())
+            try:
+                await asyncio.wait({loading, stopping}, return_when=asyncio.FIRST_COMPLETED)
+                if loading.done():
+                    await loading
+                    log.info("synced", nodes=len(state.snapshot()))
+                await stopping
+            finally:
+                loading.cancel()
+                stopping.cancel()
+                await asyncio.gather(loading, stopping, return_exceptions=True)
+                log.info("stopping")
+                # What was begun is finished before the lease is given up.
+                await service.stop()
+                await state.stop()
+
+
+@contextlib.asynccontextmanager
+async def _running(
+    service: Service, events: Events, election: Election | None
+) -> AsyncIterator[None]:
+    """The listener and what runs beside it."""
+    await service.start()
+    tasks = [asyncio.create_task(events.run())]
+    if election is not None:
+        tasks.append(asyncio.create_task(election.run(lambda _: None)))
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if election is not None:
+            await election.release()
+
+
+def _elect(client: Client, settings: ExtenderSettings) -> Election | None:
+    if settings.lease is None:
+        return None
+    return Election(client, settings.lease, f"{socket.gethostname()}_{os.getpid()}")
