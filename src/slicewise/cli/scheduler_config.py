@@ -1,0 +1,42 @@
+"""`slicewise scheduler-config`: the scheduler's configuration, new or from an old policy file."""
+
+import sys
+from pathlib import Path
+
+import click
+import yaml
+
+from slicewise.cli.schedulers import ALL, WIRINGS, build_config, convert_policy
+
+_FILE = click.Path(dir_okay=False, exists=True, path_type=Path)
+
+
+@click.command("scheduler-config")
+@click.option(
+    "--dialect",
+    type=click.Choice([ALL, *WIRINGS]),
+    default="slicewise",
+    show_default=True,
+    help="Whose routes and resources; all serves every system through one extender.",
+)
+@click.option("--url", help="Where the extender listens [default: http://127.0.0.1:3456].")
+@click.option("--scheduler-name", default="default-scheduler", show_default=True)
+@click.option("--kubeconfig", help="Path to put under clientConnection.kubeconfig.")
+@click.option("--from", "source", type=_FILE, help="An old --policy-config-file to convert.")
+def scheduler_config(
+    dialect: str, url: str | None, scheduler_name: str, kubeconfig: str | None, source: Path | None
+) -> None:
+    """Print a KubeSchedulerConfiguration for kube-scheduler --config."""
+    if source is None:
+        config = build_config(dialect, url or "http://127.0.0.1:3456", scheduler_name)
+    else:
+        try:
+            document = yaml.safe_load(source.read_text())
+        except yaml.YAMLError as error:
+            raise click.ClickException(f"{source}: {error}") from error
+        config, notes = convert_policy(document, url)
+        for note in notes:
+            print(f"# {note}", file=sys.stderr)
+    if kubeconfig is not None:
+        config["clientConnection"] = {"kubeconfig": kubeconfig}
+    click.echo(yaml.safe_dump(config, sort_keys=False), nl=False)

@@ -1,0 +1,104 @@
+"""Every example is read by its own dialect, placed, and read back from its marks."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+import builders
+from slicewise.cli.schedulers import convert_policy
+from slicewise.cluster import read_quota
+from slicewise.dialects import DEFAULT, apply_marks
+from slicewise.extender.protocol import decode_pod
+from slicewise.placement import Planner, Question
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+DIALECTS = {
+    "gpu-admission": "tkestack",
+    "gpu-manager": "tkestack",
+    "nvidia-gpu-scheduler": "gpuscheduler",
+    "gpushare": "gpushare",
+    "elastic-gpu": "elastic",
+    "slicewise": "slicewise",
+}
+
+
+def documents():
+    for path in sorted(EXAMPLES.rglob("*.yaml")):
+        for document in yaml.safe_load_all(path.read_text()):
+            yield path, document
+
+
+def pods():
+    for path, document in documents():
+        template = (
+            document if document["kind"] == "Pod" else document.get("spec", {}).get("template")
+        )
+        if template is None:
+            continue
+        metadata = {"name": document["metadata"]["name"], "namespace": "x", "uid": "u"}
+        metadata |= {key: template["metadata"].get(key) for key in ("labels", "annotations")}
+        body = json.dumps({"metadata": metadata, "spec": template["spec"]}).encode()
+        yield pytest.param(path.parent.name, decode_pod(body), id=f"{path.parent.name}-{path.stem}")
+
+
+def cluster():
+    return builders.snapshot(
+        builders.node("a100", 8),
+        builders.node("a10", 4, model="NVIDIA A10", memory=24576),
+        builders.node("t4", 4, model="Tesla T4", memory=15360),
+    )
+
+
+def test_every_system_has_examples():
+    assert {path.parent.name for path, _ in documents()} == set(DIALECTS)
+
+
+@pytest.mark.parametrize(("folder", "pod"), list(pods()))
+def test_example_is_read_placed_and_read_back(folder, pod):
+    assert DEFAULT.claim(pod).name == DIALECTS[folder]
+    request, snapshot = DEFAULT.read_request(pod), cluster()
+
+    allocation = Planner().place(snapshot, Question(request)).allocation
+
+    node = snapshot.get(allocation.node).node
+    marks = DEFAULT.write_marks(pod, request, allocation, node, now_ns=1)
+    assert DEFAULT.read_allocation(apply_marks(pod, marks), node) == allocation
+
+
+def test_gpushare_pod_gets_3_gib_on_each_of_four_cards():
+    (pod,) = (
+        decode_pod(json.dumps(document).encode())
+        for path, document in documents()
+        if path.name == "four-cards.yaml"
+    )
+
+    allocation = Planner().place(cluster(), Question(DEFAULT.read_request(pod))).allocation
+
+    assert [piece.memory for piece in allocation.slices_of("trainer")] == [3072] * 4
+    assert len(allocation.gpus) == 4
+
+
+def test_a10_is_not_taken_for_an_a100():
+    (pod,) = (each.values[1] for each in pods() if "gpu-admission" in each.id)
+
+    allocation = Planner().place(cluster(), Question(DEFAULT.read_request(pod))).allocation
+
+    assert allocation.node == "a10"
+
+
+def test_policy_files_convert():
+    for path in EXAMPLES.rglob("*.json"):
+        config, _ = convert_policy(json.loads(path.read_text()))
+        assert config["extenders"][0]["urlPrefix"].endswith("/scheduler")
+
+
+def test_quota_example_reads():
+    (text,) = (
+        document["data"]["gpu_quota"]
+        for _, document in documents()
+        if document["metadata"]["name"] == "gpuquota"
+    )
+
+    assert read_quota(text).namespaces["team-a"].cards == {"A100": 2, "A10": 1}

@@ -1,0 +1,283 @@
+"""The whole extender against the embedded API: informers, decisions, one write, faults."""
+
+import asyncio
+import http.client
+import json
+import threading
+from datetime import UTC, datetime
+
+import pytest
+
+import builders
+from extender import bodies
+from slicewise.cli.wiring import ExtenderSettings, run_extender
+from slicewise.cluster import Ledger, NodeSeen, PodSeen
+from slicewise.dialects import DEFAULT, GPUS, write_gpus
+from slicewise.extender.protocol import decode_pod
+from slicewise.extender.state import StateSettings
+from slicewise.httpd import Settings
+from slicewise.kube.watch import Following
+from slicewise.playground.cluster import Playground
+from slicewise.playground.faults import Fault
+
+
+class Cluster:
+    """An embedded API with GPU nodes, and an extender on a thread of its own."""
+
+    def __init__(self, nodes=2, gpus=2, prepare=lambda _: None, **facts):
+        self.playground = Playground()
+        self.prepare = prepare
+        self.nodes = [builders.node(f"n{at}", gpus) for at in range(nodes)]
+        self.facts = facts
+        self._started = threading.Event()
+
+    def __enter__(self):
+        self.playground.start()
+        for node in self.nodes:
+            meta = {"name": node.name, "annotations": {GPUS: write_gpus(node)}}
+            self.playground.create("nodes", {"metadata": meta})
+        self.prepare(self.playground)
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
+        self._thread.start()
+        assert self._started.wait(20)
+        return self
+
+    async def _run(self):
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        settings = ExtenderSettings(
+            master=self.playground.url,
+            listen=Settings(request_seconds=20),
+            state=StateSettings(following=Following()),
+            bind_seconds=1.0,
+            **self.facts,
+        )
+        await run_extender(settings, self._stop, started=self._hear)
+
+    def _hear(self, url):
+        self.url = url
+        self._started.set()
+
+    def __exit__(self, *_):
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join()
+        self.playground.stop()
+
+    def ask(self, path, body=None):
+        connection = http.client.HTTPConnection(self.url.removeprefix("http://"), timeout=30)
+        try:
+            connection.request("GET" if body is None else "POST", path, body)
+            response = connection.getresponse()
+            return response.status, response.read()
+        finally:
+            connection.close()
+
+    def wait_ready(self):
+        wait_until(lambda: self.ask("/readyz")[0] == 200)
+        return self
+
+    def add(self, name, limits, **meta):
+        container = {"name": "c0", "image": "x", "resources": {"limits": limits}}
+        spec = {"containers": [container]}
+        body = {"metadata": {"name": name, "namespace": "default", **meta}, "spec": spec}
+        return self.playground.create("pods", body)
+
+    def schedule(self, pod, route="", verbs=("filter", "bind")):
+        """Filter, take the first node, bind: what a scheduler does with one pod."""
+        names = [node.name for node in self.nodes]
+        reply = json.loads(self.ask(f"{route}/{verbs[0]}", bodies.args(pod, names))[1])
+        assert reply["Error"] == "", reply
+        if not reply["NodeNames"]:
+            return None
+        meta = pod["metadata"]
+        body = bodies.binding(reply["NodeNames"][0], meta["name"], meta["uid"])
+        answer = json.loads(self.ask(f"{route}/{verbs[1]}", body)[1])
+        assert answer == {"Error": ""}
+        return self.playground.get("pods", meta["name"])
+
+    def problems(self):
+        """What a ledger that reads everything anew has to complain about."""
+        ledger = Ledger(DEFAULT)
+        for node in self.nodes:
+            ledger.apply(NodeSeen(node))
+        for pod in self.playground.objects("pods"):
+            ledger.apply(PodSeen(decode_pod(json.dumps(pod).encode())))
+        return ledger.problems()
+
+
+@pytest.fixture
+def cluster():
+    with Cluster() as cluster:
+        yield cluster.wait_ready()
+
+
+@pytest.mark.parametrize(
+    ("route", "limits", "marks"),
+    [
+        pytest.param(
+            "",
+            {"slicewise.io/cores": "30", "slicewise.io/memory": "4096"},
+            {
+                "slicewise.io/allocation": '{"containers":{"c0":[[0,"GPU-n0-0",30,4096]]},'
+                '"node":"n0"}'
+            },
+            id="slicewise",
+        ),
+        pytest.param(
+            "/scheduler",
+            {"nvidia.com/vcuda-core": "30", "nvidia.com/vcuda-memory": "1000"},
+            {"nvidia.com/predicate-gpu-idx-0": "0", "nvidia.com/gpu-assigned": "false"},
+            id="tkestack",
+        ),
+        pytest.param(
+            "/gpushare-scheduler",
+            {"aliyun.com/gpu-mem": "3"},
+            {"ALIYUN_COM_GPU_MEM_IDX": "0", "ALIYUN_COM_GPU_MEM_POD": "3"},
+            id="gpushare",
+        ),
+        pytest.param(
+            "/scheduler",
+            {"elasticgpu.io/gpu-core": "20", "elasticgpu.io/gpu-memory": "256"},
+            {"elasticgpu.io/container-c0": "0", "elasticgpu.io/assumed": "true"},
+            id="elastic",
+        ),
+    ],
+)
+def test_pod_is_bound_with_its_dialects_marks_in_one_write(cluster, route, limits, marks):
+    pod = cluster.add("p", limits)
+    version = int(pod["metadata"]["resourceVersion"])
+
+    bound = cluster.schedule(pod, route)
+
+    assert bound["spec"]["nodeName"] == "n0"
+    assert marks.items() <= bound["metadata"]["annotations"].items()
+    assert int(bound["metadata"]["resourceVersion"]) == version + 1
+    assert cluster.problems() == ()
+
+
+def test_api_calls_are_counted_and_no_node_is_written(cluster):
+    for at in range(3):
+        cluster.schedule(cluster.add(f"p{at}", {"slicewise.io/cores": "30"}))
+
+    text = cluster.ask("/metrics")[1].decode()
+    calls = [line for line in text.splitlines() if line.startswith("slicewise_api_calls_total")]
+    writes = [line for line in calls if 'verb="get"' not in line and 'verb="list"' not in line]
+    writes = [line for line in writes if 'verb="watch"' not in line and '"events"' not in line]
+    assert len(writes) == 1, writes
+    assert 'resource="pods/binding"' in writes[0]
+    assert writes[0].endswith(" 3.0")
+
+
+def test_cards_fill_up_and_then_refuse(cluster):
+    bound = [cluster.schedule(cluster.add(f"p{at}", {"slicewise.io/gpu": "1"})) for at in range(5)]
+
+    assert [pod and pod["spec"]["nodeName"] for pod in bound].count(None) == 1
+    assert cluster.problems() == ()
+
+
+def test_lost_answer_of_a_bind_is_settled_by_reading(cluster):
+    pod = cluster.add("p", {"slicewise.io/cores": "30"})
+    cluster.playground.faults.add(
+        Fault(action="cut", verb="create", resource="pods/binding", after=True)
+    )
+
+    assert cluster.schedule(pod)["spec"]["nodeName"] == "n0"
+
+
+def test_refused_bind_is_told_and_can_be_repeated(cluster):
+    pod = cluster.add("p", {"slicewise.io/gpu": "2"})
+    cluster.playground.faults.add(Fault(verb="create", resource="pods/binding", code=403))
+    body = bodies.binding("n0", "p", pod["metadata"]["uid"])
+
+    refused = json.loads(cluster.ask("/bind", body)[1])
+    bound = json.loads(cluster.ask("/bind", body)[1])
+
+    assert "pod default/p" in refused["Error"]
+    assert bound == {"Error": ""}
+
+
+def test_burst_of_binds_never_overcommits(cluster):
+    pods = [cluster.add(f"p{at}", {"slicewise.io/cores": "60"}) for at in range(12)]
+    answers = []
+
+    def bind(pod, at):
+        meta = pod["metadata"]
+        body = bodies.binding(f"n{at % 2}", meta["name"], meta["uid"])
+        answers.append(json.loads(cluster.ask("/bind", body)[1])["Error"])
+
+    threads = [threading.Thread(target=bind, args=(pod, at)) for at, pod in enumerate(pods)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert answers.count("") == 4
+    assert cluster.problems() == ()
+
+
+def test_filter_only_configuration_commits_and_the_scheduler_binds(cluster):
+    limits = {"tencent.com/vcuda-core": "30", "tencent.com/vcuda-memory": "4"}
+    pod = cluster.add("p", limits)
+
+    body = bodies.args(pod, nodes=[bodies.node("n0"), bodies.node("n1")])
+    reply = json.loads(cluster.ask("/scheduler/predicates", body)[1])
+
+    (node,) = reply["Nodes"]["items"]
+    marked = cluster.playground.get("pods", "p")
+    name = node["metadata"]["name"]
+    assert marked["metadata"]["annotations"]["tencent.com/predicate-node"] == name
+    cluster.playground.bind("p", name)
+    assert cluster.problems() == ()
+
+
+def test_an_event_on_the_pod_says_which_cards(cluster):
+    cluster.schedule(cluster.add("p", {"slicewise.io/cores": "30"}))
+    wait_until(lambda: cluster.playground.objects("events"))
+
+    (event,) = cluster.playground.objects("events")
+    text = json.dumps(event)
+    assert "GpuAssigned" in text
+    assert "c0: 30 percent of gpu 0" in text
+
+
+def wait_until(reached):
+    pause = threading.Event()
+    for _ in range(500):
+        if reached():
+            return
+        pause.wait(0.02)
+    raise AssertionError("the state was not reached")
+
+
+def hold_lease(playground):
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    spec = {
+        "holderIdentity": "another",
+        "leaseDurationSeconds": 15,
+        "acquireTime": now,
+        "renewTime": now,
+        "leaseTransitions": 0,
+    }
+    meta = {"name": LEASE[1], "namespace": LEASE[0]}
+    playground.create("leases", {"metadata": meta, "spec": spec})
+
+
+LEASE = ("kube-system", "slicewise-extender")
+
+
+def test_leader_is_ready_and_holds_the_lease():
+    with Cluster(lease=LEASE) as cluster:
+        cluster.wait_ready()
+
+        assert cluster.playground.get("leases", LEASE[1], LEASE[0])["spec"]["holderIdentity"]
+    assert not cluster.playground.get("leases", LEASE[1], LEASE[0])["spec"].get("holderIdentity")
+
+
+def test_follower_is_synced_but_decides_nothing():
+    with Cluster(prepare=hold_lease, lease=LEASE) as cluster:
+        wait_until(lambda: b"slicewise_ledger_nodes 2.0" in cluster.ask("/metrics")[1])
+        pod = cluster.add("p", {"slicewise.io/gpu": "1"})
+
+        assert cluster.ask("/healthz")[0] == 200
+        assert cluster.ask("/readyz")[0] == 503
+        answer = cluster.ask("/bind", bodies.binding("n0", "p", pod["metadata"]["uid"]))[1]
+        assert "does not lead" in json.loads(answer)["Error"]
