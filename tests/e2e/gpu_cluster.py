@@ -103,16 +103,20 @@ class GpuCluster:
             names = {node.name for node in nodes if node.capacity}
             wait_until(lambda: names <= self.cards().keys(), 20, lambda: f"no {names} in status")
 
-    def apply(self, *documents: Mapping[str, Any], namespace: str = "default") -> None:
-        """The documents are created as they are, in a namespace that is made for them."""
+    def make_namespace(self, name: str) -> None:
+        """The namespace exists and takes pods."""
         with self.plane.api() as api:
-            path = f"/api/v1/namespaces/{namespace}"
             try:
-                api.create("/api/v1/namespaces", {"metadata": {"name": namespace}})
+                api.create("/api/v1/namespaces", {"metadata": {"name": name}})
             except ApiError as error:
                 if error.code != 409:
                     raise
-            api.wait_for(f"{path}/serviceaccounts/default", lambda _: True, 20)
+            path = f"/api/v1/namespaces/{name}/serviceaccounts/default"
+            api.wait_for(path, lambda _: True, 20)
+
+    def apply(self, *documents: Mapping[str, Any], namespace: str = "default") -> None:
+        """The documents are created as they are, in a namespace that is made for them."""
+        self.make_namespace(namespace)
         text = yaml.safe_dump_all(documents)
         self.plane.kubectl("create", "--namespace", namespace, "-f", "-", stdin=text)
 
@@ -135,6 +139,12 @@ class GpuCluster:
             lambda: len(self.pods(namespace, fieldSelector=running)) == count, seconds, complaint
         )
         return self.pods(namespace)
+
+    def wait_bound(self, namespace: str, name: str, seconds: float = 40) -> dict[str, Any]:
+        """The pod once it has a node."""
+        with self.plane.api() as api:
+            path = f"/api/v1/namespaces/{namespace}/pods/{name}"
+            return api.wait_for(path, lambda found: found["spec"].get("nodeName"), seconds)
 
     def wait_settled(self, namespace: str, count: int, seconds: float = 60) -> list[dict[str, Any]]:
         """The pods that run, once each of the others was told why it cannot."""

@@ -120,14 +120,17 @@ def test_the_last_mib_beside_old_pods_is_given_out_and_not_one_more(
     gpu_cluster.schedule_with(wirings.gpu_scheduler(url))
     left = A10[1] - 7001
 
+    def on_fork(name: str, core: int, memory: int = 0) -> dict[str, Any]:
+        return pod(name, fork(core, memory), nodeSelector={"kubernetes.io/hostname": "fork"})
+
     # Card 0 is filled first, so that the free part of card 1 is all there is.
-    gpu_cluster.apply(pod("card", fork(100)), namespace="after")
+    gpu_cluster.apply(on_fork("card", 100), namespace="after")
     gpu_cluster.wait_running("after", 1)
-    gpu_cluster.apply(pod("more", fork(70, left + 1)), namespace="after")
+    gpu_cluster.apply(on_fork("more", 70, left + 1), namespace="after")
     gpu_cluster.wait_message("after", "more", "Insufficient GPU memory")
-    gpu_cluster.apply(pod("wider", fork(71, left)), namespace="after")
+    gpu_cluster.apply(on_fork("wider", 71, left), namespace="after")
     gpu_cluster.wait_message("after", "wider", "Insufficient GPU compute")
-    gpu_cluster.apply(pod("exact", fork(70, left)), namespace="after")
+    gpu_cluster.apply(on_fork("exact", 70, left), namespace="after")
 
     gpu_cluster.wait_running("after", 2)
     assert gpu_cluster.cards()["fork"][1] == (100, A10[1])

