@@ -1,6 +1,7 @@
 import json
 import signal
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -38,14 +39,17 @@ def burst(cluster: GpuCluster, namespace: str, count: int) -> None:
     create_all(cluster.plane, ((f"/api/v1/namespaces/{namespace}/pods", each) for each in pods))
 
 
-def wait_bound(cluster: GpuCluster, namespace: str, count: int) -> None:
-    """At least so many pods have a node, and so a burst is in its middle."""
+def wait_middle(cluster: GpuCluster, namespace: str, count: int, total: int) -> None:
+    """At least so many pods of a burst have a node, and not all of them."""
+    found = 0
 
     def bound() -> bool:
-        found = cluster.pods(namespace, resourceVersion="0")
-        return sum("nodeName" in each["spec"] for each in found) >= count
+        nonlocal found
+        found = sum("nodeName" in each["spec"] for each in cluster.pods(namespace))
+        return found >= count
 
     wait_until(bound, 60, lambda: f"not {count} pods are bound: {cluster.bed.tail(NAME)}")
+    assert found < total
 
 
 def check(cluster: GpuCluster, name: str = NAME) -> dict[str, list[tuple[int, int]]]:
@@ -60,11 +64,13 @@ def check(cluster: GpuCluster, name: str = NAME) -> dict[str, list[tuple[int, in
 def test_burst_of_500_pods_survives_killed_extenders(gpu_cluster: GpuCluster) -> None:
     begin(gpu_cluster, gpu_cluster.start_extender())
 
-    burst(gpu_cluster, "killed", 500)
-    for bound in (100, 200, 300):
-        wait_bound(gpu_cluster, "killed", bound)
-        gpu_cluster.stop_extender(signal.SIGKILL)
-        gpu_cluster.start_extender()
+    with ThreadPoolExecutor(1) as beside:
+        made = beside.submit(burst, gpu_cluster, "killed", 500)
+        for bound in (50, 150, 250):
+            wait_middle(gpu_cluster, "killed", bound, 500)
+            gpu_cluster.stop_extender(signal.SIGKILL)
+            gpu_cluster.start_extender()
+        made.result()
 
     placed = gpu_cluster.wait_settled("killed", 500, 120)
     held = check(gpu_cluster)
@@ -79,7 +85,7 @@ def test_burst_of_pods_survives_a_killed_api_server(gpu_cluster: GpuCluster) -> 
     begin(gpu_cluster, gpu_cluster.start_extender())
 
     burst(gpu_cluster, "restart", 300)
-    wait_bound(gpu_cluster, "restart", 60)
+    wait_middle(gpu_cluster, "restart", 60, 300)
     gpu_cluster.plane.stop_apiserver()
     gpu_cluster.plane.start_apiserver()
 
@@ -96,7 +102,7 @@ def test_frozen_leader_is_followed_by_another_and_decides_no_more(gpu_cluster: G
     with Balancer(urls) as balancer:
         begin(gpu_cluster, balancer.url)
         burst(gpu_cluster, "elected", 300)
-        wait_bound(gpu_cluster, "elected", 40)
+        wait_middle(gpu_cluster, "elected", 40, 300)
         gpu_cluster.signal_extender("STOP", leader)
         wait_until(lambda: gpu_cluster.ready(follower), 40, lambda: gpu_cluster.bed.tail(follower))
         gpu_cluster.signal_extender("CONT", leader)
