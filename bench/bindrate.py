@@ -71,9 +71,9 @@ def _time_binding(
 def _binding_times(plane: ControlPlane, before: int) -> Iterator[datetime]:
     """When the API server had carried out each binding, by its own log."""
     for event in islice(plane.audit_events(), before, None):
-        if event.get("objectRef", {}).get("subresource") == "binding":
-            if event["responseStatus"]["code"] == 201:
-                yield datetime.fromisoformat(event["stageTimestamp"])
+        bound = event.get("objectRef", {}).get("subresource") == "binding"
+        if bound and event["responseStatus"]["code"] == 201:
+            yield datetime.fromisoformat(event["stageTimestamp"])
 
 
 def _start_extender(plane: ControlPlane) -> dict[str, Any]:

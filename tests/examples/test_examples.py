@@ -98,7 +98,7 @@ def test_quota_example_reads():
     (text,) = (
         document["data"]["gpu_quota"]
         for _, document in documents()
-        if document["metadata"]["name"] == "gpuquota"
+        if document["kind"] == "ConfigMap" and document["metadata"]["name"] == "gpuquota"
     )
 
     assert read_quota(text).namespaces["team-a"].cards == {"A100": 2, "A10": 1}

@@ -9,6 +9,7 @@ import trustme
 
 from slicewise.httpd import (
     CutError,
+    Pieces,
     Response,
     Server,
     Settings,
@@ -326,3 +327,20 @@ def test_client_without_a_certificate_is_turned_away_when_one_is_required(author
         authority.issue_cert("client@example.com").configure_cert(context)
 
         assert ask_securely(server, context)[0] == 200
+
+
+def test_answer_in_pieces_arrives_whole_with_its_length():
+    pieces = [b"a" * 70000, b"", b"b" * 300000, b"c"]
+
+    async def answer(request):
+        return Pieces(sum(map(len, pieces)), iter(pieces))
+
+    with ThreadedServer(answer) as server:
+        connection = connect(server)
+        for _ in range(2):
+            connection.request("GET", "/")
+            response = connection.getresponse()
+
+            assert response.headers["content-length"] == "370001"
+            assert response.read() == b"".join(pieces)
+        connection.close()

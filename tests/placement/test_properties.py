@@ -208,3 +208,14 @@ def test_screening_says_what_a_decision_says(snapshot, request, policy, names):
     assert fitting == [name for name in names if name in decision.scores]
     assert screening.unknown == ["n9"]
     assert screening.reasons == {name: no.reason for name, no in decision.refusals.items()}
+
+
+@settings(max_examples=200)
+@given(clusters, requests(), policies)
+def test_asking_one_node_gives_what_asking_all_would_give_of_it(snapshot, request, policy):
+    planner = planner_for(policy, request)
+    for name in snapshot.slots:
+        alone = planner.place_on(snapshot, Question(request), name)
+        among = planner.place(snapshot, Question(request, nodes=[name]))
+
+        assert (alone and alone.allocation) == (among and among.allocation)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import os
 import socket
 from collections.abc import AsyncIterator, Callable
@@ -78,7 +79,11 @@ async def run_extender(
                 await asyncio.wait({loading, stopping}, return_when=asyncio.FIRST_COMPLETED)
                 if loading.done():
                     await loading
-                    log.info("synced", nodes=len(state.snapshot()))
+                    # The first scheduler's question should not wait for the tables.
+                    state.planner().tables.sync(state.snapshot())
+                    # What was loaded stays, and looking through it again would stop all answers.
+                    gc.collect()
+                    gc.freeze()
                 await stopping
             finally:
                 loading.cancel()

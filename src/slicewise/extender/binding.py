@@ -158,7 +158,7 @@ class Binder:
             decided = self.assume(scene, state.node, known[0].allocation)
             if decided is not None:
                 return decided
-        placement = scene.planner.place(scene.snapshot, scene.ask([node]))
+        placement = scene.planner.place_on(scene.snapshot, scene.question, node)
         if placement is None:
             refusal = explain(state, scene.question.request, scene.question.grant)
             return Bound(f"node {node}: {refusal}", refusal.reason.code)

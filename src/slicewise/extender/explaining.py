@@ -1,46 +1,70 @@
 """Explain: per node and card what a pod lacked, and the smallest change that would fit."""
 
 from collections import Counter
+from dataclasses import dataclass
 from typing import Any, Final
 
 from slicewise.extender.changes import find_changes
 from slicewise.extender.remarks import describe_container
 from slicewise.extender.scene import Scene
-from slicewise.model import NodeState, Request
-from slicewise.placement import Screening, admitted_cards, explain, feasible
+from slicewise.model import Allocation, NodeState, Request
+from slicewise.placement import Placement, Screening, admitted_cards, explain, feasible
 
 # Trying changes takes time; beyond so many nodes only their reasons are counted.
-_DETAILED: Final = 64
+_DETAILED: Final = 32
 
 
-def explain_pod(scene: Scene, names: list[str], screening: Screening) -> dict[str, Any]:
-    """Everything there is to say about where the pod can and cannot go, as JSON."""
-    pod, request = scene.pod, scene.question.request
+@dataclass(frozen=True, slots=True)
+class Inquiry:
+    """What is known at once of a pod and the nodes asked; the details take longer."""
+
+    scene: Scene
+    names: list[str]
+    screening: Screening
+    placement: Placement | None
+
+    @classmethod
+    def of(cls, scene: Scene, names: list[str], screening: Screening) -> "Inquiry":
+        """The inquiry into these nodes, with the best place among them."""
+        placement = scene.planner.place(scene.snapshot, scene.ask(names))
+        return cls(scene, names, screening, placement)
+
+
+def explain_pod(inquiry: Inquiry) -> dict[str, Any]:
+    """Everything there is to say about where the pod can and cannot go, as JSON.
+
+    It reads nothing but the inquiry, so that it may take its time on another thread.
+    """
+    scene, screening = inquiry.scene, inquiry.screening
+    pod = scene.pod
     about: dict[str, Any] = {
         "pod": f"{pod.namespace}/{pod.name}",
         "node": pod.node,
-        "asks": describe_request(request),
+        "asks": describe_request(scene.question.request),
     }
     if not scene.wants_gpu:
         return {**about, "summary": "asks for no GPU: Slicewise lets it pass", "nodes": []}
     listed = [
         _explain_node(scene, name) if at < _DETAILED else _tell_reason(screening, name)
-        for at, name in enumerate(names)
+        for at, name in enumerate(inquiry.names)
     ]
-    placement = scene.planner.place(scene.snapshot, scene.ask(names))
     answer = {**about, "summary": _summarise(screening), "nodes": listed}
     nearest = _nearest(listed)
-    if placement is not None:
-        state = scene.snapshot.get(placement.allocation.node)
-        assert state is not None
-        answer["best"] = {
-            "node": placement.allocation.node,
-            "cards": [describe_container(c, state.node) for c in placement.allocation.containers],
-            "policy": scene.planner.policy.name,
-        }
+    if inquiry.placement is not None:
+        answer["best"] = _describe_best(scene, inquiry.placement.allocation)
     elif nearest is not None:
         answer["smallestChange"] = {"node": nearest[0], "change": nearest[1]}
     return answer
+
+
+def _describe_best(scene: Scene, allocation: Allocation) -> dict[str, Any]:
+    state = scene.snapshot.get(allocation.node)
+    assert state is not None
+    return {
+        "node": allocation.node,
+        "cards": [describe_container(each, state.node) for each in allocation.containers],
+        "policy": scene.planner.policy.name,
+    }
 
 
 def describe_request(request: Request) -> str:

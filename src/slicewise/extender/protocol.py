@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from slicewise.httpd import Answer, Pieces, Response
+from slicewise.httpd import Answer, Body, Pieces, Response
 from slicewise.kube.objects import Keep, ObjectReader, PodBody
 from slicewise.model import Pod, SlicewiseError
 
@@ -156,7 +156,7 @@ _ENCODER: Final = msgspec.json.Encoder()
 _READER: Final = ObjectReader(Keep(_EVERYTHING, _EVERYTHING, _EVERYTHING))
 
 
-def decode_args(body: bytes) -> Ask:
+def decode_args(body: Body) -> Ask:
     """The pod and the nodes of a filter or prioritize request; names win over objects."""
     args = _decode(_ARGS, body)
     if _empty(args.pod) or (args.node_names is None and args.nodes is None):
@@ -170,7 +170,7 @@ def decode_args(body: bytes) -> Ask:
     return Ask(pod, Candidates([_read_name(each) for each in bodies], bodies))
 
 
-def decode_binding(body: bytes) -> BindingArgs:
+def decode_binding(body: Body) -> BindingArgs:
     """The request of bind, complete."""
     args = _decode(_BINDING, body)
     keys = ("PodName", "PodNamespace", "PodUID", "Node")
@@ -183,7 +183,7 @@ def decode_binding(body: bytes) -> BindingArgs:
     return args
 
 
-def decode_preemption(body: bytes) -> tuple[Pod, dict[str, Victims]]:
+def decode_preemption(body: Body) -> tuple[Pod, dict[str, Victims]]:
     """The pod that needs room, and the victims offered on each node; the short form wins."""
     args = _decode(_PREEMPTION, body)
     full, meta = args.node_name_to_victims, args.node_name_to_meta_victims
@@ -279,7 +279,7 @@ def _read_name(raw: msgspec.Raw) -> str:
     return named.metadata.name
 
 
-def _respell(body: bytes, more: Mapping[str, str], *keys: str) -> bytes:
+def _respell(body: Body, more: Mapping[str, str], *keys: str) -> bytes:
     """The body with its top-level keys as Go spells them; an exact key wins over another case."""
     spelling = {**more, **{key.lower(): key for key in keys}}
     given = _decode(_OBJECT, body)
@@ -291,7 +291,7 @@ def _respell(body: bytes, more: Mapping[str, str], *keys: str) -> bytes:
     return _ENCODER.encode(found)
 
 
-def _decode(decoder: "msgspec.json.Decoder[T]", body: bytes, field: str = "body") -> T:
+def _decode(decoder: "msgspec.json.Decoder[T]", body: Body, field: str = "body") -> T:
     try:
         return decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -20,7 +20,7 @@ from slicewise.extender.service import (
     Extender,
 )
 from slicewise.extender.views import inspect, status
-from slicewise.httpd import Answer, Handler, Pieces, Request, Response, json_response
+from slicewise.httpd import Answer, Body, Handler, Pieces, Request, Response, json_response
 
 Route = Callable[[Request], Awaitable[Answer]]
 
@@ -97,7 +97,7 @@ def build_handler(extender: Extender, *, commit_in_filter: bool = False) -> Hand
     return handle
 
 
-async def _body(run: Callable[[bytes], Awaitable[Answer]], request: Request) -> Answer:
+async def _body(run: Callable[[Body], Awaitable[Answer]], request: Request) -> Answer:
     return await run(request.body)
 
 

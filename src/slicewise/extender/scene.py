@@ -11,7 +11,7 @@ from slicewise.cluster import Usage
 from slicewise.dialects import DEFAULT, Dialects
 from slicewise.extender.ports import State
 from slicewise.model import CHUNK, MiB, NodeState, Pod, Request, SlicewiseError, Snapshot
-from slicewise.placement import Grant, Planner, Question
+from slicewise.placement import UNLIMITED, Grant, Planner, Question
 
 
 class NotReadyError(SlicewiseError):
@@ -57,8 +57,7 @@ class Stage:
         held = None if own is None else snapshot.get(own)
         if held is not None:
             snapshot = put_state(snapshot, held.release(pod.uid))
-        with self._apart(pod, held) as usage:
-            grant = self._grant(pod, request, usage, _read_models(planner, snapshot))
+        grant = self._grant(pod, request, held, planner)
         return Scene(pod, Question(request, grant, salt=pod.uid), snapshot, planner)
 
     @contextmanager
@@ -78,11 +77,15 @@ class Stage:
             for node, each in own:
                 usage.count(node, each, 1)
 
-    def _grant(self, pod: Pod, request: Request, usage: Usage, models: dict[str, MiB]) -> Grant:
+    def _grant(self, pod: Pod, request: Request, held: NodeState | None, planner: Planner) -> Grant:
         quota = self.state.quota
         if quota is None:
             raise NotReadyError("the GPU quota has not been read yet: retry later")
-        return quota.grant(pod.namespace, request, usage, models)
+        if pod.namespace not in quota.namespaces:
+            return UNLIMITED
+        models = _read_models(planner, self.state.snapshot())
+        with self._apart(pod, held) as usage:
+            return quota.grant(pod.namespace, request, usage, models)
 
 
 def put_state(snapshot: Snapshot, state: NodeState) -> Snapshot:

@@ -3,6 +3,7 @@
 An answer that a scheduler would not look at unless it is 200 is 200, with the reason in `Error`.
 """
 
+import asyncio
 import time
 from dataclasses import dataclass
 from typing import Any, Final
@@ -12,7 +13,7 @@ import structlog
 from slicewise.dialects import DEFAULT, Dialects
 from slicewise.extender.binding import Binder, Timing
 from slicewise.extender.committing import Committer
-from slicewise.extender.explaining import explain_pod
+from slicewise.extender.explaining import Inquiry, explain_pod
 from slicewise.extender.metrics import Calls, Metrics
 from slicewise.extender.ports import State, Writer
 from slicewise.extender.protocol import (
@@ -30,7 +31,7 @@ from slicewise.extender.protocol import (
 )
 from slicewise.extender.scene import NotReadyError, Stage
 from slicewise.extender.verbs import Filtered, Verbs
-from slicewise.httpd import Answer, Response
+from slicewise.httpd import Answer, Body, Response
 from slicewise.model import Pod, SlicewiseError
 
 TEXT: Final = "text/plain; charset=utf-8"
@@ -74,7 +75,7 @@ class Extender:
         self._writer = writer
         self._log = structlog.get_logger("slicewise.extender").bind()
 
-    async def filter(self, body: bytes, flavour: Flavour = OWN) -> Answer:
+    async def filter(self, body: Body, flavour: Flavour = OWN) -> Answer:
         """Which nodes can take the pod."""
         start = time.perf_counter()
         try:
@@ -95,7 +96,7 @@ class Extender:
         self._note_filter(ask, filtered, start)
         return response
 
-    async def prioritize(self, body: bytes, flavour: Flavour = OWN) -> Response:
+    async def prioritize(self, body: Body, flavour: Flavour = OWN) -> Response:
         """How good each node is for the pod; no points when that cannot be told."""
         try:
             with self.metrics.stage("prioritize", "decode"):
@@ -114,7 +115,7 @@ class Extender:
         with self.metrics.stage("prioritize", "encode"):
             return _json(scores)
 
-    async def preempt(self, body: bytes, flavour: Flavour = OWN) -> Response:  # noqa: ARG002
+    async def preempt(self, body: Body, flavour: Flavour = OWN) -> Response:  # noqa: ARG002
         """On which nodes evicting pods makes room, and which pods."""
         try:
             with self.metrics.stage("preempt", "decode"):
@@ -138,7 +139,7 @@ class Extender:
         )
         return _json(reply)
 
-    async def bind(self, body: bytes, flavour: Flavour = OWN) -> Response:  # noqa: ARG002
+    async def bind(self, body: Body, flavour: Flavour = OWN) -> Response:  # noqa: ARG002
         """Put the pod on its node; errors are told with 200, or the scheduler drops their text."""
         start = time.perf_counter()
         try:
@@ -168,7 +169,7 @@ class Extender:
         )
         return _json(BindingReply(error))
 
-    async def explain(self, body: bytes, query: dict[str, str]) -> Response:
+    async def explain(self, body: Body, query: dict[str, str]) -> Response:
         """Why the pod is where it is, or nowhere: by its name, or by a filter's body."""
         try:
             if body:
@@ -183,7 +184,9 @@ class Extender:
                 names = [wanted] if wanted else sorted(self.state.snapshot().slots)
             with self.metrics.stage("explain", "decide"):
                 scene = self.verbs.stage.set(pod)
-                return _json(explain_pod(scene, names, self.verbs.screen(scene, names)))
+                inquiry = Inquiry.of(scene, names, self.verbs.screen(scene, names))
+            # Trying changes may take seconds, and schedulers must not wait for it.
+            return _json(await asyncio.to_thread(explain_pod, inquiry))
         except NotReadyError as error:
             return _json({"error": str(error)}, 503)
         except SlicewiseError as error:

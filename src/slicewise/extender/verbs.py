@@ -27,6 +27,8 @@ from slicewise.model import NodeState, Pod, Reason
 from slicewise.placement import Screener, Screening, Tables, admitted_cards, evict
 
 HIGHEST: Final = 10
+# Looking for other victims than those offered takes milliseconds a node, and the scheduler waits.
+EXCHANGES: Final = 16
 UNKNOWN_NODE: Final = "Node is not known to Slicewise"
 TAKEN_ELSEWHERE: Final = "Pod was given to another node"
 
@@ -82,35 +84,49 @@ class Verbs:
     def preempt(self, pod: Pod, offered: Mapping[str, Victims]) -> PreemptionReply:
         """The offered nodes on which evicting pods really makes room, each with the fewest."""
         scene = self.stage.set(pod)
-        chosen = {}
+        chosen: dict[str, MetaVictims] = {}
+        exchanges = 0
         for name, victims in offered.items():
-            kept = self._choose_victims(scene, name, victims)
+            kept = _trim(scene, name, victims)
+            if kept is None and exchanges < EXCHANGES:
+                exchanges += 1
+                kept = _exchange(scene, name, victims)
             if kept:
                 violations = min(victims.violations, len(kept))
                 chosen[name] = MetaVictims([MetaPod(uid) for uid in kept], violations)
         return PreemptionReply(chosen)
 
-    def _choose_victims(self, scene: Scene, name: str, offered: Victims) -> tuple[str, ...]:
-        """Whom to evict from one node; empty when that helps nothing."""
-        if not scene.wants_gpu:
-            return offered.uids
-        state = scene.snapshot.get(name)
-        if state is None:
-            return ()
-        # What the scheduler needs gone for its own reasons stays on the list.
-        held = {each.uid for each in state.holdings if each.charges}
-        others = tuple(uid for uid in offered.uids if uid not in held)
-        cleared = _without(state, others)
-        eviction = evict(cleared, scene.question, scene.pod.priority, offered.uids)
-        if eviction is None:
-            eviction = evict(cleared, scene.question, scene.pod.priority)
-        if eviction is None:
-            return ()
-        needed = {victim.uid for victim in eviction.victims}
-        kept = tuple(uid for uid in offered.uids if uid in needed or uid in others)
-        added = tuple(victim.uid for victim in eviction.victims if victim.uid not in kept)
-        # Cards enough without anybody leaving: the scheduler has another reason, which we lack.
-        return (*kept, *added) or offered.uids
+
+def _trim(scene: Scene, name: str, offered: Victims) -> tuple[str, ...] | None:
+    """Those of the pods offered that must leave; None when even all of them do not help."""
+    if not scene.wants_gpu:
+        return offered.uids
+    return _evict(scene, name, offered, frozenset(offered.uids))
+
+
+def _exchange(scene: Scene, name: str, offered: Victims) -> tuple[str, ...] | None:
+    """Pods of lower priority, offered or not, that make room when they leave."""
+    return _evict(scene, name, offered, None)
+
+
+def _evict(
+    scene: Scene, name: str, offered: Victims, allowed: frozenset[str] | None
+) -> tuple[str, ...] | None:
+    state = scene.snapshot.get(name)
+    if state is None:
+        return None
+    # What the scheduler needs gone for its own reasons stays on the list.
+    held = {each.uid for each in state.holdings if each.charges}
+    others = tuple(uid for uid in offered.uids if uid not in held)
+    cleared = _without(state, others)
+    eviction = evict(cleared, scene.question, scene.pod.priority, allowed)
+    if eviction is None:
+        return None
+    needed = {victim.uid for victim in eviction.victims}
+    kept = tuple(uid for uid in offered.uids if uid in needed or uid in others)
+    added = tuple(victim.uid for victim in eviction.victims if victim.uid not in kept)
+    # Cards enough without anybody leaving: the scheduler has another reason, which we lack.
+    return (*kept, *added) or offered.uids
 
 
 def pass_all(candidates: Candidates) -> Filtered:

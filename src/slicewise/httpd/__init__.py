@@ -5,6 +5,7 @@ A service is one handler from Request to Response or Stream; everything else abo
 
 from slicewise.httpd.message import (
     Answer,
+    Body,
     CutError,
     Handler,
     Peer,
@@ -20,6 +21,7 @@ from slicewise.httpd.settings import Settings, Tls
 
 __all__ = [
     "Answer",
+    "Body",
     "CutError",
     "Handler",
     "Peer",

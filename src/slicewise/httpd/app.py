@@ -20,6 +20,7 @@ from urllib.parse import parse_qsl, unquote
 from slicewise.httpd.message import (
     TEXT,
     Answer,
+    Body,
     CutError,
     Handler,
     Pieces,
@@ -105,25 +106,24 @@ class App:
         await _race(_disconnected(receive), _forever(self.stopping))
 
 
-async def read_body(receive: Receive, headers: Iterable[tuple[bytes, bytes]], limit: int) -> bytes:
+async def read_body(receive: Receive, headers: Iterable[tuple[bytes, bytes]], limit: int) -> Body:
     """The whole request body, or BodyTooLargeError as soon as it passes the limit."""
     for name, value in headers:
         if name == b"content-length" and int(value) > limit:
             raise BodyTooLargeError
-    parts: list[bytes] = []
-    size = 0
-    while True:
+    message = await receive()
+    first: bytes = message.get("body", b"")
+    if not message.get("more_body", False) and len(first) <= limit:
+        return first
+    # Parts kept until the last has come, and then joined, would touch twice the memory.
+    body, more = bytearray(first), True
+    while more and len(body) <= limit:
         message = await receive()
-        if message["type"] == "http.disconnect":
-            break
-        chunk: bytes = message.get("body", b"")
-        size += len(chunk)
-        if size > limit:
-            raise BodyTooLargeError
-        parts.append(chunk)
-        if not message.get("more_body", False):
-            break
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+        body += message.get("body", b"")
+        more = message.get("more_body", False)
+    if len(body) > limit:
+        raise BodyTooLargeError
+    return body
 
 
 async def send_response(send: Send, response: Response) -> None:
@@ -182,7 +182,7 @@ async def _disconnected(receive: Receive) -> None:
         pass
 
 
-def _request(scope: Message, body: bytes, gone: Callable[[], Awaitable[None]]) -> Request:
+def _request(scope: Message, body: Body, gone: Callable[[], Awaitable[None]]) -> Request:
     """The request as a value."""
     raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
     return Request(

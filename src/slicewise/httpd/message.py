@@ -15,6 +15,10 @@ JSON = "application/json"
 TEXT = "text/plain; charset=utf-8"
 
 
+Body: TypeAlias = bytes | bytearray
+"""What a client sent; a large body stays where it was gathered."""
+
+
 class CutError(SlicewiseError):
     """Raised by a stream that wants its connection closed in the middle."""
 
@@ -37,7 +41,7 @@ class Request:
     path: str
     query: Mapping[str, str]
     headers: Mapping[str, str]
-    body: bytes
+    body: Body
     gone: Callable[[], Awaitable[None]]
     """Returns once the client has hung up."""
     peer: Peer | None = None
@@ -83,7 +87,7 @@ def json_response(value: Any, status: int = 200) -> Response:
     return Response(status, msgspec.json.encode(value))
 
 
-def decode_json(body: bytes) -> Any:
+def decode_json(body: Body) -> Any:
     """The JSON value in a body; raises ValueError with the place of the first mistake."""
     try:
         return msgspec.json.decode(body)

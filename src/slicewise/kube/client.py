@@ -11,8 +11,10 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from random import Random
+from time import monotonic
 from types import TracebackType
 from typing import Any, Final, Self
+from weakref import WeakSet
 
 import aiohttp
 import msgspec
@@ -25,6 +27,7 @@ JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
 _METHODS: Final = {"create": "POST", "update": "PUT", "patch": "PATCH", "delete": "DELETE"}
 _THROTTLED: Final = 429
+_FAREWELL_SECONDS: Final = 1.0
 # Options of TCP, so that a peer that vanished is noticed within half a minute.
 _KEEPALIVE: Final = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
 
@@ -89,12 +92,13 @@ class Client:
         self.chance = chance or Random()
         self._agent = agent
         self._session: aiohttp.ClientSession | None = None
+        self._sockets: WeakSet[socket.socket] = WeakSet()
 
     async def __aenter__(self) -> Self:
         """Be ready for requests on this loop."""
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
-                limit=0, ssl=self.access.tls or False, socket_factory=_open_socket
+                limit=0, ssl=self.access.tls or False, socket_factory=self._open_socket
             ),
             # Compressing costs the server more time than sending plainly inside a cluster.
             headers={"User-Agent": self._agent, "Accept": JSON, "Accept-Encoding": "identity"},
@@ -115,6 +119,7 @@ class Client:
         if self._session is not None:
             await self._session.close()
             self._session = None
+            await self._bid_farewell()
 
     async def read(self, call: Call) -> bytes:
         """The answer to a get or list, after as many tries as it takes within reason."""
@@ -158,8 +163,24 @@ class Client:
                 self.calls.count(call, str(response.status))
                 yield response.content.iter_any()
             finally:
-                # A watch left in the middle leaves bytes behind that nobody will read.
-                response.close()
+                _abort(response)
+
+    def _open_socket(self, address: tuple[Any, ...]) -> socket.socket:
+        """A socket that notices when its peer has vanished."""
+        family, kind, protocol, *_ = address
+        made = socket.socket(family=family, type=kind, proto=protocol)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in _KEEPALIVE:
+            if hasattr(socket, name):
+                made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+        self._sockets.add(made)
+        return made
+
+    async def _bid_farewell(self) -> None:
+        """Wait a moment for connections that close politely, as those of cancelled requests do."""
+        end = monotonic() + _FAREWELL_SECONDS
+        while any(each.fileno() >= 0 for each in self._sockets) and monotonic() < end:
+            await asyncio.sleep(0.005)
 
     async def _insist(self, attempt: Callable[[], Awaitable[bytes]], *, passing: bool) -> bytes:
         failures = 0
@@ -254,16 +275,14 @@ async def _check(response: aiohttp.ClientResponse) -> None:
     )
 
 
+def _abort(response: aiohttp.ClientResponse) -> None:
+    """Drop the connection of a watch, whose end nobody will read."""
+    connection = response.connection
+    if connection is not None and connection.transport is not None:
+        # Closing politely would wait for a server that may be gone.
+        connection.transport.abort()
+    response.close()
+
+
 def _read_seconds(text: str | None) -> float | None:
     return float(text) if text is not None and text.isdecimal() else None
-
-
-def _open_socket(address: tuple[Any, ...]) -> socket.socket:
-    """A socket that notices when its peer has vanished."""
-    family, kind, protocol, *_ = address
-    made = socket.socket(family=family, type=kind, proto=protocol)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in _KEEPALIVE:
-        if hasattr(socket, name):
-            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-    return made

@@ -7,7 +7,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -44,7 +44,6 @@ class _Series:
     last: datetime
     count: int = 0
     name: str | None = None
-    changed: bool = field(default=False)
 
 
 _Key = tuple[str, str, str]
@@ -172,6 +171,7 @@ class Events:
             },
             "type": "Warning" if remark.warning else "Normal",
             "reason": remark.reason,
+            "action": remark.action,
             "message": remark.note[:_NOTE_LETTERS],
             "count": series.count,
             "firstTimestamp": _stamp(series.first),

@@ -103,6 +103,8 @@ class Informer(Generic[B, V]):
         """Set once a whole list has been handed over, and from then on."""
         self.lists = 0
         """How many whole lists were handed over."""
+        self.expiries = 0
+        """How often history was gone, so that everything was listed again."""
         self._client = client
         self._source = source
         self._handle = handle
@@ -133,6 +135,7 @@ class Informer(Generic[B, V]):
             except ExpiredError as error:
                 _log.info("history expired resource=%s why=%s", self._source.resource, error)
                 self._version = ""
+                self.expiries += 1
                 self._expired += 1
                 if self._expired > 1:
                     # A server that forgets faster than we list must not be asked in a tight loop.

@@ -6,6 +6,7 @@ The answer depends on the arguments alone; what is kept between calls only saves
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import repeat
 
 import numpy as np
@@ -28,7 +29,7 @@ from slicewise.placement.policy import POLICIES, Policy
 from slicewise.placement.screen import Case, read_reasons
 from slicewise.placement.search import search
 from slicewise.placement.tables import Bools, Tables
-from slicewise.placement.walk import Ground, Terms, walk
+from slicewise.placement.walk import Ground, Terms, Walk, walk
 from slicewise.placement.workload import Workload, kind_of
 
 Load = Mapping[str, Sequence[int]]
@@ -112,6 +113,12 @@ class Planner:
         run = _Run(self, snapshot, question, load)
         return run.best()
 
+    def place_on(self, snapshot: Snapshot, question: Question, name: str) -> Placement | None:
+        """The placement on this one node, or None when it cannot take the pod."""
+        run = _Run(self, snapshot, replace(question, nodes=(name,)), None)
+        row = self.tables.row_of.get(name)
+        return None if row is None else run.on(row)
+
     def decide(self, snapshot: Snapshot, question: Question, load: Load | None = None) -> Decision:
         """The best placement with every node's score or refusal."""
         run = _Run(self, snapshot, question, load)
@@ -175,14 +182,13 @@ class _Run:
         )
         self.asked = self._asked()
         self._admitted = self._admitted_cards()
-        self.outcome = walk(
-            self._view,
-            self._groups,
-            self._terms,
-            ground=Ground(self._feasible(), self._admitted),
-            want_cards=False,
-        )
         self._found: dict[int, tuple[tuple[int, ...], ...]] = {}
+
+    @cached_property
+    def outcome(self) -> Walk:
+        """Every row, walked when first asked about."""
+        ground = Ground(self._feasible(), self._admitted)
+        return walk(self._view, self._groups, self._terms, ground=ground, want_cards=False)
 
     def _asked(self) -> Bools:
         count = len(self._tables.names)
@@ -250,6 +256,15 @@ class _Run:
                 return Placement(self._allocate(row), float(self.outcome.scores[row]))
         return None
 
+    def on(self, row: int) -> Placement | None:
+        """The placement on one row, without a look at the others."""
+        if not self._feasible()[row]:
+            return None
+        only = self._walk_row(row)
+        if only.feasible[0] or (len(self._groups) > 1 and self._search(row)):
+            return Placement(self._allocate(row, only), float(only.scores[0]))
+        return None
+
     def case(self) -> Case:
         """The question as those who tell reasons take it."""
         question = self._question
@@ -279,22 +294,24 @@ class _Run:
             self._found[row] = found
         return True
 
-    def _allocate(self, row: int) -> Allocation:
+    def _walk_row(self, row: int) -> Walk:
+        """One row alone, with the cards it would give."""
+        rows = np.array([row], dtype=np.int64)
+        admitted = None if self._admitted is None else self._admitted[rows]
+        return walk(
+            self._view.take(rows),
+            self._groups,
+            self._terms,
+            ground=Ground(np.ones(1, dtype=np.bool_), admitted),
+            want_cards=True,
+        )
+
+    def _allocate(self, row: int, only: Walk | None = None) -> Allocation:
         state = self._tables.states[row]
         if row in self._found:
             cards = list(self._found[row])
         else:
-            rows = np.array([row], dtype=np.int64)
-            only = walk(
-                self._view.take(rows),
-                self._groups,
-                self._terms,
-                ground=Ground(
-                    np.ones(1, dtype=np.bool_),
-                    None if self._admitted is None else self._admitted[rows],
-                ),
-                want_cards=True,
-            )
+            only = only or self._walk_row(row)
             cards = [tuple(np.flatnonzero(mask[0]).tolist()) for mask in only.cards]
         return allocate(state, self._question.request, self._groups, cards)
 

@@ -271,7 +271,7 @@ def _read_object(request: Request) -> Object:
     """The JSON object in a body."""
     content_type = request.headers.get("content-type", "").partition(";")[0].strip()
     if content_type == MEDIA_TYPE:
-        return read_protobuf(request.body)
+        return read_protobuf(bytes(request.body))
     if content_type not in BODIES:
         raise unsupported_media(content_type, ["application/json", MEDIA_TYPE])
     try:
