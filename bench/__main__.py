@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Final
 
+from bench.bindrate import measure_bind_rate
 from bench.decisions import measure_decisions, measure_tables
 from bench.events import measure_events
 from bench.extender import measure_filter, measure_writes
@@ -27,6 +28,7 @@ BENCHES: Final[Mapping[str, Callable[[], Measures]]] = {
     "extender.filter.names.5000": partial(measure_filter, "names", 1000, 50),
     "extender.filter.nodes.5000": partial(measure_filter, "nodes", 20, 2),
     "extender.writes_per_pod": measure_writes,
+    "cluster.bind_rate": measure_bind_rate,
 }
 
 

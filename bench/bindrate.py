@@ -1,0 +1,147 @@
+"""How fast a real scheduler binds pods through Slicewise, beside how fast it binds plain ones.
+
+Both are measured in turn on the same cluster of 500 simulated nodes. The scheduler starts with
+all pods waiting, so that only scheduling is timed: from the first pod that gets a node to the last.
+"""
+
+import json
+import os
+import sys
+import urllib.request
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+from slicewise_testbed.binaries import CONTROL_PLANE, find_binaries
+from slicewise_testbed.control_plane import ControlPlane
+from slicewise_testbed.ports import free_port
+from slicewise_testbed.settings import Settings
+from slicewise_testbed.simulated_nodes import SimulatedNode, SimulatedNodes, create_all
+from slicewise_testbed.testbed import Testbed, wait_until
+
+NODES: Final = 500
+PODS: Final = 1000
+ROUNDS: Final = 2
+PATH: Final = "/api/v1/namespaces/default/pods"
+USER: Final = "slicewise-extender"
+LIMITS: Final = {"slicewise.io/cores": "30", "slicewise.io/memory": "4096"}
+SECONDS: Final = 300.0
+
+
+def measure_bind_rate() -> Iterator[tuple[str, float]]:
+    """Pods bound in a second through Slicewise and without it, and the first over the second."""
+    if missing := find_binaries().missing(CONTROL_PLANE):
+        print(f"no {', '.join(missing)} on this machine; `make kube` builds them", file=sys.stderr)
+        return
+    with Testbed.start() as bed:
+        plane = ControlPlane(bed, find_binaries(), Settings(audit="Metadata")).start()
+        plane.stop_scheduler()
+        SimulatedNodes(plane).start().add(_node(at) for at in range(NODES))
+        pid, extender = _start_extender(plane)
+        plain, through, worked = 0.0, 0.0, 0.0
+        for _ in range(ROUNDS):
+            plain += _time_binding(plane, {}, {})
+            before = _cpu_seconds(bed, pid)
+            through += _time_binding(plane, {"extenders": [extender]}, LIMITS)
+            worked += _cpu_seconds(bed, pid) - before
+    bound = ROUNDS * (PODS - 1)
+    yield "pods_per_s", bound / through
+    yield "plain_pods_per_s", bound / plain
+    yield "ratio", plain / through
+    yield "extender_cpu_ms", 1000 * worked / (ROUNDS * PODS)
+
+
+def _time_binding(
+    plane: ControlPlane, config: Mapping[str, Any], limits: Mapping[str, str]
+) -> float:
+    """Seconds between the first and the last of all pods that get a node."""
+    create_all(plane, ((PATH, _pod(at, limits)) for at in range(PODS)))
+    before = sum(1 for _ in plane.audit_events())
+    plane.start_scheduler({"percentageOfNodesToScore": 100, **config})
+    unbound = {"fieldSelector": "spec.nodeName=", "resourceVersion": "0"}
+    with plane.api() as api:
+        wait_until(lambda: not api.get(PATH, **unbound)["items"], SECONDS, lambda: "pods wait")
+        plane.stop_scheduler()
+        api.delete(PATH, gracePeriodSeconds=0)
+        wait_until(lambda: not api.get(PATH)["items"], SECONDS, lambda: "pods are left")
+    times = sorted(_binding_times(plane, before))
+    if len(times) != PODS:
+        raise AssertionError(f"{len(times)} bindings for {PODS} pods")
+    return (times[-1] - times[0]).total_seconds()
+
+
+def _binding_times(plane: ControlPlane, before: int) -> Iterator[datetime]:
+    """When the API server had carried out each binding, by its own log."""
+    for event in islice(plane.audit_events(), before, None):
+        bound = event.get("objectRef", {}).get("subresource") == "binding"
+        if bound and event["responseStatus"]["code"] == 201:
+            yield datetime.fromisoformat(event["stageTimestamp"])
+
+
+def _cpu_seconds(bed: Testbed, pid: int) -> float:
+    """The processor time a process of the testbed has had."""
+    line = bed.run("cpu", ["cat", f"/proc/{pid}/stat"]).splitlines()[-1]
+    user, system = line.rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
+def _start_extender(plane: ControlPlane) -> tuple[int, dict[str, Any]]:
+    """An extender that has seen the cluster: its process, and what the scheduler knows of it."""
+    rights = {"apiGroup": "rbac.authorization.k8s.io"}
+    with plane.api() as api:
+        api.create(
+            "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+            {
+                "metadata": {"name": USER},
+                "roleRef": {**rights, "kind": "ClusterRole", "name": "cluster-admin"},
+                "subjects": [{**rights, "kind": "User", "name": USER}],
+            },
+        )
+    url = f"http://127.0.0.1:{free_port()}"
+    command = [str(Path(sys.executable).with_name("slicewise")), "extender"]
+    kubeconfig = plane.kubeconfig(USER).path
+    flags = [f"--kubeconfig={kubeconfig}", f"--address={url.removeprefix('http://')}"]
+    pid = plane.bed.spawn("extender", [*command, *flags])
+    wait_until(lambda: _is_ready(url), 30, lambda: f"no extender: {plane.bed.tail('extender')}")
+    return pid, {
+        "urlPrefix": url,
+        "filterVerb": "filter",
+        "prioritizeVerb": "prioritize",
+        "preemptVerb": "preempt",
+        "bindVerb": "bind",
+        "weight": 1,
+        "httpTimeout": "30s",
+        "nodeCacheCapable": True,
+        "managedResources": [{"name": name} for name in LIMITS],
+    }
+
+
+def _is_ready(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{url}/readyz", timeout=2) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+def _node(at: int) -> SimulatedNode:
+    name = f"node-{at:03}"
+    cards = [
+        {"index": i, "minor": i, "uuid": f"GPU-{name}-{i}", "model": "NVIDIA A10", "memory": 24576}
+        for i in range(8)
+    ]
+    amounts = {"slicewise.io/cores": 800, "slicewise.io/memory": 8 * 24576}
+    return SimulatedNode(
+        name, amounts, annotations={"slicewise.io/gpus": json.dumps({"gpus": cards})}
+    )
+
+
+def _pod(at: int, limits: Mapping[str, str]) -> dict[str, Any]:
+    container = {
+        "name": "main",
+        "image": "busybox:local",
+        "resources": {"limits": {"cpu": "100m", "memory": "32Mi", **limits}},
+    }
+    return {"metadata": {"name": f"pod-{at:04}"}, "spec": {"containers": [container]}}

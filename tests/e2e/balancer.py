@@ -1,0 +1,63 @@
+"""What a Service does for extenders: each new connection goes to one that says it is ready."""
+
+import contextlib
+import socket
+import threading
+import urllib.request
+from collections.abc import Sequence
+
+
+class Balancer:
+    """Listens on loopback and forwards; connections that are open stay where they are."""
+
+    def __init__(self, backends: Sequence[str]) -> None:
+        self._backends = tuple(backends)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+
+    def __enter__(self) -> "Balancer":
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # A blocked accept is woken by this, and not by close alone.
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._forward, args=(client,), daemon=True).start()
+
+    def _forward(self, client: socket.socket) -> None:
+        ready = next((each for each in self._backends if is_ready(each)), None)
+        if ready is None:
+            client.close()
+            return
+        host, _, port = ready.removeprefix("http://").rpartition(":")
+        with contextlib.suppress(OSError):
+            server = socket.create_connection((host, int(port)))
+            threading.Thread(target=_pump, args=(server, client), daemon=True).start()
+            _pump(client, server)
+
+
+def is_ready(url: str) -> bool:
+    """Whether the extender there says so within a second."""
+    try:
+        with urllib.request.urlopen(f"{url}/readyz", timeout=1) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+def _pump(source: socket.socket, target: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while part := source.recv(1 << 16):
+            target.sendall(part)
+    for each in (source, target):
+        with contextlib.suppress(OSError):
+            each.shutdown(socket.SHUT_RDWR)
+        each.close()

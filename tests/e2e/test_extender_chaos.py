@@ -1,0 +1,128 @@
+import json
+import signal
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from e2e import wirings
+from e2e.balancer import Balancer, is_ready
+from e2e.gpu_cluster import NAME, GpuCluster, pod
+from e2e.gpu_nodes import A10, mixed_node
+from e2e.truth import held_cards
+from slicewise_testbed.simulated_nodes import create_all
+from slicewise_testbed.testbed import wait_until
+
+pytestmark = pytest.mark.cluster
+NODES = [f"node-{at:02}" for at in range(20)]
+SIZES = {name: [A10[1]] * 4 for name in NODES}
+# 80 cards hold 480 pods of these: a burst of 500 fills every card, and some pods must wait.
+KINDS = (
+    {"nvidia.com/vcuda-core": 16, "nvidia.com/vcuda-memory": 4000},
+    {"elasticgpu.io/gpu-core": 16, "elasticgpu.io/gpu-memory": 4000},
+    {"slicewise.io/cores": 16, "slicewise.io/memory": 4000},
+    {"aliyun.com/gpu-mem": 4},
+)
+
+
+def begin(cluster: GpuCluster, url: str) -> None:
+    """Twenty nodes of four cards, and a scheduler that asks this extender."""
+    cluster.add_nodes(*(mixed_node(name, A10, 4) for name in NODES))
+    cluster.schedule_with({**wirings.everything(url), "httpTimeout": "5s"})
+
+
+def burst(cluster: GpuCluster, namespace: str, count: int) -> None:
+    """So many pods of four systems are created as fast as the API takes them."""
+    cluster.make_namespace(namespace)
+    pods = (pod(f"p{at:03}", KINDS[at % len(KINDS)]) for at in range(count))
+    create_all(cluster.plane, ((f"/api/v1/namespaces/{namespace}/pods", each) for each in pods))
+
+
+def wait_middle(cluster: GpuCluster, namespace: str, count: int, total: int) -> None:
+    """At least so many pods of a burst have a node, and not all of them."""
+    found = 0
+
+    def bound() -> bool:
+        nonlocal found
+        found = sum("nodeName" in each["spec"] for each in cluster.pods(namespace))
+        return found >= count
+
+    wait_until(bound, 60, lambda: f"not {count} pods are bound: {cluster.bed.tail(NAME)}")
+    assert found < total
+
+
+def check(cluster: GpuCluster, name: str = NAME) -> dict[str, list[tuple[int, int]]]:
+    """No card holds more than it has, and the ledger says what the pods say."""
+    held = held_cards(cluster.pods(), SIZES)
+    for cards in held.values():
+        assert all(cores <= 100 and memory <= A10[1] for cores, memory in cards), held
+    assert cluster.cards(name) == held
+    return held
+
+
+def test_burst_of_500_pods_survives_killed_extenders(gpu_cluster: GpuCluster) -> None:
+    begin(gpu_cluster, gpu_cluster.start_extender())
+
+    with ThreadPoolExecutor(1) as beside:
+        made = beside.submit(burst, gpu_cluster, "killed", 500)
+        for bound in (50, 150, 250):
+            wait_middle(gpu_cluster, "killed", bound, 500)
+            gpu_cluster.stop_extender(signal.SIGKILL)
+            gpu_cluster.start_extender()
+        made.result()
+
+    placed = gpu_cluster.wait_settled("killed", 500, 120)
+    held = check(gpu_cluster)
+    assert len(placed) >= 480
+    # A ledger built from nothing but what is written must be the same.
+    gpu_cluster.stop_extender(signal.SIGKILL)
+    gpu_cluster.start_extender()
+    assert check(gpu_cluster) == held
+
+
+def test_burst_of_pods_survives_a_killed_api_server(gpu_cluster: GpuCluster) -> None:
+    begin(gpu_cluster, gpu_cluster.start_extender())
+
+    burst(gpu_cluster, "restart", 300)
+    wait_middle(gpu_cluster, "restart", 60, 300)
+    gpu_cluster.plane.stop_apiserver()
+    gpu_cluster.plane.start_apiserver()
+
+    placed = gpu_cluster.wait_settled("restart", 300, 120)
+    assert len(placed) == 300
+    check(gpu_cluster)
+
+
+def test_frozen_leader_is_followed_by_another_and_decides_no_more(gpu_cluster: GpuCluster) -> None:
+    names = ("extender-a", "extender-b")
+    urls = [gpu_cluster.start_extender("--leader-elect", name=name, ready=False) for name in names]
+    wait_until(lambda: any(map(is_ready, urls)), 30, lambda: gpu_cluster.bed.tail(names[0]))
+    leader, follower = names if is_ready(urls[0]) else reversed(names)
+    with Balancer(urls) as balancer:
+        begin(gpu_cluster, balancer.url)
+        burst(gpu_cluster, "elected", 300)
+        wait_middle(gpu_cluster, "elected", 40, 300)
+        gpu_cluster.signal_extender("STOP", leader)
+        wait_until(lambda: gpu_cluster.ready(follower), 40, lambda: gpu_cluster.bed.tail(follower))
+        gpu_cluster.signal_extender("CONT", leader)
+
+        # The old leader still has a ledger and a port, but no lease.
+        answer = ask_filter(gpu_cluster.url(leader))
+        assert answer["NodeNames"] is None
+        assert "does not lead" in answer["Error"]
+        placed = gpu_cluster.wait_settled("elected", 300, 120)
+        assert len(placed) == 300
+        check(gpu_cluster, follower)
+        # Both watch, so the one that does not lead knows the same.
+        check(gpu_cluster, leader)
+
+
+def ask_filter(url: str) -> dict[str, Any]:
+    """What an extender says of a pod that fits every node."""
+    body = {"Pod": pod("asked", KINDS[0]), "NodeNames": NODES, "Nodes": None}
+    body["Pod"]["metadata"]["uid"] = "0"
+    request = urllib.request.Request(f"{url}/filter", json.dumps(body).encode())
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        decoded: dict[str, Any] = json.load(answer)
+    return decoded
