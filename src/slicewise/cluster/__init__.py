@@ -1,5 +1,6 @@
 """The one cache: events in, snapshots out; quota on what is really held."""
 
+from slicewise.cluster.entry import Reader
 from slicewise.cluster.events import (
     Assume,
     CardHealth,
@@ -13,7 +14,7 @@ from slicewise.cluster.events import (
     PodSeen,
 )
 from slicewise.cluster.feed import QUOTA_KEY, UNHEALTHY_KEY, UNHEALTHY_PREFIX, Feed
-from slicewise.cluster.ledger import Ledger, Reader
+from slicewise.cluster.ledger import Ledger
 from slicewise.cluster.problems import Problem, Trouble
 from slicewise.cluster.quota import Allowance, Quota, read_quota
 from slicewise.cluster.requests import Requests

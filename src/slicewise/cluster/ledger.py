@@ -6,10 +6,11 @@ and reported. Events may repeat, come late or out of order: versions and UIDs de
 """
 
 from collections import OrderedDict
-from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from dataclasses import replace
+from typing import Final
 
 from slicewise.cluster.charges import charge_everywhere, charge_fully, fits
+from slicewise.cluster.entry import Entry, Reader, problem_of, says_the_same
 from slicewise.cluster.events import (
     Assume,
     CardHealth,
@@ -26,7 +27,6 @@ from slicewise.cluster.problems import Problem, Trouble, overcommitted
 from slicewise.cluster.store import Store
 from slicewise.cluster.usage import Usage
 from slicewise.model import (
-    Allocation,
     Holding,
     Host,
     Node,
@@ -42,42 +42,13 @@ from slicewise.model import (
 _REMEMBERED: Final = 1 << 16
 
 
-class Reader(Protocol):
-    """How pods are understood: by the dialects they are written in."""
-
-    def read_request(self, pod: Pod) -> Request:
-        """What the pod asks for."""
-        ...
-
-    def read_allocation(self, pod: Pod, node: Node, request: Request) -> Allocation | None:
-        """What the pod's marks say it was given on this node; None when they say nothing."""
-        ...
-
-    def read_target(self, pod: Pod) -> str | None:
-        """The node an unbound pod's marks name, if they do."""
-        ...
-
-
-@dataclass(slots=True)
-class _Entry:
-    """What is known of one pod: from the API, from us, or both."""
-
-    uid: str
-    pod: Pod | None = None
-    request: Request | None = None
-    assumed: Assume | None = None
-    confirmed: bool = False
-    node: str | None = None
-    problem: Problem | None = None
-
-
 class Ledger:
     """Events in, immutable snapshots out, at a cost that follows what changed."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
         self._store = Store()
-        self._entries: dict[str, _Entry] = {}
+        self._entries: dict[str, Entry] = {}
         self._by_node: dict[str, set[str]] = {}
         self._node_versions: dict[str, int] = {}
         self._inventory: dict[str, Node] = {}
@@ -162,11 +133,11 @@ class Ledger:
             return self._end(pod.uid)
         entry = self._entries.get(pod.uid)
         if entry is None:
-            entry = self._entries[pod.uid] = _Entry(pod.uid)
+            entry = self._entries[pod.uid] = Entry(pod.uid)
         elif entry.pod is not None:
             if pod.version < entry.pod.version:
                 return False
-            if _says_the_same(entry.pod, pod):
+            if says_the_same(entry.pod, pod):
                 entry.pod = pod
                 return True
         entry.pod = pod
@@ -253,7 +224,7 @@ class Ledger:
         if not fits(state.release(event.uid), charges):
             return False
         if entry is None:
-            entry = self._entries[event.uid] = _Entry(event.uid)
+            entry = self._entries[event.uid] = Entry(event.uid)
         entry.assumed, entry.confirmed = event, False
         self._waiting[event.uid] = event.deadline
         self._move(entry, event.allocation.node)
@@ -291,9 +262,9 @@ class Ledger:
         try:
             return self._reader.read_request(pod), None
         except SlicewiseError as error:
-            return None, _problem(pod, Trouble.UNREADABLE_REQUEST, str(error))
+            return None, problem_of(pod, Trouble.UNREADABLE_REQUEST, str(error))
 
-    def _settle(self, entry: _Entry) -> None:
+    def _settle(self, entry: Entry) -> None:
         """Work out where the pod is and what it costs there, and charge exactly that."""
         pod = entry.pod
         if pod is not None and pod.node is not None:
@@ -310,7 +281,7 @@ class Ledger:
         if pod is not None and target is not None:
             self._charge_bound(entry, pod)
 
-    def _charge_bound(self, entry: _Entry, pod: Pod) -> None:
+    def _charge_bound(self, entry: Entry, pod: Pod) -> None:
         """Charge a pod by its own marks; by every card of its node if they cannot be read."""
         state = None if entry.node is None else self._store.get(entry.node)
         if state is None:
@@ -327,13 +298,13 @@ class Ledger:
         try:
             allocation = self._reader.read_allocation(pod, state.node, request)
         except SlicewiseError as error:
-            entry.problem = _problem(pod, Trouble.UNREADABLE_ALLOCATION, str(error))
+            entry.problem = problem_of(pod, Trouble.UNREADABLE_ALLOCATION, str(error))
             allocation = None
         else:
             if allocation is None and entry.assumed is not None:
                 allocation = entry.assumed.allocation
             if allocation is None:
-                entry.problem = _problem(
+                entry.problem = problem_of(
                     pod, Trouble.MISSING_ALLOCATION, "no mark says which cards it was given"
                 )
         if allocation is None or allocation.node != state.node.name:
@@ -342,7 +313,7 @@ class Ledger:
             self._hold(entry, charge(request, allocation), request.host)
 
     def _hold(
-        self, entry: _Entry, charges: tuple[Slice, ...], host: Host, certain: bool = True
+        self, entry: Entry, charges: tuple[Slice, ...], host: Host, certain: bool = True
     ) -> None:
         state = None if entry.node is None else self._store.get(entry.node)
         if state is None:
@@ -366,7 +337,7 @@ class Ledger:
         self.usage.count(state.node, holding, 1)
         self._put(state.hold(holding))
 
-    def _move(self, entry: _Entry, node: str | None) -> None:
+    def _move(self, entry: Entry, node: str | None) -> None:
         """Note which node the pod is on, and free what it held on another."""
         if entry.node == node:
             return
@@ -393,18 +364,3 @@ class Ledger:
             self._overcommitted[state.node.name] = found
         else:
             self._overcommitted.pop(state.node.name, None)
-
-
-def _says_the_same(one: Pod, other: Pod) -> bool:
-    """Whether two versions of a pod differ in nothing that decides what it holds."""
-    return (
-        one.node == other.node
-        and one.priority == other.priority
-        and one.annotations == other.annotations
-        and one.labels == other.labels
-        and one.containers == other.containers
-    )
-
-
-def _problem(pod: Pod, trouble: Trouble, detail: str) -> Problem:
-    return Problem(f"{pod.namespace}/{pod.name}", trouble.value, detail)

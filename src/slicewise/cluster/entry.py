@@ -1,0 +1,53 @@
+"""What the ledger knows of one pod, and how it comes to understand it."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from slicewise.cluster.events import Assume
+from slicewise.cluster.problems import Problem, Trouble
+from slicewise.model import Allocation, Node, Pod, Request
+
+
+class Reader(Protocol):
+    """How pods are understood: by the dialects they are written in."""
+
+    def read_request(self, pod: Pod) -> Request:
+        """What the pod asks for."""
+        ...
+
+    def read_allocation(self, pod: Pod, node: Node, request: Request) -> Allocation | None:
+        """What the pod's marks say it was given on this node; None when they say nothing."""
+        ...
+
+    def read_target(self, pod: Pod) -> str | None:
+        """The node an unbound pod's marks name, if they do."""
+        ...
+
+
+@dataclass(slots=True)
+class Entry:
+    """What is known of one pod: from the API, from us, or both."""
+
+    uid: str
+    pod: Pod | None = None
+    request: Request | None = None
+    assumed: Assume | None = None
+    confirmed: bool = False
+    node: str | None = None
+    problem: Problem | None = None
+
+
+def says_the_same(one: Pod, other: Pod) -> bool:
+    """Whether two versions of a pod differ in nothing that decides what it holds."""
+    return (
+        one.node == other.node
+        and one.priority == other.priority
+        and one.annotations == other.annotations
+        and one.labels == other.labels
+        and one.containers == other.containers
+    )
+
+
+def problem_of(pod: Pod, trouble: Trouble, detail: str) -> Problem:
+    """A problem with this pod."""
+    return Problem(f"{pod.namespace}/{pod.name}", trouble.value, detail)
