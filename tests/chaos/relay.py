@@ -15,6 +15,7 @@ class Relay:
         self._socket.bind(("127.0.0.1", 0))
         self._flows = asyncio.Event()
         self._open = set()
+        self._tasks = set()
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
 
     async def run(self):
@@ -26,9 +27,12 @@ class Relay:
             await asyncio.Event().wait()
         finally:
             server.close()
-            # A connection that was just accepted is known one turn of the loop later.
-            for _ in range(3):
+            # A connection that was just accepted is known a few turns of the loop later.
+            for _ in range(8):
                 self._drop()
+                for task in tuple(self._tasks):
+                    task.cancel()
+                await asyncio.gather(*self._tasks, return_exceptions=True)
                 await asyncio.sleep(0)
 
     def silence(self):
@@ -41,18 +45,25 @@ class Relay:
         self._loop.call_soon_threadsafe(self._flows.set)
 
     async def _relay(self, reader, writer):
+        task = asyncio.current_task()
+        self._tasks.add(task)
         self._open.add(writer)
-        with contextlib.suppress(OSError):
-            target = await self._choose()
-            far_reader, far_writer = await asyncio.open_connection(*target)
-            self._open.add(far_writer)
-            await asyncio.gather(
-                self._pump(reader, far_writer),
-                self._pump(far_reader, writer),
-                return_exceptions=True,
-            )
-            self._close(far_writer)
-        self._close(writer)
+        try:
+            with contextlib.suppress(OSError):
+                target = await self._choose()
+                far_reader, far_writer = await asyncio.open_connection(*target)
+                self._open.add(far_writer)
+                try:
+                    await asyncio.gather(
+                        self._pump(reader, far_writer),
+                        self._pump(far_reader, writer),
+                        return_exceptions=True,
+                    )
+                finally:
+                    self._close(far_writer)
+        finally:
+            self._close(writer)
+            self._tasks.discard(task)
 
     async def _pump(self, reader, writer):
         try:
