@@ -12,7 +12,7 @@ from itertools import cycle, islice
 from time import monotonic
 
 import builders
-from chaos.relay import Relay, address, is_ready
+from chaos.relay import Relay, address
 from slicewise.cli.demo import build_profiles
 from slicewise.cli.promises import Truth
 from slicewise.cli.wiring import ExtenderSettings, run_extender
@@ -51,27 +51,30 @@ class Bed:
         """A way to the API that can be cut."""
         profiles = build_profiles(self.front.url)
         api = self.playground.api
-        self.playground.run(self.front.run)
-        self.playground.run(self.line.run)
         self.playground.run(Scheduler(api, lambda: self.playground.url, profiles, QUICK).run)
 
     def __enter__(self):
         self.playground.start()
+        self.front.start()
+        self.line.start()
         return self
 
     def __exit__(self, *_):
         self.playground.faults.clear()
+        self.line.restore()
         for backend in self.backends:
             backend.stop()
         self.playground.stop()
+        self.front.stop()
+        self.line.stop()
 
-    async def _choose(self):
+    def _choose(self):
         for backend in self.backends:
-            if await is_ready(backend.url):
+            if backend.ready():
                 return address(backend.url)
         raise OSError("no extender is ready")
 
-    async def _reach_api(self):
+    def _reach_api(self):
         return address(self.playground.url)
 
     def add(self, backend):
