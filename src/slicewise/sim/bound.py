@@ -4,6 +4,7 @@ Pods are cut into single cards and cards are pooled by the pods they admit, so C
 the grouping of cards into nodes are forgotten: no policy can do better than these bounds say.
 """
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from dataclasses import dataclass
 from typing import Final
@@ -79,7 +80,7 @@ def _read_stock(trace: Trace) -> _Stock:
     )
 
 
-class _Program:
+class _Program(ABC):
     """Maximise value over patterns of one card each, found only when they are worth entering.
 
     The rows are one limit per size and one per pool; every basis starts from their slacks.
@@ -109,9 +110,9 @@ class _Program:
             self._basis[:, out], self._worth[out] = column, worth
         raise ArithmeticError(f"no optimum after {_STEPS} steps")
 
+    @abstractmethod
     def candidates(self, duals: Floats) -> list[tuple[Floats, float]]:
         """Columns that might enter, with what one unit of each is worth."""
-        raise NotImplementedError
 
     def _best_column(self, duals: Floats) -> tuple[Floats, float]:
         slack = int(duals.argmin())
