@@ -85,4 +85,5 @@ class Workload:
                 break
             chosen.append((kind, count))
             taken += count
-        return tuple((kind, count / taken) for kind, count in chosen)
+        # Shares of all pods first, then of those taken: the published curves feel the last bit.
+        return tuple((kind, (count / total) / (taken / total)) for kind, count in chosen)
