@@ -1,0 +1,1 @@
+"""A read-only page over the same snapshot."""

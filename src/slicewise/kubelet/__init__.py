@@ -1,0 +1,1 @@
+"""Edge: the kubelet's device plugin and pod-resources interfaces over gRPC."""

@@ -1,0 +1,80 @@
+"""What the agent asks of a driver, whether NVML or a simulated one answers.
+
+Cards are named by UUID; index and minor number are facts about a card, never its name.
+Everything here may be called from any thread, and may raise `DriverError`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from slicewise.model import Gpu, Links, MiB, Percent, SlicewiseError
+
+
+class DriverError(SlicewiseError):
+    """The driver cannot be loaded, or has stopped answering."""
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """One card with what other systems publish of it beside the model's facts."""
+
+    gpu: Gpu
+    bus: str
+    brand: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """What a node has: its cards in index order, how near they are, and the driver's versions."""
+
+    cards: tuple[Card, ...]
+    links: Links | None
+    driver: str
+    cuda: str
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process on one card; the PID is the host's."""
+
+    pid: int
+    memory: MiB
+    cores: Percent
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What one card is doing."""
+
+    memory: MiB
+    cores: Percent
+    processes: tuple[Process, ...] = ()
+    temperature: int | None = None
+    power_milliwatts: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something the driver reported of a card: an XID, ECC errors, or that it is lost."""
+
+    uuid: str | None
+    kind: str
+    xid: int | None = None
+    detail: str = ""
+
+
+class Driver(Protocol):
+    """The questions; every answer is a fresh reading."""
+
+    def hardware(self) -> Hardware:
+        """The cards there are; one that cannot be asked is listed as unhealthy if ever seen."""
+
+    def loads(self) -> Mapping[str, Load]:
+        """The load of every card that answers, by UUID."""
+
+    def wait_faults(self, seconds: float) -> Sequence[Fault]:
+        """Faults reported within so many seconds; returns as soon as there is one."""
+
+    def close(self) -> None:
+        """Let the driver go; calling again is harmless."""
