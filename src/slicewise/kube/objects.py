@@ -4,7 +4,7 @@ Clusters repeat themselves: equal containers, label sets and names are kept once
 annotations and amounts only those are kept that somebody will look at.
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, Generic, TypeVar
@@ -50,8 +50,8 @@ class ContainerBody(msgspec.Struct, rename="camel", gc=False):
 class PodSpec(msgspec.Struct, rename="camel", gc=False):
     """The spec of a pod."""
 
-    containers: list[ContainerBody] = []
-    init_containers: list[ContainerBody] | None = None
+    containers: Sequence[ContainerBody] = []
+    init_containers: Sequence[ContainerBody] | None = None
     node_name: str | None = None
     priority: int | None = None
 
