@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-from slicewise.kube.nodepods import NodePod
+from slicewise.kube.localpods import LocalPod
 from slicewise.kubelet.errors import DeniedError, KubeletError
 from slicewise.kubelet.holders import Holder
 from slicewise.model import Container, QuantityError, Role, read_count
@@ -47,7 +47,7 @@ class Turns(Protocol):
 class Owner:
     """A container of a pod."""
 
-    found: NodePod
+    found: LocalPod
     container: Container
 
     @property
@@ -174,7 +174,7 @@ class Owners:
         same = {entry.container for entry in entries if entry.uid == pod.uid}
         finished = await self._turns.finished(pod.uid) if self._turns is not None else None
         if finished is None:
-            finished = frozenset(each.name for each in owner.found.states if each.exit_code == 0)
+            finished = frozenset(each.name for each in owner.found.containers if each.ended)
         for rival in rivals:
             if rival.name in same and rival.name not in finished:
                 return Owner(owner.found, rival)
@@ -203,6 +203,6 @@ def held_names(holders: Sequence[Holder]) -> Mapping[str, Holder]:
     }
 
 
-def _pick(found: NodePod, container: str) -> Owner | None:
+def _pick(found: LocalPod, container: str) -> Owner | None:
     chosen = next((each for each in found.pod.containers if each.name == container), None)
     return None if chosen is None else Owner(found, chosen)

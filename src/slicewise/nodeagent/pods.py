@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from slicewise.kube.nodepods import NodePod
+from slicewise.kube.localpods import LocalPod
 from slicewise.kube.watch import Change, Seen
 
 T = TypeVar("T")
@@ -14,13 +14,13 @@ class NodePods:
     """Every pod bound to the node, in the order in which it was first heard of."""
 
     def __init__(self) -> None:
-        self._pods: dict[str, NodePod] = {}
+        self._pods: dict[str, LocalPod] = {}
         self._arrivals: dict[str, int] = {}
         self._count = 0
         self._changed = asyncio.Event()
-        self._listeners: list[Callable[[NodePod | None], None]] = []
+        self._listeners: list[Callable[[LocalPod | None], None]] = []
 
-    def __iter__(self) -> Iterator[NodePod]:
+    def __iter__(self) -> Iterator[LocalPod]:
         """The pods, the longest known first."""
         return iter(tuple(self._pods.values()))
 
@@ -28,11 +28,11 @@ class NodePods:
         """How many there are."""
         return len(self._pods)
 
-    def listen(self, hear: Callable[[NodePod | None], None]) -> None:
+    def listen(self, hear: Callable[[LocalPod | None], None]) -> None:
         """Tell of every pod that was seen, and of None whenever one is gone."""
         self._listeners.append(hear)
 
-    def take(self, changes: Sequence[Change[NodePod]]) -> None:
+    def take(self, changes: Sequence[Change[LocalPod]]) -> None:
         """Learn what the watch tells."""
         for change in changes:
             heard = None
@@ -47,7 +47,7 @@ class NodePods:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
-    def put(self, found: NodePod) -> None:
+    def put(self, found: LocalPod) -> None:
         """Learn of a pod that was read otherwise, unless what is known is newer."""
         uid = found.pod.uid
         known = self._pods.get(uid)
@@ -58,11 +58,11 @@ class NodePods:
             self._arrivals[uid] = self._count
         self._pods[uid] = found
 
-    def by_uid(self, uid: str) -> NodePod | None:
+    def by_uid(self, uid: str) -> LocalPod | None:
         """The pod with this UID."""
         return self._pods.get(uid)
 
-    def by_name(self, namespace: str, name: str) -> NodePod | None:
+    def by_name(self, namespace: str, name: str) -> LocalPod | None:
         """The pod of this name that was heard of last."""
         named = [
             (self._arrivals[uid], found)

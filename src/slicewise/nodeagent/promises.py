@@ -7,7 +7,7 @@ from slicewise.dialects import Dialects
 from slicewise.dialects.injection import Grant, Places
 from slicewise.dialects.offers import Edition
 from slicewise.kube.errors import KubeError
-from slicewise.kube.nodepods import NodePod
+from slicewise.kube.localpods import LocalPod
 from slicewise.kubelet.errors import DeniedError
 from slicewise.model import (
     Allocation,
@@ -21,14 +21,14 @@ from slicewise.model import (
 from slicewise.nodeagent.identity import Owner
 from slicewise.nodeagent.pods import NodePods
 
-ReadPod = Callable[[str, str], Awaitable[NodePod | None]]
+ReadPod = Callable[[str, str], Awaitable[LocalPod | None]]
 
 
 @dataclass(frozen=True, slots=True)
 class Promise:
     """A pod's request and allocation, in the words of its dialect."""
 
-    found: NodePod
+    found: LocalPod
     dialect: str
     request: Request
     allocation: Allocation
@@ -66,7 +66,7 @@ class Promises:
         self._read_pod = read_pod
         self._wait_seconds = wait_seconds
 
-    def read(self, found: NodePod) -> Promise | None:
+    def read(self, found: LocalPod) -> Promise | None:
         """What the pod was promised; None when nothing is recorded."""
         dialect = self._dialects.claim(found.pod)
         if dialect is None:
