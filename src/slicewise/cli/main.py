@@ -11,6 +11,7 @@ import click
 from slicewise import __version__
 
 _VERBS: Final = {
+    "audit": "slicewise.cli.audit:audit",
     "compare": "slicewise.cli.compare:compare",
     "demo": "slicewise.cli.demo:demo",
     "extender": "slicewise.cli.extender:extender",
