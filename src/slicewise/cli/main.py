@@ -7,9 +7,9 @@ from slicewise.cli.compare import compare
 from slicewise.cli.demo import demo
 from slicewise.cli.extender import extender
 from slicewise.cli.playground import playground
+from slicewise.cli.plugin import VERBS
 from slicewise.cli.scheduler_config import scheduler_config
 from slicewise.cli.simulate import simulate
-from slicewise.cli.why import why
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -24,4 +24,5 @@ main.add_command(extender)
 main.add_command(simulate)
 main.add_command(playground)
 main.add_command(scheduler_config)
-main.add_command(why)
+for verb in VERBS:
+    main.add_command(verb)

@@ -1,8 +1,11 @@
 """`kubectl slicewise`: the verbs that people ask a cluster with, as a kubectl plugin."""
 
+from typing import Final
+
 import click
 
 from slicewise import __version__
+from slicewise.cli.cordon import cordon, uncordon
 from slicewise.cli.why import why
 
 
@@ -12,6 +15,6 @@ def main() -> None:
     """See who holds which GPU, and why a pod waits."""
 
 
-VERBS = (why,)
+VERBS: Final = (why, cordon, uncordon)
 for verb in VERBS:
     main.add_command(verb)

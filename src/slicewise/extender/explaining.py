@@ -127,7 +127,7 @@ def _missing(state: NodeState, at: int, request: Request, *, admitted: bool) -> 
     if not admitted:
         return ["not admitted by model, UUID or quota"]
     if not gpu.usable:
-        return ["split by MIG" if gpu.mig else "not healthy"]
+        return ["cordoned" if gpu.cordoned else "split by MIG" if gpu.mig else "not healthy"]
     least = min(share for each in request.containers for share in each.shares)
     if least.whole:
         return [] if state.untouched(at) else ["in use by others"]
