@@ -53,7 +53,8 @@ def explain_pod(inquiry: Inquiry) -> dict[str, Any]:
     if inquiry.placement is not None:
         answer["best"] = _describe_best(scene, inquiry.placement.allocation)
     elif nearest is not None:
-        answer["smallestChange"] = {"node": nearest[0], "change": nearest[1]}
+        node, change = nearest
+        answer["smallestChange"] = {"node": node, "change": change["text"], **change}
     return answer
 
 
@@ -102,7 +103,7 @@ def _explain_node(scene: Scene, name: str) -> dict[str, Any]:
         "phrase": refusal.reason.phrase,
         "detail": refusal.detail,
         "cards": _cards(scene, state),
-        "changes": [{"distance": round(each.distance, 4), "text": each.text} for each in changes],
+        "changes": [each.describe() for each in changes],
     }
 
 
@@ -148,10 +149,7 @@ def _summarise(screening: Screening) -> str:
     return "; ".join(parts)
 
 
-def _nearest(listed: list[dict[str, Any]]) -> tuple[str, str] | None:
-    found = [
-        (change["distance"], each["node"], change["text"])
-        for each in listed
-        for change in each.get("changes", ())[:1]
-    ]
-    return None if not found else min(found)[1:]
+def _nearest(listed: list[dict[str, Any]]) -> tuple[str, dict[str, Any]] | None:
+    """The node and change that are least far from what was asked."""
+    found = [(each["node"], change) for each in listed for change in each.get("changes", ())[:1]]
+    return min(found, key=lambda each: (each[1]["distance"], each[0]), default=None)
