@@ -6,6 +6,7 @@ import click
 
 from slicewise import __version__
 from slicewise.cli.cordon import cordon, uncordon
+from slicewise.cli.what_if import what_if
 from slicewise.cli.why import why
 
 
@@ -15,6 +16,6 @@ def main() -> None:
     """See who holds which GPU, and why a pod waits."""
 
 
-VERBS: Final = (why, cordon, uncordon)
+VERBS: Final = (why, what_if, cordon, uncordon)
 for verb in VERBS:
     main.add_command(verb)

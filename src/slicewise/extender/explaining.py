@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from slicewise.extender.changes import find_changes
-from slicewise.extender.remarks import describe_container
+from slicewise.extender.remarks import describe_container, describe_slice
 from slicewise.extender.scene import Scene
-from slicewise.model import Allocation, NodeState, Request
+from slicewise.model import Allocation, NodeState, Request, Share, Slice
 from slicewise.placement import Placement, Screening, admitted_cards, explain, feasible
 
 # Trying changes takes time; beyond so many nodes only their reasons are counted.
@@ -22,12 +22,16 @@ class Inquiry:
     names: list[str]
     screening: Screening
     placement: Placement | None
+    held: tuple[Slice, ...] = ()
+    """What the pod is counted for already, on the node it is on."""
 
     @classmethod
-    def of(cls, scene: Scene, names: list[str], screening: Screening) -> "Inquiry":
+    def of(
+        cls, scene: Scene, names: list[str], screening: Screening, held: tuple[Slice, ...] = ()
+    ) -> "Inquiry":
         """The inquiry into these nodes, with the best place among them."""
         placement = scene.planner.place(scene.snapshot, scene.ask(names))
-        return cls(scene, names, screening, placement)
+        return cls(scene, names, screening, placement, held)
 
 
 def explain_pod(inquiry: Inquiry) -> dict[str, Any]:
@@ -44,6 +48,9 @@ def explain_pod(inquiry: Inquiry) -> dict[str, Any]:
     }
     if not scene.wants_gpu:
         return {**about, "summary": "asks for no GPU: Slicewise lets it pass", "nodes": []}
+    state = None if pod.node is None else scene.snapshot.get(pod.node)
+    if state is not None:
+        about["holds"] = [describe_slice(piece, state.node) for piece in inquiry.held]
     listed = [
         _explain_node(scene, name) if at < _DETAILED else _tell_reason(screening, name)
         for at, name in enumerate(inquiry.names)
@@ -54,7 +61,8 @@ def explain_pod(inquiry: Inquiry) -> dict[str, Any]:
         answer["best"] = _describe_best(scene, inquiry.placement.allocation)
     elif nearest is not None:
         node, change = nearest
-        answer["smallestChange"] = {"node": node, "change": change["text"], **change}
+        steps = {key: value for key, value in change.items() if key != "text"}
+        answer["smallestChange"] = {"node": node, "change": change["text"], **steps}
     return answer
 
 
@@ -72,12 +80,17 @@ def describe_request(request: Request) -> str:
     """The request, for people."""
     return "; ".join(
         f"{each.name}: "
-        + " + ".join(
-            "a whole GPU" if share.whole else f"{share.cores} percent and {share.memory} MiB"
-            for share in each.shares
-        )
+        + " + ".join(_describe_shares(*pair) for pair in Counter(each.shares).items())
         for each in request.containers
     )
+
+
+def _describe_shares(share: Share, count: int) -> str:
+    if share.whole:
+        return "a whole GPU" if count == 1 else f"{count} whole GPUs"
+    parts = [f"{share.cores} percent"] if share.cores else []
+    parts += [f"{share.memory} MiB"] if share.memory else []
+    return " and ".join(parts) + (f" on each of {count} GPUs" if count > 1 else " of one GPU")
 
 
 def _tell_reason(screening: Screening, name: str) -> dict[str, Any]:

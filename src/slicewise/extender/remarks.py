@@ -17,10 +17,11 @@ def remark_on(scene: Scene, allocation: Allocation) -> Remark:
 
 def describe_container(given: ContainerAllocation, node: Node) -> str:
     """The cards of one container, for people."""
-    return f"{given.name}: " + ", ".join(_describe(piece, node) for piece in given.slices)
+    return f"{given.name}: " + ", ".join(describe_slice(piece, node) for piece in given.slices)
 
 
-def _describe(piece: Slice, node: Node) -> str:
+def describe_slice(piece: Slice, node: Node) -> str:
+    """A part of a card, for people."""
     at = node.position(piece.gpu)
     model = "" if at is None else f" ({node.gpus[at].model})"
     if piece.cores == 100:

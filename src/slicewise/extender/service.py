@@ -187,7 +187,8 @@ class Extender:
                 names = [wanted] if wanted else sorted(self.state.snapshot().slots)
             with self.metrics.stage("explain", "decide"):
                 scene = self.verbs.stage.set(pod)
-                inquiry = Inquiry.of(scene, names, self.verbs.screen(scene, names))
+                held = self.state.ledger.allocation(pod.uid) or ()
+                inquiry = Inquiry.of(scene, names, self.verbs.screen(scene, names), held)
             # Trying changes may take seconds, and schedulers must not wait for it.
             return _json(await asyncio.to_thread(explain_pod, inquiry))
         except NotReadyError as error:
