@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import builders
+from slicewise.kube.localpods import LocalContainer
 from slicewise.model import Allocation, ContainerAllocation, MiB, Percent, Role, Slice
 from slicewise.nodeagent.cgroups import Place, Sighting
-from slicewise.nodeagent.tenants import Tenant, TenantContainer
+from slicewise.nodeagent.tenants import Tenant
 from slicewise.nodeagent.usage import Reading
 from slicewise.nvml.driver import Card, DriverError, Load, Process
 
@@ -15,9 +16,9 @@ def card(index: int = 0, **facts) -> Card:
     return Card(builders.gpu(index, **facts), bus=f"00000000:{index:02X}:00.0")
 
 
-def container(name: str = "c0", **facts) -> TenantContainer:
+def container(name: str = "c0", **facts) -> LocalContainer:
     facts = {"id": f"id-{name}", "running": True, **facts}
-    return TenantContainer(name, **facts)
+    return LocalContainer(name, **facts)
 
 
 def tenant(name: str = "p0", held: Mapping[str, Sequence[Slice]] | None = None, **facts) -> Tenant:

@@ -9,7 +9,6 @@ from nodeagent.layouts import LAYOUTS, Layout
 from slicewise.nodeagent.cgroups import (
     Place,
     Processes,
-    read_container_id,
     read_places,
     read_stat,
 )
@@ -102,20 +101,6 @@ def test_any_text_is_read_without_an_error(text):
         assert place.pod or place.container
         assert "/" not in f"{place.pod}{place.container}"
         assert ".." not in f"{place.pod}{place.container}"
-
-
-@pytest.mark.parametrize(
-    ("text", "read"),
-    [
-        pytest.param(f"containerd://{ONE}", ONE, id="containerd"),
-        pytest.param(f"cri-o://{ONE}", ONE, id="cri-o"),
-        pytest.param(ONE, ONE, id="bare"),
-        pytest.param("", None, id="not-made-yet"),
-        pytest.param("docker://", None, id="no-id"),
-    ],
-)
-def test_container_ids_lose_their_runtime(text, read):
-    assert read_container_id(text) == read
 
 
 def stat(command: str, started: int, pid: int = 7) -> str:

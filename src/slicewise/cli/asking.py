@@ -20,12 +20,12 @@ import click
 
 from slicewise.cli.connecting import FILE, Trouble
 from slicewise.extender.service import Extender
-from slicewise.extender.state import LiveState, StateSettings
 from slicewise.kube.client import Call, Client
 from slicewise.kube.errors import RefusedError
 from slicewise.kube.writes import Writes
 from slicewise.model import SlicewiseError
 from slicewise.placement import read_policy
+from slicewise.state.live import LiveState, StateSettings
 
 F = TypeVar("F", bound=Callable[..., Any])
 URL: Final = "SLICEWISE_URL"

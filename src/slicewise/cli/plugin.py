@@ -1,21 +1,12 @@
 """`kubectl slicewise`: the verbs that people ask a cluster with, as a kubectl plugin."""
 
-from typing import Final
-
 import click
 
 from slicewise import __version__
-from slicewise.cli.cordon import cordon, uncordon
-from slicewise.cli.what_if import what_if
-from slicewise.cli.why import why
+from slicewise.cli.verbs import ASKING, Verbs
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Verbs, verbs=ASKING, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="kubectl-slicewise")
 def main() -> None:
     """See who holds which GPU, and why a pod waits."""
-
-
-VERBS: Final = (why, what_if, cordon, uncordon)
-for verb in VERBS:
-    main.add_command(verb)

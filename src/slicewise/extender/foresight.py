@@ -9,12 +9,12 @@ from math import inf
 from typing import Any
 
 from slicewise.cluster import Assume, Forget
-from slicewise.extender.explaining import Inquiry, describe_request, explain_pod
 from slicewise.extender.protocol import Wish
-from slicewise.extender.remarks import describe_container
-from slicewise.extender.scene import Scene
 from slicewise.extender.verbs import Verbs
 from slicewise.model import Allocation, Node
+from slicewise.state.explaining import Inquiry, explain_pod
+from slicewise.state.scene import Scene
+from slicewise.state.wording import describe_container, describe_request
 
 
 @dataclass(frozen=True, slots=True)

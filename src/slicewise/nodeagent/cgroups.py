@@ -70,11 +70,6 @@ def walk_path(path: str) -> Iterator[Place]:
         yield Place(pod, None)
 
 
-def read_container_id(text: str) -> str | None:
-    """The bare id in a pod status' `runtime://id`; None before the container was made."""
-    return text.rpartition("://")[2] or None
-
-
 def read_stat(text: str) -> tuple[str, int] | None:
     """A process' own name and its start in clock ticks, from /proc/PID/stat."""
     # The name may hold spaces and parentheses: only the last one closes it.

@@ -5,21 +5,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from slicewise.model import Allocation, Role, Slice, peak
+from slicewise.kube.localpods import LocalContainer
+from slicewise.model import Allocation, Slice, peak
 from slicewise.nodeagent.cgroups import Place
 
 NO_ALLOCATION: Final = Allocation("")
-
-
-@dataclass(frozen=True, slots=True)
-class TenantContainer:
-    """One container of a pod: its id once it was made, and whether it has ended for good."""
-
-    name: str
-    role: Role = Role.MAIN
-    id: str | None = None
-    running: bool = False
-    ended: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +24,7 @@ class Tenant:
     uid: str
     namespace: str
     name: str
-    containers: tuple[TenantContainer, ...] = ()
+    containers: tuple[LocalContainer, ...] = ()
     allocation: Allocation = NO_ALLOCATION
     asks: bool = False
     trouble: str | None = None
@@ -48,7 +38,7 @@ class Tenant:
         return f"{self.namespace}/{self.name}"
 
     @property
-    def living(self) -> tuple[TenantContainer, ...]:
+    def living(self) -> tuple[LocalContainer, ...]:
         """The containers that run or are still to run."""
         return tuple(each for each in self.containers if not each.ended)
 
@@ -80,7 +70,7 @@ class Register:
         for tenant in tenants:
             uids[tenant.uid] = tenant
             if tenant.cgroup is not None:
-                uids[tenant.cgroup] = tenant
+                uids.setdefault(tenant.cgroup, tenant)
             for container in tenant.containers:
                 if container.id is not None:
                     ids[container.id] = Occupant(tenant, container.name)

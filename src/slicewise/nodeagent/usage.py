@@ -8,9 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from slicewise.kube.localpods import LocalContainer
 from slicewise.model import Gpu, MiB, Percent, Slice
 from slicewise.nodeagent.cgroups import Sighting
-from slicewise.nodeagent.tenants import Occupant, Register, Tenant, TenantContainer
+from slicewise.nodeagent.tenants import Occupant, Register, Tenant
 from slicewise.nvml.driver import Card, Load, Process
 
 
@@ -73,7 +74,7 @@ class ContainerUsage:
     """One living container of a pod that asks for GPUs; `cards` are those it holds."""
 
     tenant: Tenant
-    container: TenantContainer
+    container: LocalContainer
     cards: tuple[HeldCard, ...] = ()
 
     @property
@@ -206,7 +207,7 @@ class _Join:
                 )
                 yield ContainerUsage(tenant, container, cards)
 
-    def _sum_held(self, tenant: Tenant, container: TenantContainer, piece: Slice) -> HeldCard:
+    def _sum_held(self, tenant: Tenant, container: LocalContainer, piece: Slice) -> HeldCard:
         used = self._used[tenant.uid, container.name, piece.gpu]
         card = self._cards[piece.gpu]
         return HeldCard(

@@ -4,11 +4,11 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Final
 
-from slicewise.extender.changes import find_changes
-from slicewise.extender.remarks import describe_container, describe_slice
-from slicewise.extender.scene import Scene
-from slicewise.model import Allocation, NodeState, Request, Share, Slice
+from slicewise.model import Allocation, NodeState, Request, Slice
 from slicewise.placement import Placement, Screening, admitted_cards, explain, feasible
+from slicewise.state.changes import find_changes
+from slicewise.state.scene import Scene
+from slicewise.state.wording import describe_container, describe_request, describe_slice
 
 # Trying changes takes time; beyond so many nodes only their reasons are counted.
 _DETAILED: Final = 32
@@ -74,23 +74,6 @@ def _describe_best(scene: Scene, allocation: Allocation) -> dict[str, Any]:
         "cards": [describe_container(each, state.node) for each in allocation.containers],
         "policy": scene.planner.policy.name,
     }
-
-
-def describe_request(request: Request) -> str:
-    """The request, for people."""
-    return "; ".join(
-        f"{each.name}: "
-        + " + ".join(_describe_shares(*pair) for pair in Counter(each.shares).items())
-        for each in request.containers
-    )
-
-
-def _describe_shares(share: Share, count: int) -> str:
-    if share.whole:
-        return "a whole GPU" if count == 1 else f"{count} whole GPUs"
-    parts = [f"{share.cores} percent"] if share.cores else []
-    parts += [f"{share.memory} MiB"] if share.memory else []
-    return " and ".join(parts) + (f" on each of {count} GPUs" if count > 1 else " of one GPU")
 
 
 def _tell_reason(screening: Screening, name: str) -> dict[str, Any]:
