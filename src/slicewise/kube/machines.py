@@ -8,7 +8,14 @@ import msgspec
 
 from slicewise.kube.client import Call, Client
 from slicewise.kube.listing import list_all, read_one
-from slicewise.kube.objects import Metadata, NodeBody, NodeStatus, ObjectReader
+from slicewise.kube.objects import (
+    Metadata,
+    NodeBody,
+    NodeSpec,
+    NodeStatus,
+    ObjectReader,
+    is_ready,
+)
 from slicewise.kube.watch import Source
 from slicewise.model import NodeNotice
 
@@ -20,13 +27,6 @@ class AddressBody(msgspec.Struct, gc=False):
 
     type: str = ""
     address: str = ""
-
-
-class ConditionBody(msgspec.Struct, gc=False):
-    """One condition of a node."""
-
-    type: str = ""
-    status: str = ""
 
 
 class SystemBody(msgspec.Struct, rename="camel", gc=False):
@@ -44,10 +44,9 @@ class TaintBody(msgspec.Struct, gc=False):
     effect: str = ""
 
 
-class MachineSpec(msgspec.Struct, gc=False):
-    """The spec of a node."""
+class MachineSpec(NodeSpec, gc=False):
+    """The spec of a node, with its taints."""
 
-    unschedulable: bool = False
     taints: list[TaintBody] | None = None
 
 
@@ -55,7 +54,6 @@ class MachineStatus(NodeStatus, rename="camel", gc=False):
     """The status of a node, with what people ask for."""
 
     addresses: list[AddressBody] | None = None
-    conditions: list[ConditionBody] | None = None
     node_info: SystemBody = msgspec.field(default_factory=SystemBody)
 
 
@@ -116,12 +114,11 @@ def read_machine(body: MachineBody, reader: ObjectReader) -> Machine:
     """The node that the API shows."""
     spec, status = body.spec, body.status
     inside = (each.address for each in status.addresses or () if each.type == "InternalIP")
-    conditions = {each.type: each.status for each in status.conditions or ()}
     return Machine(
         notice=reader.read_node_notice(body),
         labels=body.metadata.labels or {},
         address=next(inside, None),
-        ready=conditions.get("Ready", "True") == "True",
+        ready=is_ready(status),
         unschedulable=spec.unschedulable,
         taints=tuple(Taint(each.key, each.value, each.effect) for each in spec.taints or ()),
         runtime=status.node_info.container_runtime_version,

@@ -16,7 +16,7 @@ import grpc.aio
 
 from slicewise.kubelet.codec import WireError, decode, encode
 from slicewise.kubelet.errors import DeniedError, KubeletError
-from slicewise.kubelet.sockets import socket_address, socket_stamp
+from slicewise.kubelet.sockets import RECONNECT, socket_address, socket_stamp
 from slicewise.kubelet.v1beta1 import (
     DEVICE_PLUGIN,
     REGISTRATION,
@@ -102,9 +102,11 @@ class Plugin:
         await self._listen()
         request = RegisterRequest(VERSION, self.offer.socket, self.offer.resource, self._options())
         try:
-            async with grpc.aio.insecure_channel(socket_address(kubelet)) as channel:
+            address = socket_address(kubelet)
+            async with grpc.aio.insecure_channel(address, options=RECONNECT) as channel:
                 call = channel.unary_unary(f"/{REGISTRATION}/Register")
-                await call(encode(request), timeout=_REGISTER_SECONDS)
+                # A socket that was just made may refuse for a moment.
+                await call(encode(request), timeout=_REGISTER_SECONDS, wait_for_ready=True)
         except grpc.RpcError as error:
             raise KubeletError(
                 f"{self.offer.resource}: the kubelet does not register it: {describe(error)}"
