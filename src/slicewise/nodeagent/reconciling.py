@@ -119,7 +119,6 @@ class Reconciler:
             _log.info("leftover removed what=%r", what)
             removed.append(what)
         self._doubted = frozenset(doubts)
-        self._specs.sweep()
         return tuple(removed)
 
     def _lives(self, title: Title | None) -> bool:

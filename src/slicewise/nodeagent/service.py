@@ -4,25 +4,35 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from slicewise import __version__
-from slicewise.dialects import AMOUNTS, DEFAULT, GPUSHARE, GPUSHARE_MIB, KEYS, Dialects
+from slicewise.dialects import (
+    AMOUNTS,
+    DEFAULT,
+    GPUS,
+    GPUSHARE,
+    GPUSHARE_MIB,
+    KEYS,
+    Dialects,
+    write_gpus,
+)
 from slicewise.dialects.offers import Edition, Resource, build_editions
 from slicewise.kube.client import Call, Client
 from slicewise.kube.listing import read_one
 from slicewise.kube.localpods import LocalPod, LocalPodBody, local_pods, read_local_pod
 from slicewise.kube.nodewrites import NodeWrites, one_node
 from slicewise.kube.objects import Keep, ObjectReader
-from slicewise.kube.watch import Informer
+from slicewise.kube.watch import Change, Informer
 from slicewise.kube.writes import Writes
 from slicewise.kubelet.plugin import Offer, Plugin, Servant
 from slicewise.kubelet.registering import Registrar
 from slicewise.nodeagent.announcing import AGENT, Announcer
 from slicewise.nodeagent.cdi import Specs
+from slicewise.nodeagent.census import NodeCensus
 from slicewise.nodeagent.flagging import Flags
 from slicewise.nodeagent.granting import Desk, Given, LateServant
 from slicewise.nodeagent.identity import Holders, Owners, Turns
@@ -57,6 +67,7 @@ class Agent:
         self.settings = settings
         self.inventory = inventory
         self.pods = NodePods()
+        self.census = NodeCensus(settings.node, self._dialects())
         self.editions = build_editions(
             settings.dialects, share_unit=settings.share_unit, scaling=settings.scaling
         )
@@ -96,6 +107,8 @@ class Agent:
             len(self.inventory.node.gpus),
             ",".join(f"{name}:{way.value}" for name, way in self.plan.ways.items()),
         )
+        # Nothing is being written yet, so what is half written was left by an agent that died.
+        await asyncio.to_thread(self.desk.specs.sweep)
         async with _together(
             self.registrar.run(),
             self._pod_informer.run(),
@@ -156,7 +169,7 @@ class Agent:
 
     def _follow(self, reader: ObjectReader) -> None:
         client, node = self._edges.client, self.settings.node
-        self._pod_informer = Informer(client, local_pods(reader, node), self.pods.take)
+        self._pod_informer = Informer(client, local_pods(reader, node), self._pods_changed)
         self._node_informer = Informer(client, one_node(reader, node), self.announcer.take)
 
     def _setting(self) -> Setting:
@@ -176,9 +189,16 @@ class Agent:
             "runtime": self._edges.runtime,
             "version": __version__,
         }
-        return {AGENT: json.dumps(facts, separators=(",", ":"), sort_keys=True)}
+        own = {GPUS: write_gpus(self.inventory.node)}
+        return {**own, AGENT: json.dumps(facts, separators=(",", ":"), sort_keys=True)}
+
+    def _pods_changed(self, changes: Sequence[Change[LocalPod]]) -> None:
+        self.census.apply(changes)
+        self.pods.take(changes)
 
     def _cards_changed(self) -> None:
+        hardware = self.inventory.hardware
+        self.census.set_cards(hardware.cards, hardware.links)
         node = self.inventory.node
         resources = {resource.name: resource for _, resource in self.plan.devices}
         for plugin in self.plugins:
