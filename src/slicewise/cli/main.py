@@ -1,27 +1,43 @@
-"""The `slicewise` command: one file per verb, gathered here."""
+"""The `slicewise` command: one file per verb, each loaded only when it is called.
+
+A node agent must not carry the simulator's arrays in its memory.
+"""
+
+from importlib import import_module
+from typing import Final
 
 import click
 
 from slicewise import __version__
-from slicewise.cli.compare import compare
-from slicewise.cli.demo import demo
-from slicewise.cli.extender import extender
-from slicewise.cli.playground import playground
-from slicewise.cli.scheduler_config import scheduler_config
-from slicewise.cli.simulate import simulate
-from slicewise.cli.why import why
+
+_VERBS: Final = {
+    "compare": "slicewise.cli.compare:compare",
+    "demo": "slicewise.cli.demo:demo",
+    "extender": "slicewise.cli.extender:extender",
+    "playground": "slicewise.cli.playground:playground",
+    "scheduler-config": "slicewise.cli.scheduler_config:scheduler_config",
+    "simulate": "slicewise.cli.simulate:simulate",
+    "why": "slicewise.cli.why:why",
+}
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class Verbs(click.Group):
+    """Commands by name, each from its own file."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Every verb, in the order of the alphabet."""
+        return sorted({*_VERBS, *super().list_commands(ctx)})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The verb of this name, loaded now; None when there is none."""
+        if cmd_name not in _VERBS:
+            return super().get_command(ctx, cmd_name)
+        module, _, name = _VERBS[cmd_name].partition(":")
+        command: click.Command = getattr(import_module(module), name)
+        return command
+
+
+@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="slicewise")
 def main() -> None:
     """Share NVIDIA GPUs between Kubernetes pods."""
-
-
-main.add_command(compare)
-main.add_command(demo)
-main.add_command(extender)
-main.add_command(simulate)
-main.add_command(playground)
-main.add_command(scheduler_config)
-main.add_command(why)

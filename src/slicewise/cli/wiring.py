@@ -14,7 +14,6 @@ import structlog
 
 from slicewise.extender.running import Service
 from slicewise.extender.service import Extender
-from slicewise.extender.state import LiveState, StateSettings
 from slicewise.httpd import Settings
 from slicewise.kube.client import Client
 from slicewise.kube.credentials import Access
@@ -22,6 +21,7 @@ from slicewise.kube.events import Events
 from slicewise.kube.kubeconfig import find_access
 from slicewise.kube.lease import Election, Term
 from slicewise.kube.writes import Writes
+from slicewise.state.live import LiveState, StateSettings
 
 COMPONENT = "slicewise-extender"
 

@@ -13,7 +13,6 @@ import structlog
 from slicewise.dialects import DEFAULT, Dialects
 from slicewise.extender.binding import Binder, Timing
 from slicewise.extender.committing import Committer
-from slicewise.extender.explaining import Inquiry, explain_pod
 from slicewise.extender.metrics import Calls, Metrics
 from slicewise.extender.ports import State, Writer
 from slicewise.extender.protocol import (
@@ -29,10 +28,11 @@ from slicewise.extender.protocol import (
     encode,
     encode_filter,
 )
-from slicewise.extender.scene import NotReadyError, Stage
 from slicewise.extender.verbs import Filtered, Verbs
 from slicewise.httpd import Answer, Body, Response
 from slicewise.model import Pod, SlicewiseError
+from slicewise.state.explaining import Inquiry, explain_pod
+from slicewise.state.scene import NotReadyError, Stage
 
 TEXT: Final = "text/plain; charset=utf-8"
 

@@ -4,11 +4,11 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Final
 
-from slicewise.extender.changes import find_changes
-from slicewise.extender.remarks import describe_container
-from slicewise.extender.scene import Scene
 from slicewise.model import Allocation, NodeState, Request
 from slicewise.placement import Placement, Screening, admitted_cards, explain, feasible
+from slicewise.state.changes import find_changes
+from slicewise.state.scene import Scene
+from slicewise.state.wording import describe_container, describe_request
 
 # Trying changes takes time; beyond so many nodes only their reasons are counted.
 _DETAILED: Final = 32
@@ -65,18 +65,6 @@ def _describe_best(scene: Scene, allocation: Allocation) -> dict[str, Any]:
         "cards": [describe_container(each, state.node) for each in allocation.containers],
         "policy": scene.planner.policy.name,
     }
-
-
-def describe_request(request: Request) -> str:
-    """The request, for people."""
-    return "; ".join(
-        f"{each.name}: "
-        + " + ".join(
-            "a whole GPU" if share.whole else f"{share.cores} percent and {share.memory} MiB"
-            for share in each.shares
-        )
-        for each in request.containers
-    )
 
 
 def _tell_reason(screening: Screening, name: str) -> dict[str, Any]:
