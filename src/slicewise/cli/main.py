@@ -14,6 +14,7 @@ _VERBS: Final = {
     "compare": "slicewise.cli.compare:compare",
     "demo": "slicewise.cli.demo:demo",
     "extender": "slicewise.cli.extender:extender",
+    "metrics-api": "slicewise.cli.metrics_api:metrics_api",
     "playground": "slicewise.cli.playground:playground",
     "scheduler-config": "slicewise.cli.scheduler_config:scheduler_config",
     "simulate": "slicewise.cli.simulate:simulate",
