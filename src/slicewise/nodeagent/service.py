@@ -28,6 +28,7 @@ from slicewise.kube.nodewrites import NodeWrites, one_node
 from slicewise.kube.objects import Keep, ObjectReader
 from slicewise.kube.watch import Change, Informer
 from slicewise.kube.writes import Writes
+from slicewise.kubelet.errors import KubeletError
 from slicewise.kubelet.plugin import Offer, Plugin, Servant
 from slicewise.kubelet.registering import Registrar
 from slicewise.nodeagent.announcing import AGENT, Announcer
@@ -165,6 +166,8 @@ class Agent:
         return Plugin(self.settings.paths.plugins, offer, servant)
 
     def _build_servant(self, edition: Edition, resource: Resource) -> Servant:
+        if self._identity is not Identity.CDI:
+            raise KubeletError("the container runtime does not know CDI, which the agent needs")
         return LateServant(edition, resource, self.desk)
 
     def _follow(self, reader: ObjectReader) -> None:
