@@ -20,12 +20,12 @@ from typing import Any, Final
 
 import click
 
+from slicewise.cli.asking import Oracle, fetch
 from slicewise.cli.logs import configure_logs
 from slicewise.cli.promises import Given, Truth
 from slicewise.cli.scenery import UNFIT, Manifest, build_nodes, find_examples, read_manifests
 from slicewise.cli.schedulers import build_config
 from slicewise.cli.tableau import say, show_pending, show_pods, show_problems, show_usage
-from slicewise.cli.why import fetch
 from slicewise.cli.wiring import ExtenderSettings, run_extender
 from slicewise.dialects import ELASTIC, GPUS, GPUSCHEDULER, GPUSHARE, SLICEWISE, TKESTACK, Dialect
 from slicewise.playground.cluster import Playground
@@ -157,7 +157,8 @@ def _report(stage: Stage, placed: bool) -> bool:
     show_pods(order, systems, _explain(stage, order))
     events = stage.events("FailedScheduling")
     for pod in waiting:
-        answer = fetch(stage.url, f"{pod.namespace}/{pod.name}")
+        query = {"pod": f"{pod.namespace}/{pod.name}"}
+        answer = fetch(Oracle(url=stage.url), "/explain", query)
         show_pending(answer, events.get(pod.uid, ""))
     show_usage(truth.snapshot)
     broken = [

@@ -14,10 +14,10 @@ from slicewise import __version__
 from slicewise.cli.goflags import GoCommand, go_switch, klog_flags
 from slicewise.cli.logs import configure_logs
 from slicewise.cli.wiring import ExtenderSettings, run_extender
-from slicewise.extender.state import StateSettings
 from slicewise.httpd import Settings, Tls
 from slicewise.model import SlicewiseError
 from slicewise.placement import read_policy
+from slicewise.state.live import StateSettings
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:3456"
 _MODES: Final = ("gpushare", "pgpu", "qgpu")

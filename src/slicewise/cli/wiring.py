@@ -16,7 +16,6 @@ import structlog
 from slicewise.extender.recording import Recorder
 from slicewise.extender.running import Service
 from slicewise.extender.service import Extender
-from slicewise.extender.state import LiveState, StateSettings
 from slicewise.httpd import Settings
 from slicewise.kube.client import Client
 from slicewise.kube.credentials import Access
@@ -24,6 +23,7 @@ from slicewise.kube.events import Events
 from slicewise.kube.kubeconfig import find_access
 from slicewise.kube.lease import Election, Term
 from slicewise.kube.writes import Writes
+from slicewise.state.live import LiveState, StateSettings
 
 COMPONENT = "slicewise-extender"
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from slicewise.dialects.hosts import read_node_host, read_pod_host
+from slicewise.dialects.inventory import cordon_gpus
 from slicewise.dialects.limits import check_containers, refuse_mixture
 from slicewise.model import Allocation, DialectError, Marks, Node, NodeNotice, Pod, Request
 
@@ -131,4 +132,4 @@ class Dialects:
         published = (dialect.read_node(notice) for dialect in self.dialects)
         node = next((found for found in published if found is not None), Node(notice.name))
         pool = next((notice.labels[key] for key in POOL_LABELS if notice.labels.get(key)), None)
-        return replace(node, host=read_node_host(notice), pool=pool)
+        return replace(cordon_gpus(node, notice), host=read_node_host(notice), pool=pool)

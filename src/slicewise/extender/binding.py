@@ -15,10 +15,10 @@ from slicewise.extender.locks import Locks
 from slicewise.extender.ports import Clock, WallClock, Writer
 from slicewise.extender.protocol import BindingArgs
 from slicewise.extender.remarks import remark_on
-from slicewise.extender.scene import Scene, Stage
 from slicewise.kube.writer import BindOutcome, PodName, WriteStatus
 from slicewise.model import Allocation, Marks, Node, Pod, Request, SlicewiseError
 from slicewise.placement import explain
+from slicewise.state.scene import Scene, Stage
 
 T = TypeVar("T")
 _FAILED: Final = (WriteStatus.CONFLICT, WriteStatus.GONE, WriteStatus.REFUSED)

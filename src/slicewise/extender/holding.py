@@ -12,8 +12,8 @@ from typing import Final
 from slicewise.cluster import Hold
 from slicewise.extender.ports import Clock
 from slicewise.extender.protocol import Ask
-from slicewise.extender.scene import Scene
 from slicewise.extender.verbs import Filtered, Verbs, pass_all, tell
+from slicewise.state.scene import Scene
 
 HOLD_SECONDS: Final = 5.0
 MOST_NODES: Final = 8

@@ -14,9 +14,9 @@ import structlog
 from slicewise.cluster import Gift, Pin, PodSeen
 from slicewise.extender.binding import Binder
 from slicewise.extender.metrics import Metrics
-from slicewise.extender.remarks import describe_container
 from slicewise.kube.writer import Remark, WriteOutcome, WriteStatus
 from slicewise.model import SlicewiseError
+from slicewise.state.wording import describe_container
 
 # Kubelets write a starting pod's status several times a second.
 _ATTEMPTS: Final = 5

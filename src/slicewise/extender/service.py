@@ -13,11 +13,12 @@ import structlog
 from slicewise.dialects import DEFAULT, Dialects
 from slicewise.extender.binding import Binder, Timing
 from slicewise.extender.committing import Committer
-from slicewise.extender.explaining import Inquiry, explain_pod
+from slicewise.extender.foresight import rehearse, tell_outcomes
 from slicewise.extender.holding import Holder
 from slicewise.extender.metrics import Calls, Metrics
 from slicewise.extender.ports import State, Writer
 from slicewise.extender.protocol import (
+    MOST_WISHES,
     Ask,
     BindingReply,
     FilterReply,
@@ -27,13 +28,15 @@ from slicewise.extender.protocol import (
     decode_args,
     decode_binding,
     decode_preemption,
+    decode_wishes,
     encode,
     encode_filter,
 )
-from slicewise.extender.scene import NotReadyError, Stage
 from slicewise.extender.verbs import Filtered, Verbs
 from slicewise.httpd import Answer, Body, Response
 from slicewise.model import Pod, SlicewiseError
+from slicewise.state.explaining import Inquiry, explain_pod
+from slicewise.state.scene import NotReadyError, Stage
 
 TEXT: Final = "text/plain; charset=utf-8"
 
@@ -189,9 +192,22 @@ class Extender:
                 names = [wanted] if wanted else sorted(self.state.snapshot().slots)
             with self.metrics.stage("explain", "decide"):
                 scene = self.verbs.stage.set(pod)
-                inquiry = Inquiry.of(scene, names, self.verbs.screen(scene, names))
+                held = self.state.ledger.allocation(pod.uid) or ()
+                inquiry = Inquiry.of(scene, names, self.verbs.screen(scene, names), held)
             # Trying changes may take seconds, and schedulers must not wait for it.
             return _json(await asyncio.to_thread(explain_pod, inquiry))
+        except NotReadyError as error:
+            return _json({"error": str(error)}, 503)
+        except SlicewiseError as error:
+            return _json({"error": str(error)}, 400)
+
+    async def what_if(self, body: Body, most: int = MOST_WISHES) -> Response:
+        """Where pods that do not exist yet would go, one after the other, and what keeps them."""
+        try:
+            wishes = decode_wishes(body, most)
+            with self.metrics.stage("what-if", "decide"):
+                outcomes = rehearse(self.verbs, wishes)
+            return _json(await asyncio.to_thread(tell_outcomes, outcomes))
         except NotReadyError as error:
             return _json({"error": str(error)}, 503)
         except SlicewiseError as error:

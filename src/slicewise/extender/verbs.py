@@ -22,9 +22,9 @@ from slicewise.extender.protocol import (
     Victims,
     keep_nodes,
 )
-from slicewise.extender.scene import Scene, Stage
 from slicewise.model import NodeState, Pod, Reason
 from slicewise.placement import Screener, Screening, Tables, admitted_cards, evict
+from slicewise.state.scene import Scene, Stage
 
 HIGHEST: Final = 10
 # Looking for other victims than those offered takes milliseconds a node, and the scheduler waits.

@@ -27,6 +27,7 @@ from slicewise.httpd.message import (
     Request,
     Response,
     Stream,
+    Upgrade,
 )
 from slicewise.httpd.settings import Settings
 from slicewise.model import SlicewiseError
@@ -70,6 +71,8 @@ class App:
             await self._send_stream(answer, receive, send)
         elif isinstance(answer, Pieces):
             await send_pieces(send, answer)
+        elif isinstance(answer, Upgrade):
+            scope["state"]["switch"](answer)
         else:
             await send_response(send, answer)
 
@@ -184,17 +187,17 @@ async def _disconnected(receive: Receive) -> None:
 
 def _request(scope: Message, body: Body, gone: Callable[[], Awaitable[None]]) -> Request:
     """The request as a value."""
+    fields = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
     raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
     return Request(
         method=scope["method"],
         path=unquote(raw_path.split(b"?", 1)[0].decode("ascii", "replace")),
         query=dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)),
-        headers={
-            name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
-        },
+        headers=dict(fields),
         body=body,
         gone=gone,
         peer=scope["state"].get("peer"),
+        fields=fields,
     )
 
 

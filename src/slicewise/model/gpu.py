@@ -19,11 +19,12 @@ class Gpu:
     numa: int | None = None
     healthy: bool = True
     mig: bool = False
+    cordoned: bool = False
 
     @property
     def usable(self) -> bool:
         """Whether shares of this card may be promised at all."""
-        return self.healthy and not self.mig
+        return self.healthy and not self.mig and not self.cordoned
 
 
 @dataclass(frozen=True, slots=True)

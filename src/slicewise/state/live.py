@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from slicewise.cluster import (
     UNHEALTHY_KEY,
@@ -28,13 +28,13 @@ from slicewise.cluster import (
     Requests,
 )
 from slicewise.dialects import AMOUNTS, DEFAULT, KEYS, Dialects
-from slicewise.extender.lessons import Lessons
 from slicewise.kube import sources
 from slicewise.kube.client import Client
 from slicewise.kube.objects import ConfigMap, Keep, ObjectReader
 from slicewise.kube.watch import Change, Following, Informer, Seen
 from slicewise.model import NodeNotice, Pod, SlicewiseError, Snapshot
 from slicewise.placement import Planner, read_policy
+from slicewise.state.lessons import Lessons
 
 _log = logging.getLogger(__name__)
 # Each planner keeps tables of the whole cluster, and pods may name policies of their own.
@@ -57,6 +57,16 @@ class StateSettings:
     """How often assumptions past their deadline are looked for."""
     following: Following = field(default_factory=Following)
     """How resources are listed and watched."""
+
+
+class Listener(Protocol):
+    """Somebody who wants to hear what changed, once the ledger has taken it in."""
+
+    def hear_nodes(self, changes: Sequence[Change[NodeNotice]]) -> None:
+        """Nodes were seen or are gone."""
+
+    def hear_pods(self, changes: Sequence[Change[Pod]]) -> None:
+        """Pods were seen or are gone."""
 
 
 class LiveState:
@@ -88,6 +98,8 @@ class LiveState:
         self._client = client
         self._clock = clock
         self._may_decide = may_decide
+        self.listener: Listener | None = None
+        """Hears of every change of nodes and pods, once the ledger knows it."""
         self._planners: OrderedDict[str, Planner] = OrderedDict()
         self._tasks: list[asyncio.Task[None]] = []
         self._broken = False
@@ -187,6 +199,8 @@ class LiveState:
             else:
                 self._apply(self._feed.lose_node(change.key, change.version))
         self.stirred.set()
+        if self.listener is not None:
+            self.listener.hear_nodes(changes)
 
     def _take_pods(self, changes: Sequence[Change[Pod]]) -> None:
         for change in changes:
@@ -197,6 +211,8 @@ class LiveState:
             else:
                 self.ledger.apply(PodGone(change.key))
         self.stirred.set()
+        if self.listener is not None:
+            self.listener.hear_pods(changes)
 
     def _take_configmaps(self, namespace: str, changes: Sequence[Change[ConfigMap]]) -> None:
         for change in changes:

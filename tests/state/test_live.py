@@ -11,13 +11,13 @@ from conformance.bodies import config_map, pod
 from kube.lines import QUICK, client
 from slicewise.cluster import Assume, Ledger, NodeSeen, PodSeen, Quota
 from slicewise.dialects import AMOUNTS, DEFAULT, GPUS, KEYS, write_gpus
-from slicewise.extender.state import LiveState, StateSettings
 from slicewise.kube.objects import Keep, NodeBody, ObjectReader, PodBody
-from slicewise.kube.watch import Following
+from slicewise.kube.watch import Following, Gone
 from slicewise.model import PolicyError
 from slicewise.placement import Kind, Question
 from slicewise.playground.cluster import Playground
 from slicewise.playground.faults import Fault
+from slicewise.state.live import LiveState, StateSettings
 
 FOLLOWING = Following(page=3, backoff=QUICK)
 
@@ -310,3 +310,37 @@ def counted(snapshot):
         state.node.name: (state.used_cores, [each.uid for each in state.holdings])
         for state in snapshot
     }
+
+
+class Hearing:
+    """Somebody who notes what was told of, and whether the ledger knew it by then."""
+
+    def __init__(self):
+        self.nodes, self.pods = [], []
+
+    def hear_nodes(self, changes):
+        self.nodes += changes
+
+    def hear_pods(self, changes):
+        self.pods += changes
+
+
+def test_listener_hears_of_nodes_and_pods_and_of_their_end(playground):
+    hearing = Hearing()
+
+    async def scene():
+        async with client(playground.url, seconds=1.0) as line:
+            state = LiveState(line, StateSettings(following=FOLLOWING))
+            state.listener = hearing
+            await state.start()
+            add_pod(playground, "p")
+            await until(lambda: hearing.pods)
+            playground.delete("pods", "p")
+            await until(lambda: len(hearing.pods) > 1 and isinstance(hearing.pods[-1], Gone))
+            await state.stop()
+
+    add_node(playground)
+    asyncio.run(scene())
+
+    assert [each.value.name for each in hearing.nodes] == ["n0"]
+    assert hearing.pods[0].value.name == "p"

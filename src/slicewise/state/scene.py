@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 
 from slicewise.cluster import Usage
 from slicewise.dialects import DEFAULT, Dialects
-from slicewise.extender.ports import State
 from slicewise.model import CHUNK, MiB, NodeState, Pod, Request, SlicewiseError, Snapshot
 from slicewise.placement import UNLIMITED, Grant, Planner, Question
+from slicewise.state.ports import State
 
 
 class NotReadyError(SlicewiseError):
