@@ -4,8 +4,9 @@ What was given is kept while it fits, so that cards change hands only when they 
 being recorded on its pod is kept in any case.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from slicewise.model import (
     Allocation,
@@ -21,6 +22,7 @@ from slicewise.model import (
 )
 from slicewise.placement import UNLIMITED, Planner, Question, admitted_cards
 
+_KNOWN: Final = 4096
 Give = Callable[[NodeState, "Claim"], Allocation | None]
 """Which cards of a node a claim gets of what is free there; None when too few are."""
 
@@ -55,15 +57,34 @@ class Giver:
 
     def __init__(self, planner: Planner | None = None) -> None:
         self.planner = Planner() if planner is None else planner
+        self._workload = self.planner.workload
+        self._known: dict[Hashable, Allocation | None] = {}
 
     def __call__(self, state: NodeState, claim: Claim) -> Allocation | None:
         """The cards for this claim."""
+        if self._workload is not self.planner.workload or len(self._known) > _KNOWN:
+            self._workload = self.planner.workload
+            self._known.clear()
+        # Clusters have few kinds of nodes, and a take-over asks for all of them at once.
+        node, request = state.node, replace(claim.request, host=Host())
+        like = (_kinds(node), node.links, state.used_cores, state.used_memory)
+        key = (like, request, claim.uid if "random" in self.planner.policy.name else "")
+        if key not in self._known:
+            self._known[key] = self._place(state, Question(request, salt=claim.uid))
+        found = self._known[key]
+        return None if found is None else replace(found, node=node.name)
+
+    def _place(self, state: NodeState, question: Question) -> Allocation | None:
         # The pod is there already: what CPU and memory are left decides nothing any more.
         state = replace(state, cpu=0, host_memory=0)
-        question = Question(replace(claim.request, host=Host()), salt=claim.uid)
         alone = Snapshot(((state,),), {state.node.name: 0})
         placement = self.planner.place_on(alone, question, state.node.name)
         return None if placement is None else placement.allocation
+
+
+def _kinds(node: Node) -> Hashable:
+    """All of a node's cards that decides which are given; silent pods name no UUIDs."""
+    return tuple((gpu.index, gpu.model, gpu.memory, gpu.usable, gpu.numa) for gpu in node.gpus)
 
 
 def share_out(
