@@ -108,7 +108,8 @@ def test_other_parts_of_the_agent_add_their_metrics(meter):
     Counter("slicewise_agent_allocations", "Allocate calls.", registry=registry).inc()
 
     assert (
-        b"slicewise_agent_allocations_total 1.0" in get(Pages(meter, [registry]), "/metrics").body
+        b"slicewise_agent_allocations_total 1.0"
+        in get(Pages(meter, more=[registry]), "/metrics").body
     )
 
 

@@ -6,6 +6,7 @@
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import Final, Protocol
 
 from prometheus_client.core import Metric
@@ -13,6 +14,7 @@ from prometheus_client.core import Metric
 from slicewise import __version__
 from slicewise.httpd import Answer, Request, Response, json_response
 from slicewise.nodeagent.answers import tell_cards, tell_usage
+from slicewise.nodeagent.auditing import Auditor, tell_audit
 from slicewise.nodeagent.dashboards import collect_exporter, collect_manager
 from slicewise.nodeagent.gauges import render
 from slicewise.nodeagent.metrics import collect_own
@@ -33,7 +35,9 @@ class Source(Protocol):
 class Pages:
     """The handler of the agent's pages; `more` are metrics of the rest of the agent."""
 
-    def __init__(self, meter: Meter, more: Iterable[Source] = ()) -> None:
+    def __init__(
+        self, meter: Meter, *, auditor: Auditor | None = None, more: Iterable[Source] = ()
+    ) -> None:
         self._meter = meter
         self._more = tuple(more)
         self._pages: dict[str, Callable[[], Awaitable[Answer]]] = {
@@ -43,6 +47,8 @@ class Pages:
             "/usage/cards": self._cards,
             "/version": self._version,
         }
+        if auditor is not None:
+            self._pages["/audit"] = partial(self._audit, auditor)
 
     def add(self, path: str, page: Callable[[], Awaitable[Answer]]) -> None:
         """Serve one more page under this path."""
@@ -76,6 +82,9 @@ class Pages:
 
     async def _cards(self) -> Response:
         return json_response(tell_cards(self._meter.usage()))
+
+    async def _audit(self, auditor: Auditor) -> Response:
+        return json_response(tell_audit(await auditor.audit()))
 
     async def _version(self) -> Response:
         return json_response({"version": __version__})

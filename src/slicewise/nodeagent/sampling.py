@@ -71,8 +71,8 @@ class Sampler:
             return None
         return self._reading
 
-    def sample(self) -> None:
-        """Take a reading; a driver that fails leaves the last one to grow old."""
+    def sample(self) -> bool:
+        """Take a reading; a driver that fails gives none and leaves the last one to grow old."""
         started = self._clock()
         try:
             loads = self._driver.loads()
@@ -81,7 +81,7 @@ class Sampler:
             if not self._failing:
                 self._failing = True
                 log.warning("usage unknown error=%s", error)
-            return
+            return False
         pids = {process.pid for load in loads.values() for process in load.processes}
         self._reading = Reading(loads, self._processes.look(pids), time.time())
         self._taken = self._clock()
@@ -90,6 +90,7 @@ class Sampler:
         if self._failing:
             self._failing = False
             log.info("usage known again")
+        return True
 
     async def run(self) -> None:
         """Sample until cancelled, off the event loop, for a driver may take its time."""
