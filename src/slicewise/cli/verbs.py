@@ -7,6 +7,7 @@ from typing import Any, Final
 import click
 
 ASKING: Final[Mapping[str, str]] = {
+    "audit": "slicewise.cli.audit:audit",
     "cordon": "slicewise.cli.cordon:cordon",
     "uncordon": "slicewise.cli.cordon:uncordon",
     "what-if": "slicewise.cli.what_if:what_if",
