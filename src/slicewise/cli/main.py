@@ -15,6 +15,7 @@ _VERBS: Final = {
     "compare": "slicewise.cli.compare:compare",
     "demo": "slicewise.cli.demo:demo",
     "extender": "slicewise.cli.extender:extender",
+    "metrics-api": "slicewise.cli.metrics_api:metrics_api",
     "inspect-gpushare": "slicewise.cli.inspect_gpushare:main",
     "playground": "slicewise.cli.playground:playground",
     "scheduler-config": "slicewise.cli.scheduler_config:scheduler_config",
