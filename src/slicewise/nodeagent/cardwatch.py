@@ -30,7 +30,7 @@ def scale_card(card: Card, scaling: Fraction) -> Card:
     return replace(card, gpu=replace(card.gpu, memory=memory))
 
 
-class Inventory:
+class CardWatch:
     """Follows the cards of one node; `cards` and `facts` are the newest, None before the first."""
 
     def __init__(
