@@ -104,6 +104,16 @@ def test_taints_and_selectors_leave_nodes_out(living, tmp_path):
     assert "the scheduler leaves out 2 more: 2: no label zone=b" in result.output
 
 
+def test_files_and_folders_are_read_in_order(tmp_path):
+    (tmp_path / "b.yml").write_text(yaml.safe_dump(pod("second")))
+    (tmp_path / "a.json").write_text(json.dumps(pod("first")))
+    (tmp_path / "notes.txt").write_text("not: [")
+
+    found = read_templates(tmp_path, tmp_path / "a.json")
+
+    assert [each.name for each in found] == ["first", "second", "first"]
+
+
 def test_replicas_can_be_changed(living, tmp_path):
     result = run(living, tmp_path, workload("Deployment"), words=("--replicas", "5"))
 

@@ -9,7 +9,7 @@ import click
 
 from slicewise.cli.asking import Oracle, fetch, open_ask, oracle_options, read_oracle
 from slicewise.cli.candidates import LeftOut, choose_nodes
-from slicewise.cli.connecting import FILE, Reach, Trouble, open_reader, reach_options, run_connected
+from slicewise.cli.connecting import Reach, Trouble, open_reader, reach_options, run_connected
 from slicewise.cli.telling import foretell
 from slicewise.cli.templates import Template, read_templates
 from slicewise.kube.client import Client
@@ -19,20 +19,32 @@ Wish = tuple[dict[str, Any], list[str] | None, LeftOut]
 
 
 @click.command("what-if")
-@click.option("-f", "--filename", type=FILE, required=True, help="Manifests; - for standard input.")
+@click.option(
+    "-f",
+    "--filename",
+    "files",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    required=True,
+    help="Manifests, a folder of them, or - for standard input; may be given again.",
+)
 @click.option("-n", "--namespace", help="Of manifests that name none [default: the context's].")
 @click.option("--replicas", type=click.IntRange(0), help="In place of each workload's own number.")
 @click.option("-o", "--output", type=click.Choice(["json"]), help="The answer for scripts.")
 @oracle_options
 @reach_options
 def what_if(
-    filename: Path, namespace: str | None, replicas: int | None, output: str | None, **flags: Any
+    files: tuple[Path, ...],
+    namespace: str | None,
+    replicas: int | None,
+    output: str | None,
+    **flags: Any,
 ) -> None:
     """Say where the pods of manifests would go if they came now, one after the other.
 
     Ends with 0 when all of them fit, 1 when one does not, and 2 when nobody can tell.
     """
-    oracle, templates = read_oracle(flags), read_templates(filename)
+    oracle, templates = read_oracle(flags), read_templates(*files)
     if replicas is not None:
         templates = [_resize(each, replicas) for each in templates]
     if oracle.url:
