@@ -12,6 +12,7 @@ from slicewise.cli.verbs import ASKING, Verbs
 
 _VERBS: Final = {
     **ASKING,
+    "agent": "slicewise.cli.agent:agent",
     "compare": "slicewise.cli.compare:compare",
     "demo": "slicewise.cli.demo:demo",
     "extender": "slicewise.cli.extender:extender",
