@@ -8,7 +8,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from slicewise.dialects.injection import Grant, Injection
@@ -37,6 +37,15 @@ class Given:
     injection: Injection
 
 
+@dataclass(slots=True)
+class Starts:
+    """How starts have ended so far, and how long granted ones were held up."""
+
+    granted: int = 0
+    held_back: int = 0
+    seconds: float = 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class Desk:
     """Everything that answering needs, shared by all resources."""
@@ -45,10 +54,9 @@ class Desk:
     promises: Promises
     outfitter: Outfitter
     specs: Specs
+    starts: Starts
     given: Callable[[Given], None] = lambda _: None
     """Hears of every container that may start."""
-    timed: Callable[[float], None] = lambda _: None
-    """Hears how many seconds each start was held up."""
 
 
 class LateServant:
@@ -86,7 +94,8 @@ class LateServant:
             raise self._deny(str(error)) from error
         self._desk.given(given)
         seconds = time.perf_counter() - began
-        self._desk.timed(seconds)
+        self._desk.starts.granted += 1
+        self._desk.starts.seconds += seconds
         pod = given.promise.pod
         _log.info(
             "container granted pod=%s/%s container=%s resource=%s gpus=%s ms=%.1f",
@@ -113,11 +122,13 @@ class LateServant:
         desk, grant = self._desk, given.grant
         desk.outfitter.prepare(grant, given.injection)
         edits = desk.outfitter.edits(grant, given.injection)
+        title = title_of(given)
         if self._edition.carrier(grant.container) != grant.resource:
-            edits = only_env(edits)
-        desk.specs.write(name_units(grant.resource, grant.ids), title_of(given), edits)
+            edits, title = only_env(edits), replace(title, gpus=())
+        desk.specs.write(name_units(grant.resource, grant.ids), title, edits)
 
     def _deny(self, why: str) -> DeniedError:
+        self._desk.starts.held_back += 1
         _log.warning("container held back resource=%s why=%s", self._resource.name, why)
         return DeniedError(f"slicewise: {why}")
 
@@ -131,6 +142,7 @@ def title_of(given: Given) -> Title:
         given.owner.container.name,
         given.grant.resource,
         tuple(link.name for link in given.injection.links),
+        tuple(card.uuid for card in given.grant.cards),
     )
 
 
