@@ -1,6 +1,8 @@
 """Requests and cards in the words that people read in events and explanations."""
 
-from slicewise.model import ContainerAllocation, Node, Request, Slice
+from collections import Counter
+
+from slicewise.model import ContainerAllocation, Node, Request, Share, Slice
 
 
 def describe_request(request: Request) -> str:
@@ -8,11 +10,19 @@ def describe_request(request: Request) -> str:
     return "; ".join(
         f"{each.name}: "
         + " + ".join(
-            "a whole GPU" if share.whole else f"{share.cores} percent and {share.memory} MiB"
-            for share in each.shares
+            _describe_shares(share, count) for share, count in Counter(each.shares).items()
         )
         for each in request.containers
     )
+
+
+def _describe_shares(share: Share, count: int) -> str:
+    if share.whole:
+        return "a whole GPU" if count == 1 else f"{count} whole GPUs"
+    parts = [f"{share.cores} percent"] if share.cores else []
+    if share.memory:
+        parts.append(f"{share.memory} MiB")
+    return " and ".join(parts) + ("" if count == 1 else f" of each of {count} GPUs")
 
 
 def describe_container(given: ContainerAllocation, node: Node) -> str:
