@@ -4,6 +4,7 @@ import asyncio
 import http.client
 import json
 import threading
+from dataclasses import replace
 
 import builders
 from conformance.bodies import pod
@@ -32,15 +33,23 @@ class Showing:
         self.playground.start()
         for node in self.nodes:
             self.add_node(node)
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
-        self._thread.start()
-        assert self._started.wait(30)
+        self.start_page()
         return self
 
     def __exit__(self, *_):
+        self.stop_page()
+        self.playground.stop()
+
+    def start_page(self, port=0):
+        self._started.clear()
+        self._habits = replace(self._habits, listen=replace(self._habits.listen, port=port))
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
+        self._thread.start()
+        assert self._started.wait(30)
+
+    def stop_page(self):
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
-        self.playground.stop()
 
     async def _run(self):
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()

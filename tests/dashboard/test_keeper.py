@@ -124,7 +124,7 @@ def test_waiting_pod_is_told_with_its_reasons():
     row = scene.look().rows("waiting")[0]
 
     assert row[:3] == ["u0", "default", "big"]
-    assert row[3] == "c0: 5 percent and 50000 MiB"
+    assert row[3] == "c0: 5 percent and 50000 MiB of one GPU"
     assert row[4:] == [1000000, 0, 2, [["No GPU is large enough", 2]]]
     assert scene.totals["waiting"] == 1
 

@@ -131,7 +131,7 @@ def test_pod_is_explained(shown):
 
     assert (status, headers["cache-control"]) == (200, "no-store")
     answer = json.loads(body)
-    assert answer["asks"] == "main: 30 percent and 50000 MiB"
+    assert answer["asks"] == "main: 30 percent and 50000 MiB of one GPU"
     assert {node["phrase"] for node in answer["nodes"]} == {"No GPU is large enough"}
 
 

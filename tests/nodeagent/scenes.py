@@ -98,6 +98,9 @@ class FakeCensus:
     def cards(self):
         return list(self.present)
 
+    def links(self):
+        return None
+
     def tenants(self):
         return list(self.held)
 

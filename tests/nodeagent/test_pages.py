@@ -29,6 +29,9 @@ class FakeMeter:
         self.reading = reading
         self.tally = Tally(samples=3, failures=1, last_seconds=0.25)
 
+    def links(self) -> None:
+        return None
+
     def usage(self) -> NodeUsage:
         return measure("n0", self.census.cards(), self.census.tenants(), self.reading)
 
@@ -108,7 +111,8 @@ def test_other_parts_of_the_agent_add_their_metrics(meter):
     Counter("slicewise_agent_allocations", "Allocate calls.", registry=registry).inc()
 
     assert (
-        b"slicewise_agent_allocations_total 1.0" in get(Pages(meter, [registry]), "/metrics").body
+        b"slicewise_agent_allocations_total 1.0"
+        in get(Pages(meter, more=[registry]), "/metrics").body
     )
 
 

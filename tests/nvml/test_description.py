@@ -33,11 +33,26 @@ def test_json_is_read_like_yaml():
 
 
 def test_count_repeats_a_card_under_its_own_numbers():
-    described = _read("gpus: [{model: T4, memory: 1, count: 3, index: 2, minor: 5}]")
+    text = """
+    gpus:
+      - {model: T4, memory: 1, count: 2, index: 1, minor: 5}
+      - {model: A10, memory: 1, index: 0, minor: 9}
+    """
 
-    numbers = [(each.card.gpu.index, each.card.gpu.minor) for each in described.cards]
-    assert numbers == [(2, 5), (3, 6), (4, 7)]
-    assert len({each.card.gpu.uuid for each in described.cards}) == 3
+    cards = _read(text).cards
+
+    numbers = [(each.card.gpu.index, each.card.gpu.minor) for each in cards]
+    assert numbers == [(0, 9), (1, 5), (2, 6)]
+    assert len({each.card.gpu.uuid for each in cards}) == 3
+
+
+def test_switched_lanes_join_every_two_cards():
+    text = """
+    gpus: [{model: A100, memory: 1, count: 8}]
+    links: [{gpus: [0, 1, 2, 3, 4, 5, 6, 7], nvlinks: 12, pcie: NODE, switched: true}]
+    """
+
+    assert set(_read(text).pairs.values()) == {Nearness(12, 40)}
 
 
 def test_invented_uuids_are_stable_and_differ_between_nodes():
@@ -89,6 +104,13 @@ def test_cards_of_one_numa_node_are_nearer_than_strangers():
             "gpus: [{model: a, memory: 1}, {model: a, memory: 1, index: 0}]", "twice", id="twice"
         ),
         pytest.param("gpus: [{model: a, memory: 1, minor: -1}]", "minor", id="below-zero"),
+        pytest.param("gpus: [{model: a, memory: 1, index: 1}]", "from 0 to 0", id="gap"),
+        pytest.param(
+            "gpus: [{model: a, memory: 1, count: 8}]\n"
+            "links: [{gpus: [0, 1, 2, 3, 4, 5, 6, 7], nvlinks: 12}]",
+            "84 lanes",
+            id="more-lanes-than-a-card-has",
+        ),
         pytest.param("gpus: [{model: a, memory: 1, count: 0}]", "count=0", id="count-zero"),
         pytest.param(
             "gpus: [{model: a, memory: 1, count: 2, uuid: GPU-1}]", "count=2", id="count-and-uuid"

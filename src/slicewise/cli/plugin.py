@@ -3,15 +3,10 @@
 import click
 
 from slicewise import __version__
-from slicewise.cli.why import why
+from slicewise.cli.verbs import ASKING, Verbs
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Verbs, verbs=ASKING, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="kubectl-slicewise")
 def main() -> None:
     """See who holds which GPU, and why a pod waits."""
-
-
-VERBS = (why,)
-for verb in VERBS:
-    main.add_command(verb)

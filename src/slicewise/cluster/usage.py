@@ -13,7 +13,7 @@ class Usage:
 
     def count(self, node: Node, holding: Holding, sign: int) -> None:
         """Add a pod's holding, or take it away again."""
-        if not holding.certain:
+        if not holding.certain or holding.tentative:
             return
         for piece in holding.charges:
             at = node.position(piece.gpu)

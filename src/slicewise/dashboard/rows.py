@@ -47,7 +47,7 @@ def write_row(state: NodeState, flags: int, models: Models) -> bytes:
 
 
 def _flags(gpu: Gpu) -> int:
-    return ILL * (not gpu.healthy) | MIG * gpu.mig
+    return ILL * (not gpu.healthy) | MIG * gpu.mig | CORDONED * gpu.cordoned
 
 
 def _pieces(state: NodeState, holding: Holding) -> Iterator[int]:

@@ -13,9 +13,12 @@ import structlog
 from slicewise.dialects import DEFAULT, Dialects
 from slicewise.extender.binding import Binder, Timing
 from slicewise.extender.committing import Committer
+from slicewise.extender.foresight import rehearse, tell_outcomes
+from slicewise.extender.holding import Holder
 from slicewise.extender.metrics import Calls, Metrics
 from slicewise.extender.ports import State, Writer
 from slicewise.extender.protocol import (
+    MOST_WISHES,
     Ask,
     BindingReply,
     FilterReply,
@@ -25,6 +28,7 @@ from slicewise.extender.protocol import (
     decode_args,
     decode_binding,
     decode_preemption,
+    decode_wishes,
     encode,
     encode_filter,
 )
@@ -48,11 +52,13 @@ class Flavour:
     """Whether the decision is written in the filter."""
     counts_free: bool = False
     """Whether points are free cards of the wanted model, not the policy's."""
+    holds: bool = False
+    """Whether the scheduler binds by itself, so that a filter holds cards on its last nodes."""
 
 
 OWN: Final = Flavour("slicewise")
 PREDICATES: Final = Flavour("gpu-admission", commits=True)
-GPUSCHEDULER: Final = Flavour("nvidia-gpu-scheduler", bad_body=400, counts_free=True)
+GPUSCHEDULER: Final = Flavour("nvidia-gpu-scheduler", bad_body=400, counts_free=True, holds=True)
 
 
 class Extender:
@@ -71,6 +77,7 @@ class Extender:
         self.verbs = Verbs(Stage(state, dialects))
         self.binder = Binder(self.verbs.stage, writer, timing)
         self.committer = Committer(self.verbs, self.binder)
+        self.holder = Holder(self.verbs, (timing or Timing()).clock)
         self.metrics = Metrics(state, calls)
         self._writer = writer
         self._log = structlog.get_logger("slicewise.extender").bind()
@@ -86,9 +93,10 @@ class Extender:
             return _refuse(flavour, FilterReply(error=str(error)))
         try:
             with self.metrics.stage("filter", "decide"):
-                filtered = (
-                    await self.committer.filter(ask) if flavour.commits else self.verbs.filter(ask)
-                )
+                if flavour.commits:
+                    filtered = await self.committer.filter(ask)
+                else:
+                    filtered = (self.holder if flavour.holds else self.verbs).filter(ask)
         except SlicewiseError as error:
             filtered = Filtered(FilterReply(error=str(error)), 0, {_code(error): 1})
         with self.metrics.stage("filter", "encode"):
@@ -184,9 +192,22 @@ class Extender:
                 names = [wanted] if wanted else sorted(self.state.snapshot().slots)
             with self.metrics.stage("explain", "decide"):
                 scene = self.verbs.stage.set(pod)
-                inquiry = Inquiry.of(scene, names, self.verbs.screen(scene, names))
+                held = self.state.ledger.allocation(pod.uid) or ()
+                inquiry = Inquiry.of(scene, names, self.verbs.screen(scene, names), held)
             # Trying changes may take seconds, and schedulers must not wait for it.
             return _json(await asyncio.to_thread(explain_pod, inquiry))
+        except NotReadyError as error:
+            return _json({"error": str(error)}, 503)
+        except SlicewiseError as error:
+            return _json({"error": str(error)}, 400)
+
+    async def what_if(self, body: Body, most: int = MOST_WISHES) -> Response:
+        """Where pods that do not exist yet would go, one after the other, and what keeps them."""
+        try:
+            wishes = decode_wishes(body, most)
+            with self.metrics.stage("what-if", "decide"):
+                outcomes = rehearse(self.verbs, wishes)
+            return _json(await asyncio.to_thread(tell_outcomes, outcomes))
         except NotReadyError as error:
             return _json({"error": str(error)}, 503)
         except SlicewiseError as error:

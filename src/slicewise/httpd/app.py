@@ -69,6 +69,8 @@ class App:
         answer = await self._answer(_request(scope, body, lambda: self._left(receive)))
         if isinstance(answer, Stream):
             await self._send_stream(answer, receive, send)
+            if answer.cut is not None and answer.cut.is_set():
+                scope["state"]["abort"]()
         elif isinstance(answer, Pieces):
             await send_pieces(send, answer)
         elif isinstance(answer, Upgrade):
@@ -96,8 +98,9 @@ class App:
         await send(_start(200, stream.content_type, stream.headers.items()))
         # The empty chunk pushes the headers out before the first event exists.
         await send({"type": "http.response.body", "body": b"", "more_body": True})
-        failure = (await _race(_pump(stream.chunks, send), self._left(receive)))[0]
-        if isinstance(failure, CutError):
+        ends = [] if stream.cut is None else [_forever(stream.cut)]
+        failure = (await _race(_pump(stream.chunks, send), self._left(receive), *ends))[0]
+        if isinstance(failure, CutError) or (stream.cut is not None and stream.cut.is_set()):
             return
         if isinstance(failure, Exception):
             log.error("stream failed", exc_info=failure)

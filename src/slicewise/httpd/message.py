@@ -79,6 +79,8 @@ class Stream:
     chunks: AsyncIterator[bytes]
     content_type: str = JSON
     headers: Mapping[str, str] = field(default_factory=dict)
+    cut: asyncio.Event | None = None
+    """Once set, the connection is dropped at once, whatever of it the client has not read."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,8 @@ class PeerProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         peer = read_peer(transport.get_extra_info("ssl_object"))
         self._switched: WeakSet[asyncio.Transport] = self.app_state.setdefault(SWITCHED, WeakSet())
-        self.app_state = {**self.app_state, "peer": peer, "switch": self.switch}
+        deeds = {"switch": self.switch, "abort": transport.abort}
+        self.app_state = {**self.app_state, **deeds, "peer": peer}
 
     def switch(self, answer: Upgrade) -> None:
         """Let another protocol have the connection, and keep nothing of ours alive."""

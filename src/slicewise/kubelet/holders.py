@@ -24,9 +24,9 @@ from slicewise.kubelet.podresources import (
     GetResponse,
     PodResources,
 )
-from slicewise.kubelet.sockets import socket_address
+from slicewise.kubelet.sockets import RECONNECT, socket_address
 
-_OPTIONS: Final = (("grpc.max_receive_message_length", -1),)
+_OPTIONS: Final = (("grpc.max_receive_message_length", -1), *RECONNECT)
 _SECONDS: Final = 10.0
 _PAUSE_SECONDS: Final = 0.05
 _TRIES: Final = 20

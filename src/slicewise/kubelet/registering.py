@@ -1,7 +1,8 @@
 """Keeping plugins known to the kubelet, through its restarts and ours.
 
-A kubelet that starts removes every socket of its folder and makes its own anew; both are seen by
-looking, so that neither a missed event nor a folder mounted anew goes unnoticed.
+A kubelet that starts removes every socket of its folder and makes its own anew. The new socket is
+heard of at once; both are also seen by looking, so that neither a missed event nor a folder
+mounted anew goes unnoticed.
 """
 
 import asyncio
@@ -10,6 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from slicewise.kubelet.arrivals import Arrivals
 from slicewise.kubelet.errors import KubeletError
 from slicewise.kubelet.plugin import KUBELET_SOCKET, Plugin
 from slicewise.kubelet.sockets import socket_stamp
@@ -27,7 +29,7 @@ class Registrar:
         plugins: Sequence[Plugin],
         *,
         registered: Callable[[], None] = lambda: None,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        sleep: Callable[[float], Awaitable[None]] | None = None,
         every: float = LOOK_SECONDS,
     ) -> None:
         self.plugins = plugins
@@ -46,9 +48,10 @@ class Registrar:
     async def run(self) -> None:
         """Look again and again until cancelled, then stop every plugin."""
         try:
-            while True:
-                await self.look()
-                await self._sleep(self._every)
+            with Arrivals(self._kubelet) as arrivals:
+                while True:
+                    await self.look()
+                    await (self._sleep or arrivals.wait)(self._every)
         finally:
             await asyncio.gather(*(plugin.stop() for plugin in self.plugins))
 

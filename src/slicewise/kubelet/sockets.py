@@ -4,6 +4,11 @@ import os
 from pathlib import Path
 from typing import Final
 
+# gRPC waits longer and longer, up to two minutes, which is meant for servers far away.
+RECONNECT: Final = tuple(
+    (f"grpc.{which}_reconnect_backoff_ms", milliseconds)
+    for which, milliseconds in (("initial", 50), ("min", 50), ("max", 500))
+)
 # The kernel takes 107 bytes; a longer path is reached through its folder's descriptor.
 _LONGEST: Final = 100
 

@@ -32,6 +32,10 @@ class NodeCensus:
         """The cards in index order."""
         return self._cards
 
+    def links(self) -> Links | None:
+        """How near the cards are, in their order; None when that is unknown."""
+        return self._node.links
+
     def tenants(self) -> Sequence[Tenant]:
         """The pods bound to the node that have not ended."""
         return tuple(self._tenants.values())

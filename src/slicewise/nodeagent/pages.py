@@ -6,6 +6,7 @@
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import Final, Protocol
 
 from prometheus_client.core import Metric
@@ -13,8 +14,10 @@ from prometheus_client.core import Metric
 from slicewise import __version__
 from slicewise.httpd import Answer, Request, Response, json_response
 from slicewise.nodeagent.answers import tell_cards, tell_usage
+from slicewise.nodeagent.auditing import Auditor, tell_audit
 from slicewise.nodeagent.dashboards import collect_exporter, collect_manager
 from slicewise.nodeagent.gauges import render
+from slicewise.nodeagent.graph import draw_graph
 from slicewise.nodeagent.metrics import collect_own
 from slicewise.nodeagent.sampling import Meter
 
@@ -33,7 +36,9 @@ class Source(Protocol):
 class Pages:
     """The handler of the agent's pages; `more` are metrics of the rest of the agent."""
 
-    def __init__(self, meter: Meter, more: Iterable[Source] = ()) -> None:
+    def __init__(
+        self, meter: Meter, *, auditor: Auditor | None = None, more: Iterable[Source] = ()
+    ) -> None:
         self._meter = meter
         self._more = tuple(more)
         self._pages: dict[str, Callable[[], Awaitable[Answer]]] = {
@@ -41,8 +46,11 @@ class Pages:
             "/metric": self._metric,
             "/usage": self._usage,
             "/usage/cards": self._cards,
+            "/graph": self._graph,
             "/version": self._version,
         }
+        if auditor is not None:
+            self._pages["/audit"] = partial(self._audit, auditor)
 
     def add(self, path: str, page: Callable[[], Awaitable[Answer]]) -> None:
         """Serve one more page under this path."""
@@ -76,6 +84,12 @@ class Pages:
 
     async def _cards(self) -> Response:
         return json_response(tell_cards(self._meter.usage()))
+
+    async def _graph(self) -> Response:
+        return json_response({"graph": draw_graph(self._meter.usage(), self._meter.links())})
+
+    async def _audit(self, auditor: Auditor) -> Response:
+        return json_response(tell_audit(await auditor.audit()))
 
     async def _version(self) -> Response:
         return json_response({"version": __version__})

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from slicewise.model import Links
 from slicewise.nodeagent.cgroups import Processes
 from slicewise.nodeagent.tenants import Tenant
 from slicewise.nodeagent.usage import NodeUsage, Reading, measure
@@ -31,6 +32,9 @@ class Census(Protocol):
 
     def cards(self) -> Sequence[Card]:
         """The cards in index order, each with its health as the agent judges it."""
+
+    def links(self) -> Links | None:
+        """How near the cards are, in their order; None when that is unknown."""
 
     def tenants(self) -> Sequence[Tenant]:
         """The pods bound to the node that have not ended."""
@@ -71,8 +75,8 @@ class Sampler:
             return None
         return self._reading
 
-    def sample(self) -> None:
-        """Take a reading; a driver that fails leaves the last one to grow old."""
+    def sample(self) -> bool:
+        """Take a reading; a driver that fails gives none and leaves the last one to grow old."""
         started = self._clock()
         try:
             loads = self._driver.loads()
@@ -81,7 +85,7 @@ class Sampler:
             if not self._failing:
                 self._failing = True
                 log.warning("usage unknown error=%s", error)
-            return
+            return False
         pids = {process.pid for load in loads.values() for process in load.processes}
         self._reading = Reading(loads, self._processes.look(pids), time.time())
         self._taken = self._clock()
@@ -90,6 +94,7 @@ class Sampler:
         if self._failing:
             self._failing = False
             log.info("usage known again")
+        return True
 
     async def run(self) -> None:
         """Sample until cancelled, off the event loop, for a driver may take its time."""
@@ -114,3 +119,7 @@ class Meter:
         """Who uses how much of which card."""
         census = self._census
         return measure(census.node, census.cards(), census.tenants(), self._sampler.reading())
+
+    def links(self) -> Links | None:
+        """How near the cards are."""
+        return self._census.links()

@@ -14,14 +14,19 @@ import msgspec
 from slicewise.model import Gpu, InventoryError, MiB, Percent
 from slicewise.model.gpu import check_gpus
 from slicewise.nvml.driver import Card, DriverError, Load, Process
-from slicewise.nvml.roster import FARTHEST, RECOVERIES, Nearness, Pair
+from slicewise.nvml.roster import FARTHEST, REMAPPING_FAILED, Nearness, Pair, recovery_words
 
 # As `nvidia-smi topo` names them.
 _LEVELS: Final = {"BOARD": 0, "PIX": 10, "PXB": 20, "PHB": 30, "NODE": 40, "SYS": FARTHEST}
 _ACTIONS: Final = {"none": 0, "reset": 1, "reboot": 2, "drain-peers": 3, "drain": 4}
 _ONE_NUMA: Final = 40
+MAX_LANES: Final = 36
 
-Count = Annotated[int, msgspec.Meta(ge=0)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 31) - 1)]
+Word = Annotated[str, msgspec.Meta(pattern=r"^[!-~]{1,90}$")]
+Words = Annotated[str, msgspec.Meta(pattern=r"^[!-~][ -~]{0,89}$")]
+Bus = Annotated[str, msgspec.Meta(pattern=r"^[0-9A-F]{8}:[0-9A-F]{2}:[0-9A-F]{2}\.[0-9]$")]
+Version = Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,3}\.[0-9]$")]
 Recovery = Literal["none", "reset", "reboot", "drain-peers", "drain"]
 Level = Literal["BOARD", "PIX", "PXB", "PHB", "NODE", "SYS"]
 
@@ -38,22 +43,23 @@ class ProcessEntry(msgspec.Struct, forbid_unknown_fields=True):
 class GpuEntry(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """One card, or several alike when `count` says so."""
 
-    model: str
+    model: Words
     memory: Count
     count: int = 1
     index: Count | None = None
     minor: Count | None = None
-    uuid: str | None = None
-    bus: str | None = None
+    uuid: Word | None = None
+    bus: Bus | None = None
     numa: Count | None = None
     brand: Count = 0
     capability: Count = 80
     mig: bool = False
     lost: bool = False
     recovery: Recovery = "none"
+    rows_failed: bool = False
     used: Count | None = None
     utilization: Count | None = None
-    temperature: int | None = None
+    temperature: Count | None = None
     power: Count | None = None
     processes: list[ProcessEntry] = []
 
@@ -64,6 +70,7 @@ class LinkEntry(msgspec.Struct, forbid_unknown_fields=True):
     gpus: list[Count]
     nvlinks: Count = 0
     pcie: Level = "SYS"
+    switched: bool = False
 
 
 class FaultEntry(msgspec.Struct, forbid_unknown_fields=True):
@@ -81,8 +88,8 @@ class Document(msgspec.Struct, forbid_unknown_fields=True):
     gpus: list[GpuEntry]
     links: list[LinkEntry] = []
     faults: list[FaultEntry] = []
-    driver: str = "580.95.05"
-    cuda: str = "13.0"
+    driver: Word = "580.95.05"
+    cuda: Version = "13.0"
     unavailable: bool = False
 
 
@@ -93,6 +100,7 @@ class DescribedCard:
     card: Card
     load: Load
     recovery: int
+    rows_failed: bool
     lost: bool
     graphics: frozenset[int]
 
@@ -111,11 +119,22 @@ class Description:
     """Everything the file says, checked."""
 
     cards: tuple[DescribedCard, ...]
-    pairs: dict[Pair, Nearness]
+    direct: dict[Pair, Nearness]
+    switches: dict[str, int]
     faults: tuple[Injected, ...]
     driver: str
     cuda: str
     unavailable: bool
+
+    @property
+    def pairs(self) -> dict[Pair, Nearness]:
+        """How near every two cards are, over direct lanes and through switches."""
+        return {
+            pair: Nearness(
+                near.nvlinks + min(self.switches.get(uuid, 0) for uuid in pair), near.pcie
+            )
+            for pair, near in self.direct.items()
+        }
 
 
 def read_description(source: str, text: bytes, name: str = "") -> Description:
@@ -134,12 +153,23 @@ def _check(document: Document, name: str) -> Description:
     cards = tuple(sorted(_number(document.gpus, name), key=lambda each: each.card.gpu.index))
     gpus = [each.card.gpu for each in cards]
     check_gpus("simulated", gpus)
+    if [gpu.index for gpu in gpus] != list(range(len(gpus))):
+        raise DriverError(f"gpus: expected every index from 0 to {len(gpus) - 1}, as drivers count")
     uuids = {gpu.index: gpu.uuid for gpu in gpus}
     if len({fault.sequence for fault in document.faults}) != len(document.faults):
         raise DriverError("faults: a sequence is used twice; expected a number of its own for each")
+    switches = _switch(document.links, uuids)
+    direct = _pair(gpus, document.links, uuids)
+    for uuid in uuids.values():
+        lanes = switches.get(uuid, 0) + sum(
+            near.nvlinks for pair, near in direct.items() if uuid in pair
+        )
+        if lanes > MAX_LANES:
+            raise DriverError(f"links: {uuid} has {lanes} lanes: expected at most {MAX_LANES}")
     return Description(
         cards,
-        _pair(gpus, document.links, uuids),
+        direct,
+        switches,
         tuple(_inject(fault, uuids) for fault in document.faults),
         document.driver,
         document.cuda,
@@ -167,6 +197,7 @@ def _describe(field: str, entry: GpuEntry, name: str, numbers: tuple[int, int]) 
     index, minor = numbers
     uuid = entry.uuid or f"GPU-{uuid5(NAMESPACE_OID, f'slicewise/{name}/{index}')}"
     recovery = _ACTIONS[entry.recovery]
+    trouble = recovery_words(recovery) or (REMAPPING_FAILED if entry.rows_failed else "")
     gpu = Gpu(
         index,
         uuid,
@@ -174,15 +205,15 @@ def _describe(field: str, entry: GpuEntry, name: str, numbers: tuple[int, int]) 
         MiB(entry.memory),
         minor,
         numa=entry.numa,
-        healthy=recovery == 0,
+        healthy=not trouble,
         mig=entry.mig,
     )
     bus = entry.bus or f"00000000:{index + 1:02X}:00.0"
-    trouble = RECOVERIES.get(recovery, "")
     return DescribedCard(
         Card(gpu, bus, entry.brand, entry.capability, trouble),
         _load(field, entry),
         recovery,
+        entry.rows_failed,
         entry.lost,
         frozenset(each.pid for each in entry.processes if each.graphics),
     )
@@ -222,8 +253,20 @@ def _pair(
     for at, entry in enumerate(links):
         members = [_find(f"links[{at}].gpus", index, uuids) for index in entry.gpus]
         for pair in combinations(members, 2):
-            pairs[Pair(pair)] = Nearness(entry.nvlinks, _LEVELS[entry.pcie])
+            lanes = 0 if entry.switched else entry.nvlinks
+            pairs[Pair(pair)] = Nearness(lanes, _LEVELS[entry.pcie])
     return pairs
+
+
+def _switch(links: Sequence[LinkEntry], uuids: dict[int, str]) -> dict[str, int]:
+    switched = [entry for entry in links if entry.switched]
+    if len(switched) > 1:
+        raise DriverError("links: expected at most one entry with switched: true")
+    return {
+        _find("links: gpus", index, uuids): entry.nvlinks
+        for entry in switched
+        for index in entry.gpus
+    }
 
 
 def _inject(fault: FaultEntry, uuids: dict[int, str]) -> Injected:

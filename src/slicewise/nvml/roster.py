@@ -11,8 +11,9 @@ from slicewise.model import Links
 from slicewise.nvml.driver import Card, Hardware
 
 GONE: Final = "lost"
+REMAPPING_FAILED: Final = "has run out of spare memory rows"
 # What NVML's recovery action says a card needs before it can be trusted again.
-RECOVERIES: Final = {
+_RECOVERIES: Final = {
     1: "needs a reset",
     2: "needs its node rebooted",
     3: "needs its peers drained",
@@ -24,6 +25,11 @@ RECOVERIES: Final = {
 FARTHEST: Final = 50
 
 Pair = frozenset[str]
+
+
+def recovery_words(action: int) -> str:
+    """What a card in need of this recovery action lacks; empty when it needs none."""
+    return _RECOVERIES.get(action, f"needs recovery action {action}") if action else ""
 
 
 @dataclass(frozen=True, slots=True)

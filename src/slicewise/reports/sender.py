@@ -10,6 +10,7 @@ import logging
 import socket
 from dataclasses import dataclass
 from random import Random
+from time import monotonic
 from typing import Final
 from urllib.parse import quote, urlsplit
 
@@ -40,6 +41,8 @@ class Timing:
     """How long sent bytes may stand unacknowledged before the line counts as broken."""
     silence_seconds: float = 35.0
     """How long the server may say nothing before the line counts as broken."""
+    steady_seconds: float = 5.0
+    """After how long a connection that breaks does not count as a failed try."""
     first_pause: float = 0.2
     """Seconds before the second try, at most."""
     most_pause: float = 5.0
@@ -88,7 +91,7 @@ class Reporter:
             if self._report is None:
                 await self._changed.wait()
                 continue
-            known = self.connections
+            began = monotonic()
             try:
                 await self._speak(self._report.node)
             except (ReportError, OSError, TimeoutError) as error:
@@ -96,8 +99,8 @@ class Reporter:
             else:
                 why = "the server hung up"
             self.connected.clear()
-            # A line that was accepted and then lost is tried again at once.
-            failures = 0 if self.connections > known else failures + 1
+            # A line that held and was lost is tried again at once.
+            failures = 0 if monotonic() - began > self._timing.steady_seconds else failures + 1
             level = logging.INFO if failures <= 1 else logging.WARNING
             _log.log(level, "reporting interrupted server=%s why=%s", self._host, why)
             await asyncio.sleep(self.pause(failures))

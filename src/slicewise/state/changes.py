@@ -3,8 +3,9 @@
 Every change offered was tried on the node as it is: what is said to fit does fit.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from slicewise.model import (
     ContainerRequest,
@@ -24,6 +25,12 @@ class Change:
 
     distance: float
     text: str
+    steps: Mapping[str, Any] = field(default_factory=dict)
+    """The same for programs: `ask`, `evict`, `uncordon`, `drop` or `quota`."""
+
+    def describe(self) -> dict[str, Any]:
+        """The change as JSON."""
+        return {"distance": round(self.distance, 4), "text": self.text, **self.steps}
 
 
 def find_changes(state: NodeState, question: Question, reason: Reason) -> tuple[Change, ...]:
@@ -33,6 +40,7 @@ def find_changes(state: NodeState, question: Question, reason: Reason) -> tuple[
         *_lower(state, request, grant),
         *_fewer(state, request, grant),
         *_lift(state, question, reason),
+        *_reopen(state, request, grant),
     ]
     return tuple(sorted(found, key=lambda change: (change.distance, change.text)))
 
@@ -45,13 +53,15 @@ def _lower(state: NodeState, request: Request, grant: Grant) -> Iterator[Change]
         most = _largest(memory, lambda m: _fits(state, _clip(request, 100, m), grant))
         if most:
             lost = (memory - most) / memory
-            yield Change(lost, f"ask for {most} MiB of each GPU instead of {memory}")
+            text = f"ask for {most} MiB of each GPU instead of {memory}"
+            yield Change(lost, text, {"ask": {"memory": most}})
     cores = max(share.cores for share in shares)
     if cores:
         most = _largest(cores, lambda c: _fits(state, _clip(request, c, memory), grant))
         if most:
             lost = (cores - most) / cores
-            yield Change(lost, f"ask for {most} percent of each GPU instead of {cores}")
+            text = f"ask for {most} percent of each GPU instead of {cores}"
+            yield Change(lost, text, {"ask": {"cores": most}})
 
 
 def _fewer(state: NodeState, request: Request, grant: Grant) -> Iterator[Change]:
@@ -59,30 +69,44 @@ def _fewer(state: NodeState, request: Request, grant: Grant) -> Iterator[Change]
     count = max(len(each.shares) for each in request.containers)
     most = _largest(count, lambda n: _fits(state, _cut(request, n), grant))
     if most:
-        yield Change((count - most) / count, f"ask for {most} GPUs instead of {count}")
+        text = f"ask for {most} {'GPU' if most == 1 else 'GPUs'} instead of {count}"
+        yield Change((count - most) / count, text, {"ask": {"gpus": most}})
 
 
 def _lift(state: NodeState, question: Question, reason: Reason) -> Iterator[Change]:
     """Let others leave, or drop what stands in the way beside the cards themselves."""
     request, grant = question.request, question.grant
     if reason is Reason.QUOTA and feasible(state, request, UNLIMITED):
-        yield Change(0.5, f"raise the quota: {grant.detail}")
+        yield Change(0.5, f"raise the quota: {grant.detail}", {"quota": grant.detail})
     if reason in (Reason.MODEL, Reason.UUID):
         free = replace(
             request.constraints, models=(), models_refused=(), uuids=(), uuids_refused=()
         )
         if feasible(state, replace(request, constraints=free), grant):
-            yield Change(0.5, "drop the demand for a model or UUID")
+            yield Change(0.5, "drop the demand for a model or UUID", {"drop": ["models", "uuids"]})
     if reason in (Reason.TOPOLOGY, Reason.TOPOLOGY_BUSY) and request.constraints.topology:
         wish = replace(request.constraints.topology, strict=False)
         loose = replace(request.constraints, topology=wish)
         if feasible(state, replace(request, constraints=loose), grant):
-            yield Change(0.3, "prefer linked GPUs instead of demanding them")
+            text = "prefer linked GPUs instead of demanding them"
+            yield Change(0.3, text, {"drop": ["topology"]})
     eviction = evict(state, question, 1 << 31)
     if eviction is not None and eviction.victims:
         pods = ", ".join(victim.pod for victim in eviction.victims[:5])
         more = f" and {len(eviction.victims) - 5} more" if len(eviction.victims) > 5 else ""
-        yield Change(0.9, f"wait for or evict {pods}{more}")
+        names = [victim.pod for victim in eviction.victims]
+        yield Change(0.9, f"wait for or evict {pods}{more}", {"evict": names})
+
+
+def _reopen(state: NodeState, request: Request, grant: Grant) -> Iterator[Change]:
+    """Open the cards again that a person has closed."""
+    closed = [gpu.index for gpu in state.node.gpus if gpu.cordoned]
+    if not closed:
+        return
+    gpus = tuple(replace(gpu, cordoned=False) for gpu in state.node.gpus)
+    if feasible(replace(state, node=replace(state.node, gpus=gpus)), request, grant):
+        cards = ", ".join(map(str, closed))
+        yield Change(0.2, f"uncordon gpu {cards} of node {state.node.name}", {"uncordon": closed})
 
 
 def _largest(asked: int, fits: Callable[[int], bool]) -> int:

@@ -4,11 +4,11 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Final
 
-from slicewise.model import Allocation, NodeState, Request
+from slicewise.model import Allocation, NodeState, Request, Slice
 from slicewise.placement import Placement, Screening, admitted_cards, explain, feasible
 from slicewise.state.changes import find_changes
 from slicewise.state.scene import Scene
-from slicewise.state.wording import describe_container, describe_request
+from slicewise.state.wording import describe_container, describe_request, describe_slice
 
 # Trying changes takes time; beyond so many nodes only their reasons are counted.
 _DETAILED: Final = 32
@@ -22,12 +22,16 @@ class Inquiry:
     names: list[str]
     screening: Screening
     placement: Placement | None
+    held: tuple[Slice, ...] = ()
+    """What the pod is counted for already, on the node it is on."""
 
     @classmethod
-    def of(cls, scene: Scene, names: list[str], screening: Screening) -> "Inquiry":
+    def of(
+        cls, scene: Scene, names: list[str], screening: Screening, held: tuple[Slice, ...] = ()
+    ) -> "Inquiry":
         """The inquiry into these nodes, with the best place among them."""
         placement = scene.planner.place(scene.snapshot, scene.ask(names))
-        return cls(scene, names, screening, placement)
+        return cls(scene, names, screening, placement, held)
 
 
 def explain_pod(inquiry: Inquiry) -> dict[str, Any]:
@@ -44,6 +48,9 @@ def explain_pod(inquiry: Inquiry) -> dict[str, Any]:
     }
     if not scene.wants_gpu:
         return {**about, "summary": "asks for no GPU: Slicewise lets it pass", "nodes": []}
+    state = None if pod.node is None else scene.snapshot.get(pod.node)
+    if state is not None:
+        about["holds"] = [describe_slice(piece, state.node) for piece in inquiry.held]
     listed = [
         _explain_node(scene, name) if at < _DETAILED else _tell_reason(screening, name)
         for at, name in enumerate(inquiry.names)
@@ -53,7 +60,9 @@ def explain_pod(inquiry: Inquiry) -> dict[str, Any]:
     if inquiry.placement is not None:
         answer["best"] = _describe_best(scene, inquiry.placement.allocation)
     elif nearest is not None:
-        answer["smallestChange"] = {"node": nearest[0], "change": nearest[1]}
+        node, change = nearest
+        steps = {key: value for key, value in change.items() if key != "text"}
+        answer["smallestChange"] = {"node": node, "change": change["text"], **steps}
     return answer
 
 
@@ -90,7 +99,7 @@ def _explain_node(scene: Scene, name: str) -> dict[str, Any]:
         "phrase": refusal.reason.phrase,
         "detail": refusal.detail,
         "cards": _cards(scene, state),
-        "changes": [{"distance": round(each.distance, 4), "text": each.text} for each in changes],
+        "changes": [each.describe() for each in changes],
     }
 
 
@@ -115,7 +124,7 @@ def _missing(state: NodeState, at: int, request: Request, *, admitted: bool) -> 
     if not admitted:
         return ["not admitted by model, UUID or quota"]
     if not gpu.usable:
-        return ["split by MIG" if gpu.mig else "not healthy"]
+        return ["cordoned" if gpu.cordoned else "split by MIG" if gpu.mig else "not healthy"]
     least = min(share for each in request.containers for share in each.shares)
     if least.whole:
         return [] if state.untouched(at) else ["in use by others"]
@@ -136,10 +145,7 @@ def _summarise(screening: Screening) -> str:
     return "; ".join(parts)
 
 
-def _nearest(listed: list[dict[str, Any]]) -> tuple[str, str] | None:
-    found = [
-        (change["distance"], each["node"], change["text"])
-        for each in listed
-        for change in each.get("changes", ())[:1]
-    ]
-    return None if not found else min(found)[1:]
+def _nearest(listed: list[dict[str, Any]]) -> tuple[str, dict[str, Any]] | None:
+    """The node and change that are least far from what was asked."""
+    found = [(each["node"], change) for each in listed for change in each.get("changes", ())[:1]]
+    return min(found, key=lambda each: (each[1]["distance"], each[0]), default=None)

@@ -62,10 +62,13 @@ class Stage:
             return Scene(pod, Question(request), snapshot, planner)
         if not self.state.ready:
             raise NotReadyError("this extender has not synced or does not lead: retry later")
-        own = self.state.ledger.node_of(pod.uid)
+        ledger = self.state.ledger
+        own = ledger.node_of(pod.uid)
         held = None if own is None else snapshot.get(own)
-        if held is not None:
-            snapshot = put_state(snapshot, held.release(pod.uid))
+        for name, uid in ledger.places(pod.uid):
+            state = snapshot.get(name)
+            if state is not None:
+                snapshot = put_state(snapshot, state.release(uid))
         grant = self._grant(pod, request, held, planner)
         return Scene(pod, Question(request, grant, salt=pod.uid), snapshot, planner)
 
