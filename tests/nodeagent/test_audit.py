@@ -61,6 +61,7 @@ def gather(
         holders=tuple(holders),
         specs=tuple(specs),
         resources=frozenset({CORES}),
+        served=frozenset({CORES}),
         gaps=gaps,
     )
 
@@ -225,6 +226,20 @@ def test_specs_of_gone_pods_and_broken_files_are_found():
         (Kind.BROKEN_SPEC, "half.json"),
         (Kind.LEFTOVER_SPEC, "gone.json"),
     ]
+
+
+def test_specs_of_pods_that_just_left_are_not_due_yet():
+    gone = spec(scenes.tenant("gone"), "c0", "GPU-0")
+    evidence = replace(gather(specs=[gone]), departed=frozenset({"uid-gone"}))
+
+    assert find(evidence) == []
+
+
+def test_containers_of_other_plugins_need_no_spec():
+    evidence = gather(scenes.tenant("a"), specs=[])
+
+    assert find(evidence) == [(Kind.MISSING_SPEC, "ml/a/c0")]
+    assert find(replace(evidence, served=frozenset())) == []
 
 
 def test_processes_of_nobody_are_strays():

@@ -81,13 +81,16 @@ def check_specs(evidence: Evidence) -> Iterator[Finding]:
     uuids = {each.card.gpu.index: each.card.gpu.uuid for each in evidence.usage.cards}
     pods = {tenant.uid: tenant for tenant in evidence.tenants}
     for spec in evidence.specs:
-        yield from _judge_spec(spec, pods.get(spec.pod), uuids)
+        if spec.pod not in evidence.departed:
+            yield from _judge_spec(spec, pods.get(spec.pod), uuids)
     covered = {(spec.pod, spec.container) for spec in evidence.specs}
+    served = {_name(each) for each in _keep_ours(evidence.holders or (), evidence.served)}
     for tenant, container in walk_holding(evidence):
-        if (tenant.uid, container) not in covered:
+        name = f"{tenant.pod}/{container}"
+        if name in served and (tenant.uid, container) not in covered:
             yield Finding(
                 Kind.MISSING_SPEC,
-                f"{tenant.pod}/{container}",
+                name,
                 "it runs and has no CDI spec, so it could not start again",
                 "restart the agent, which writes it",
             )
