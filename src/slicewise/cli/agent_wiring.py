@@ -10,18 +10,22 @@ from typing import Final
 
 import structlog
 
+from slicewise.dialects import DEFAULT
 from slicewise.httpd import Server, Settings
 from slicewise.kube.client import Client
 from slicewise.kube.kubeconfig import find_access
 from slicewise.kubelet.errors import KubeletError
 from slicewise.kubelet.holders import PodResourcesClient
 from slicewise.kubelet.runtime import RuntimeClient, find_socket
+from slicewise.nodeagent.auditing import Auditor, Kubelet, Views
 from slicewise.nodeagent.cgroups import Processes
+from slicewise.nodeagent.evidence import SpecFile
 from slicewise.nodeagent.inventory import Inventory, follow_driver
 from slicewise.nodeagent.pages import Pages
 from slicewise.nodeagent.sampling import Meter, Sampler
 from slicewise.nodeagent.service import Agent, Edges
 from slicewise.nodeagent.settings import AgentSettings, Identity
+from slicewise.nodeagent.specfiles import read_spec_files
 from slicewise.nvml.driver import Driver
 from slicewise.nvml.library import LibraryDriver
 from slicewise.nvml.simulated import SimulatedDriver
@@ -68,8 +72,10 @@ async def run_agent(
         )
         inventory = Inventory(settings.node, await asyncio.to_thread(driver.hardware))
         agent = Agent(settings, inventory, Edges(client, holders, runtime, told))
-        sampler = Sampler(driver, Processes())
-        server = Server(Pages(Meter(agent.census, sampler)).handle, command.listen)
+        sampler = Sampler(driver, Processes(), interval_seconds=settings.sample_seconds)
+        auditor = Auditor(view_node(agent, holders, sampler))
+        pages = Pages(Meter(agent.census, sampler), auditor=auditor)
+        server = Server(pages.handle, command.listen)
         await server.start()
         assert server.app is not None
         server.app.ready = lambda: agent.ready
@@ -90,6 +96,27 @@ async def run_agent(
             for task in work:
                 if task.done():
                     task.result()
+
+
+def view_node(agent: Agent, kubelet: Kubelet, sampler: Sampler) -> Views:
+    """Everything that an audit of the agent's node looks at."""
+    census, specs = agent.census, agent.desk.specs
+
+    def read_specs() -> tuple[SpecFile, ...]:
+        return tuple(read_spec_files(specs, census.cards()))
+
+    def find_gaps() -> tuple[str, ...]:
+        return () if agent.synced else ("the API server: it has not told of the node's pods yet",)
+
+    return Views(
+        census=census,
+        sampler=sampler,
+        kubelet=kubelet,
+        specs=read_specs if agent.settings.identity is not Identity.MATCH else None,
+        resources=DEFAULT.resources,
+        served=frozenset(each.name for _, each in agent.plan.devices if each.carries),
+        gaps=find_gaps,
+    )
 
 
 def open_driver(command: AgentCommand) -> Driver:

@@ -98,6 +98,15 @@ class Specs:
         """Every spec of ours by its device; None for one that cannot be read."""
         return {name: self._read(name) for name in self._names()}
 
+    def edits(self, name: str) -> Mapping[str, Any]:
+        """What the device changes about its container; nothing when that cannot be read."""
+        try:
+            found = msgspec.json.decode(self._path(name).read_bytes())
+            edits = found["devices"][0]["containerEdits"]
+        except (OSError, ValueError, LookupError, TypeError):
+            return {}
+        return edits if isinstance(edits, dict) else {}
+
     def remove(self, name: str) -> None:
         """The device is known no more."""
         remove(self._path(name))

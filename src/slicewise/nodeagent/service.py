@@ -96,7 +96,12 @@ class Agent:
     @property
     def ready(self) -> bool:
         """Whether the kubelet knows every plugin, and the pods of the node are known."""
-        return self.registrar.ready and self._pod_informer.synced.is_set()
+        return self.registrar.ready and self.synced
+
+    @property
+    def synced(self) -> bool:
+        """Whether the pods of the node are known."""
+        return self._pod_informer.synced.is_set()
 
     async def run(self) -> None:
         """Serve until cancelled, then stop cleanly."""

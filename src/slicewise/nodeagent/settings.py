@@ -8,6 +8,7 @@ from typing import Final
 from slicewise.dialects.gpushare import GIB
 from slicewise.dialects.injection import Places
 from slicewise.model import MiB
+from slicewise.nodeagent.sampling import INTERVAL_SECONDS
 
 DIALECTS: Final = (
     "slicewise",
@@ -73,6 +74,8 @@ class AgentSettings:
     """How long a start waits for the record of a pod that has none yet."""
     watch_seconds: float = 5.0
     """How long a start waits for the API server's watch to tell of its pod."""
+    sample_seconds: float = INTERVAL_SECONDS
+    """After how long it is read again who uses how much of the cards."""
     driver_seconds: float = 10.0
     """After how long the driver is asked again which cards there are."""
     sweep_seconds: float = 60.0
