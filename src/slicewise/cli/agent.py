@@ -21,6 +21,7 @@ from slicewise.dialects.offers import build_editions
 from slicewise.httpd import Settings
 from slicewise.model import SlicewiseError
 from slicewise.nodeagent.configuration import Flags, read_scaling
+from slicewise.nodeagent.sampling import INTERVAL_SECONDS
 from slicewise.nodeagent.settings import DIALECTS, AgentSettings, Identity, Paths
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:5678"
@@ -85,6 +86,9 @@ def _load_config(ctx: click.Context, _: click.Parameter, path: Path | None) -> N
 @click.option("--report-token", type=_FILE, help="Token file to show to that server.")
 @click.option("--record-seconds", type=click.FloatRange(0, 20), default=10.0, show_default=True,
               help="How long a start waits for its pod's record.")  # fmt: skip
+@click.option("--sample-seconds", "--sample-period", type=click.FloatRange(0.1),
+              default=INTERVAL_SECONDS, show_default=True, help="How often usage is read."
+              )  # fmt: skip
 @click.option("--sweep-seconds", type=click.FloatRange(0.1), default=60.0, show_default=True,
               help="How often leftovers are looked for.")  # fmt: skip
 @click.option("--missing-cards", type=click.Choice(["refuse", "skip"]), default=None,
@@ -144,6 +148,7 @@ def read_command(flags: dict[str, Any]) -> AgentCommand:
         places=Places(flags["virtual_manager_path"], flags["driver_volumes"]),
         require_cards=skip == "refuse",
         record_seconds=flags["record_seconds"],
+        sample_seconds=flags["sample_seconds"],
         sweep_seconds=flags["sweep_seconds"],
     )
     return AgentCommand(

@@ -6,33 +6,47 @@ from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from slicewise.nodeagent.auditing import Auditor, Views
+from slicewise.dialects import DEFAULT
+from slicewise.nodeagent.auditing import Auditor, Kubelet, Views
 from slicewise.nodeagent.cardwatch import CardWatch
-from slicewise.nodeagent.identity import Holders
+from slicewise.nodeagent.evidence import SpecFile
 from slicewise.nodeagent.pages import Pages
 from slicewise.nodeagent.reporting import write_report
 from slicewise.nodeagent.sampling import Meter, Sampler
 from slicewise.nodeagent.service import Agent
 from slicewise.nodeagent.settings import Identity
+from slicewise.nodeagent.specfiles import read_spec_files
 from slicewise.reports import Reporter
 
 _REPORT_SECONDS: Final = 2.0
 
 
-def build_pages(agent: Agent, sampler: Sampler, holders: Holders) -> tuple[Pages, Meter]:
+def build_pages(agent: Agent, sampler: Sampler, holders: Kubelet) -> tuple[Pages, Meter]:
     """The pages of one agent, and the meter they read."""
     meter = Meter(agent.census, sampler)
-    specs = agent.desk.specs.files if agent.identity is Identity.CDI else None
-    views = Views(
-        census=agent.census,
+    auditor = Auditor(view_node(agent, holders, sampler))
+    return Pages(meter, auditor=auditor, more=(_Work(agent),)), meter
+
+
+def view_node(agent: Agent, kubelet: Kubelet, sampler: Sampler) -> Views:
+    """Everything that an audit of the agent's node looks at."""
+    census, specs = agent.census, agent.desk.specs
+
+    def read_specs() -> tuple[SpecFile, ...]:
+        return tuple(read_spec_files(specs, census.cards()))
+
+    def find_gaps() -> tuple[str, ...]:
+        return () if agent.synced else ("the API server: it has not told of the node's pods yet",)
+
+    return Views(
+        census=census,
         sampler=sampler,
-        kubelet=holders,
-        specs=specs,
-        resources=agent.resources,
-        gaps=lambda: () if agent.synced else ("the API server: it has not told of the pods yet",),
+        kubelet=kubelet,
+        specs=read_specs if agent.identity is Identity.CDI else None,
+        resources=DEFAULT.resources,
+        served=frozenset(each.name for _, each in agent.plan.devices if each.carries),
+        gaps=find_gaps,
     )
-    pages = Pages(meter, auditor=Auditor(views), more=(_Work(agent),))
-    return pages, meter
 
 
 async def keep_reporting(reporter: Reporter, meter: Meter, watch: CardWatch) -> None:

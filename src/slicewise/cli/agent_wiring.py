@@ -100,7 +100,7 @@ async def run_agent(
         )
         watch = CardWatch(driver, settings.node, scaling=setup.scaling)
         agent = await start_agent(settings, watch, Edges(client, holders, runtime, told))
-        sampler = Sampler(driver, Processes())
+        sampler = Sampler(driver, Processes(), interval_seconds=settings.sample_seconds)
         pages, meter = build_pages(agent, sampler, holders)
         server = Server(pages.handle, command.listen)
         await server.start()
@@ -138,17 +138,18 @@ async def start_agent(settings: AgentSettings, watch: CardWatch, edges: Edges) -
 async def publish(command: AgentCommand, agent: Agent, watch: CardWatch, client: Client) -> None:
     """Follow the cards, tell the rest of the agent, and keep the Node saying what is true."""
     door = NodePatches(client, agent.settings.node)
-    systems = dict.fromkeys(edition.dialect for edition in agent.editions)
-    publisher = Publisher(door, systems, heartbeat_seconds=command.heartbeat_seconds)
+    publisher = Publisher(
+        door, agent.settings.dialects, heartbeat_seconds=command.heartbeat_seconds
+    )
 
     async def tell(facts: NodeFacts) -> None:
         if watch.hardware is not None:
             agent.inventory.take(watch.hardware)
-        notice = agent.announcer.notice
+        notice = agent.notice
         if notice is not None:
             watch.follow(notice)
             facts = watch.facts or facts
-        await publisher.publish(facts, agent.amounts, notice)
+        await publisher.publish(facts, agent.amounts, notice, agent.annotations)
 
     await watch.run(tell)
 

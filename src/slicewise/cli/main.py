@@ -14,6 +14,7 @@ _VERBS: Final = {
     **ASKING,
     "agent": "slicewise.cli.agent:agent",
     "compare": "slicewise.cli.compare:compare",
+    "dashboard": "slicewise.cli.dashboard:dashboard",
     "demo": "slicewise.cli.demo:demo",
     "extender": "slicewise.cli.extender:extender",
     "metrics-api": "slicewise.cli.metrics_api:metrics_api",

@@ -12,7 +12,6 @@ from typing import Any, Final
 
 import msgspec
 
-from slicewise.nodeagent.evidence import SpecFile
 from slicewise.nodeagent.files import SCRATCH, make_folder, remove, write_whole
 
 _log = logging.getLogger(__name__)
@@ -25,7 +24,6 @@ _POD: Final = "slicewise.io/pod"
 _CONTAINER: Final = "slicewise.io/container"
 _RESOURCE: Final = "slicewise.io/resource"
 _LINKS: Final = "slicewise.io/links"
-_GPUS: Final = "slicewise.io/gpus"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +35,6 @@ class Title:
     container: str
     resource: str
     links: tuple[str, ...] = ()
-    gpus: tuple[str, ...] = ()
-    """The cards it hands over, by UUID; none where another resource brings them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +88,6 @@ class Specs:
                 _CONTAINER: title.container,
                 _RESOURCE: title.resource,
                 _LINKS: ",".join(title.links),
-                _GPUS: ",".join(title.gpus),
             },
             "devices": [{"name": name, "containerEdits": edits.document()}],
         }
@@ -103,9 +98,14 @@ class Specs:
         """Every spec of ours by its device; None for one that cannot be read."""
         return {name: self._read(name) for name in self._names()}
 
-    def files(self) -> list[SpecFile]:
-        """Every spec of ours as an audit compares them."""
-        return [_describe(self._path(name).name, title) for name, title in self.read().items()]
+    def edits(self, name: str) -> Mapping[str, Any]:
+        """What the device changes about its container; nothing when that cannot be read."""
+        try:
+            found = msgspec.json.decode(self._path(name).read_bytes())
+            edits = found["devices"][0]["containerEdits"]
+        except (OSError, ValueError, LookupError, TypeError):
+            return {}
+        return edits if isinstance(edits, dict) else {}
 
     def remove(self, name: str) -> None:
         """The device is known no more."""
@@ -129,17 +129,8 @@ class Specs:
     def _read(self, name: str) -> Title | None:
         try:
             found = msgspec.json.decode(self._path(name).read_bytes())["annotations"]
-            links, gpus = (
-                tuple(each for each in found[key].split(",") if each) for key in (_LINKS, _GPUS)
-            )
-            uid, pod, container = found[_UID], found[_POD], found[_CONTAINER]
-            return Title(uid, pod, container, found[_RESOURCE], links=links, gpus=gpus)
+            links = tuple(link for link in found[_LINKS].split(",") if link)
+            return Title(found[_UID], found[_POD], found[_CONTAINER], found[_RESOURCE], links)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             _log.warning("spec unreadable path=%s error=%s", self._path(name), error)
             return None
-
-
-def _describe(file: str, title: Title | None) -> SpecFile:
-    if title is None:
-        return SpecFile(file, trouble="it cannot be read as one of ours")
-    return SpecFile(file, title.uid, title.container, frozenset(title.gpus) or None)

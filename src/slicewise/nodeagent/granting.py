@@ -8,7 +8,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from slicewise.dialects.injection import Grant, Injection
@@ -122,10 +122,9 @@ class LateServant:
         desk, grant = self._desk, given.grant
         desk.outfitter.prepare(grant, given.injection)
         edits = desk.outfitter.edits(grant, given.injection)
-        title = title_of(given)
         if self._edition.carrier(grant.container) != grant.resource:
-            edits, title = only_env(edits), replace(title, gpus=())
-        desk.specs.write(name_units(grant.resource, grant.ids), title, edits)
+            edits = only_env(edits)
+        desk.specs.write(name_units(grant.resource, grant.ids), title_of(given), edits)
 
     def _deny(self, why: str) -> DeniedError:
         self._desk.starts.held_back += 1
@@ -142,7 +141,6 @@ def title_of(given: Given) -> Title:
         given.owner.container.name,
         given.grant.resource,
         tuple(link.name for link in given.injection.links),
-        tuple(card.uuid for card in given.grant.cards),
     )
 
 

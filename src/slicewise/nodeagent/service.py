@@ -22,15 +22,15 @@ from slicewise.dialects.offers import Edition, Resource, build_editions
 from slicewise.kube.client import Call, Client
 from slicewise.kube.listing import read_one
 from slicewise.kube.localpods import LocalPod, LocalPodBody, local_pods, read_local_pod
-from slicewise.kube.nodepatch import EVERYTHING, NodePatches
+from slicewise.kube.nodepatch import EVERYTHING
 from slicewise.kube.objects import Keep, ObjectReader
 from slicewise.kube.sources import one_node
-from slicewise.kube.watch import Change, Informer
+from slicewise.kube.watch import Change, Informer, Seen
 from slicewise.kube.writes import Writes
 from slicewise.kubelet.errors import KubeletError
 from slicewise.kubelet.plugin import Offer, Plugin, Servant
 from slicewise.kubelet.registering import Registrar
-from slicewise.nodeagent.announcing import AGENT, Announcer
+from slicewise.model import NodeNotice
 from slicewise.nodeagent.cdi import Specs
 from slicewise.nodeagent.census import NodeCensus
 from slicewise.nodeagent.flagging import Flags
@@ -47,6 +47,7 @@ from slicewise.nodeagent.settings import AgentSettings, Identity
 from slicewise.nodeagent.vendor import VendorSpecs
 
 _log = logging.getLogger(__name__)
+AGENT: Final = "slicewise.io/agent"
 _CGPU: Final = "cgpu."
 
 
@@ -78,8 +79,8 @@ class Agent:
         self.writes = Writes(edges.client, reader)
         self.flags = Flags(self.writes)
         self._due = asyncio.Event()
-        door = NodePatches(edges.client, settings.node)
-        self.announcer = Announcer(door, self._annotations)
+        self.notice: NodeNotice | None = None
+        """The Node as it was last heard of."""
         self._build_desk()
         self.plugins = tuple(self._build_plugin(*each) for each in self.plan.devices)
         self.registrar = Registrar(settings.paths.plugins, self.plugins)
@@ -129,7 +130,6 @@ class Agent:
             self.registrar.run(),
             self._pod_informer.run(),
             self._node_informer.run(),
-            self.announcer.run(),
             self._sweep(),
         ) as tasks:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -190,11 +190,10 @@ class Agent:
         # Whoever publishes compares every key of the Node.
         whole = ObjectReader(EVERYTHING)
         self._pod_informer = Informer(client, local_pods(reader, node), self._pods_changed)
-        self._node_informer = Informer(client, one_node(whole, node), self.announcer.take)
+        self._node_informer = Informer(client, one_node(whole, node), self._node_changed)
 
     def _setting(self) -> Setting:
-        notice = self.announcer.notice
-        labels = {} if notice is None else dict(notice.labels)
+        labels = {} if self.notice is None else dict(self.notice.labels)
         return Setting(self.inventory.node, self.settings.places, labels)
 
     async def _read_pod(self, namespace: str, name: str) -> LocalPod | None:
@@ -202,7 +201,9 @@ class Agent:
         body = await read_one(self._edges.client, call, LocalPodBody)
         return None if body is None else read_local_pod(self._reader, body)
 
-    def _annotations(self) -> Mapping[str, str]:
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        """How the agent works here, for the Node to say."""
         facts = {
             "identity": self.identity.value,
             "resources": {name: way.value for name, way in sorted(self.plan.ways.items())},
@@ -214,6 +215,10 @@ class Agent:
     def _pods_changed(self, changes: Sequence[Change[LocalPod]]) -> None:
         self.census.apply(changes)
         self.pods.take(changes)
+
+    def _node_changed(self, changes: Sequence[Change[NodeNotice]]) -> None:
+        for change in changes:
+            self.notice = change.value if isinstance(change, Seen) else None
 
     def _cards_changed(self) -> None:
         hardware = self.inventory.hardware

@@ -8,6 +8,7 @@ from typing import Final
 from slicewise.dialects.gpushare import GIB
 from slicewise.dialects.injection import Places
 from slicewise.model import MiB
+from slicewise.nodeagent.sampling import INTERVAL_SECONDS
 
 DIALECTS: Final = (
     "slicewise",
@@ -69,5 +70,7 @@ class AgentSettings:
     """How long a start waits for the record of a pod that has none yet."""
     watch_seconds: float = 5.0
     """How long a start waits for the API server's watch to tell of its pod."""
+    sample_seconds: float = INTERVAL_SECONDS
+    """After how long it is read again who uses how much of the cards."""
     sweep_seconds: float = 60.0
     """After how long leftovers are looked for again."""
