@@ -8,12 +8,15 @@ from slicewise.cluster.events import (
     Event,
     Expire,
     Forget,
+    Hold,
     NodeGone,
     NodeSeen,
+    Pin,
     PodGone,
     PodSeen,
 )
 from slicewise.cluster.feed import QUOTA_KEY, UNHEALTHY_KEY, UNHEALTHY_PREFIX, Feed
+from slicewise.cluster.giving import Gift, Giver
 from slicewise.cluster.ledger import Ledger
 from slicewise.cluster.problems import Problem, Trouble
 from slicewise.cluster.quota import Allowance, Quota, read_quota
@@ -32,9 +35,13 @@ __all__ = [
     "Expire",
     "Feed",
     "Forget",
+    "Gift",
+    "Giver",
+    "Hold",
     "Ledger",
     "NodeGone",
     "NodeSeen",
+    "Pin",
     "PodGone",
     "PodSeen",
     "Problem",

@@ -14,6 +14,7 @@ from slicewise.dialects import DEFAULT, Dialects
 from slicewise.extender.binding import Binder, Timing
 from slicewise.extender.committing import Committer
 from slicewise.extender.foresight import rehearse, tell_outcomes
+from slicewise.extender.holding import Holder
 from slicewise.extender.metrics import Calls, Metrics
 from slicewise.extender.ports import State, Writer
 from slicewise.extender.protocol import (
@@ -51,11 +52,13 @@ class Flavour:
     """Whether the decision is written in the filter."""
     counts_free: bool = False
     """Whether points are free cards of the wanted model, not the policy's."""
+    holds: bool = False
+    """Whether the scheduler binds by itself, so that a filter holds cards on its last nodes."""
 
 
 OWN: Final = Flavour("slicewise")
 PREDICATES: Final = Flavour("gpu-admission", commits=True)
-GPUSCHEDULER: Final = Flavour("nvidia-gpu-scheduler", bad_body=400, counts_free=True)
+GPUSCHEDULER: Final = Flavour("nvidia-gpu-scheduler", bad_body=400, counts_free=True, holds=True)
 
 
 class Extender:
@@ -74,6 +77,7 @@ class Extender:
         self.verbs = Verbs(Stage(state, dialects))
         self.binder = Binder(self.verbs.stage, writer, timing)
         self.committer = Committer(self.verbs, self.binder)
+        self.holder = Holder(self.verbs, (timing or Timing()).clock)
         self.metrics = Metrics(state, calls)
         self._writer = writer
         self._log = structlog.get_logger("slicewise.extender").bind()
@@ -89,9 +93,10 @@ class Extender:
             return _refuse(flavour, FilterReply(error=str(error)))
         try:
             with self.metrics.stage("filter", "decide"):
-                filtered = (
-                    await self.committer.filter(ask) if flavour.commits else self.verbs.filter(ask)
-                )
+                if flavour.commits:
+                    filtered = await self.committer.filter(ask)
+                else:
+                    filtered = (self.holder if flavour.holds else self.verbs).filter(ask)
         except SlicewiseError as error:
             filtered = Filtered(FilterReply(error=str(error)), 0, {_code(error): 1})
         with self.metrics.stage("filter", "encode"):

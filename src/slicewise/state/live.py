@@ -19,6 +19,7 @@ from slicewise.cluster import (
     Event,
     Expire,
     Feed,
+    Giver,
     Ledger,
     PodGone,
     PodSeen,
@@ -81,15 +82,18 @@ class LiveState:
         dialects: Dialects = DEFAULT,
     ) -> None:
         self.settings = settings or StateSettings()
-        read_policy(self.settings.policy)
         self.synced = asyncio.Event()
         """Set once everything has been listed."""
         keep = Keep((*KEYS, *self.settings.labels), KEYS, AMOUNTS)
         self.reader = ObjectReader(keep)
         """Reads pods and nodes as the ledger knows them; for the Writes beside this state."""
         self.lessons = Lessons()
+        self.stirred = asyncio.Event()
+        """Set whenever pods or nodes have changed; whoever acts on that clears it."""
         self._requests = Requests(dialects)
-        self.ledger = Ledger(self._requests)
+        # Its tables follow one node at a time, so it shares them with no other planner.
+        self._giver = Giver(Planner(read_policy(self.settings.policy), self.lessons.workload))
+        self.ledger = Ledger(self._requests, self._giver)
         self._feed = Feed(dialects)
         self._client = client
         self._clock = clock
@@ -194,6 +198,7 @@ class LiveState:
                 self._apply(self._feed.see_node(change.value))
             else:
                 self._apply(self._feed.lose_node(change.key, change.version))
+        self.stirred.set()
         if self.listener is not None:
             self.listener.hear_nodes(changes)
 
@@ -205,6 +210,7 @@ class LiveState:
                 self.ledger.apply(PodSeen(change.value))
             else:
                 self.ledger.apply(PodGone(change.key))
+        self.stirred.set()
         if self.listener is not None:
             self.listener.hear_pods(changes)
 
@@ -231,6 +237,7 @@ class LiveState:
         if self.lessons.count(request):
             for planner in self._planners.values():
                 planner.workload = self.lessons.workload
+            self._giver.planner.workload = self.lessons.workload
 
     def _apply(self, events: Sequence[Event]) -> None:
         for event in events:

@@ -10,8 +10,8 @@ from builders import gpu
 from builders import node as build_node
 from slicewise.dialects import CORDONED, GPUS, write_gpus
 from slicewise.model import NodeNotice
+from slicewise.nodeagent.cardwatch import CardWatch, scale_card
 from slicewise.nodeagent.health import Health, Patience
-from slicewise.nodeagent.inventory import Inventory, scale_card
 from slicewise.nvml.driver import XID, Card, Fault
 from slicewise.nvml.simulated import SimulatedDriver
 
@@ -23,7 +23,7 @@ gpus:
 
 
 class Bench:
-    """An inventory over a described machine, with a clock of its own."""
+    """A watch over a described machine, with a clock of its own."""
 
     def __init__(self, folder, **facts):
         self.path = folder / "cards.yaml"
@@ -31,9 +31,7 @@ class Bench:
         self.now = 0.0
         self.driver = SimulatedDriver(self.path)
         health = Health(Patience(60, 600, 10_000))
-        self.inventory = Inventory(
-            self.driver, "n0", health=health, clock=lambda: self.now, **facts
-        )
+        self.watch = CardWatch(self.driver, "n0", health=health, clock=lambda: self.now, **facts)
 
     def describe(self, text):
         draft = self.path.with_suffix(".draft")
@@ -41,7 +39,7 @@ class Bench:
         os.replace(draft, self.path)
 
     def look(self, *faults):
-        return self.inventory.look(faults)
+        return self.watch.look(faults)
 
     def healthy(self, *faults):
         return [gpu.healthy for gpu in self.look(*faults).node.gpus]
@@ -59,12 +57,12 @@ def test_facts_are_what_the_driver_lists(bench):
     assert facts.capabilities == (86, 75)
     assert facts.node.links is not None
     assert not facts.troubles
-    assert bench.inventory.cards == bench.inventory.hardware.cards
+    assert bench.watch.cards == bench.watch.hardware.cards
 
 
 def test_card_with_a_grave_fault_leaves_and_returns(bench):
     assert bench.healthy(Fault("g1", XID, 79)) == [True, False]
-    assert bench.inventory.facts.troubles == {"g1": "XID 79: it has fallen off the bus"}
+    assert bench.watch.facts.troubles == {"g1": "XID 79: it has fallen off the bus"}
     bench.now = 59
     assert bench.healthy() == [True, False]
     bench.now = 60
@@ -88,14 +86,14 @@ def test_lost_card_is_kept_and_ill(bench):
     bench.describe(_TEXT.replace("uuid: g1", "uuid: g1, lost: true"))
 
     assert bench.healthy() == [True, False]
-    assert bench.inventory.facts.troubles == {"g1": "lost"}
+    assert bench.watch.facts.troubles == {"g1": "lost"}
 
 
 def test_cordon_closes_a_card_by_uuid_or_index_and_opens_it_again(bench):
     bench.look()
     for text, closed in (("g1", [False, True]), ("0", [True, False]), ("", [False, False])):
-        bench.inventory.follow(NodeNotice("n0", annotations={CORDONED: text}))
-        assert [gpu.cordoned for gpu in bench.inventory.facts.node.gpus] == closed
+        bench.watch.follow(NodeNotice("n0", annotations={CORDONED: text}))
+        assert [gpu.cordoned for gpu in bench.watch.facts.node.gpus] == closed
         assert [gpu.cordoned for gpu in bench.look().node.gpus] == closed
         assert bench.healthy() == [True, True]
 
@@ -112,20 +110,29 @@ def test_scaled_card_keeps_at_least_one_mib():
 
 def test_restarted_agent_rests_cards_that_were_ill(bench):
     ill = build_node("n0", gpus=[gpu(0, uuid="g0"), gpu(1, uuid="g1", healthy=False)])
-    bench.inventory.resume(NodeNotice("n0", annotations={GPUS: write_gpus(ill)}))
+    bench.watch.resume(NodeNotice("n0", annotations={GPUS: write_gpus(ill)}))
 
     assert bench.healthy() == [True, False]
     bench.now = 60
     assert bench.healthy() == [True, True]
 
 
+def test_earlier_illness_counts_at_once_when_it_is_learnt_late(bench):
+    bench.look()
+    ill = build_node("n0", gpus=[gpu(0, uuid="g0", healthy=False)])
+    bench.watch.resume(NodeNotice("n0", annotations={GPUS: write_gpus(ill)}))
+
+    assert [card.gpu.healthy for card in bench.watch.cards] == [False, True]
+    assert [gpu.healthy for gpu in bench.watch.facts.node.gpus] == [False, True]
+
+
 def test_unreadable_annotation_of_an_earlier_agent_is_passed_over(bench):
-    bench.inventory.resume(NodeNotice("n0", annotations={GPUS: "{"}))
+    bench.watch.resume(NodeNotice("n0", annotations={GPUS: "{"}))
 
     assert bench.healthy() == [True, True]
 
 
-def test_running_inventory_tells_of_a_fault_at_once(bench):
+def test_running_watch_tells_of_a_fault_at_once(bench):
     told = []
 
     async def follow():
@@ -137,7 +144,7 @@ def test_running_inventory_tells_of_a_fault_at_once(bench):
                 bench.driver.close()
                 raise asyncio.CancelledError
 
-        await bench.inventory.run(tell, look_seconds=30)
+        await bench.watch.run(tell, look_seconds=30)
 
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(asyncio.wait_for(follow(), 25))
@@ -155,10 +162,10 @@ def test_driver_that_fails_leaves_the_last_facts_and_is_asked_again(bench, caplo
             else:
                 raise asyncio.CancelledError
 
-        task = asyncio.create_task(bench.inventory.run(tell, look_seconds=0.01))
+        task = asyncio.create_task(bench.watch.run(tell, look_seconds=0.01))
         while not any("cards unknown" in record.getMessage() for record in caplog.records):
             await asyncio.sleep(0.01)
-        assert bench.inventory.facts == seen[0]
+        assert bench.watch.facts == seen[0]
         bench.describe(_TEXT)
         await task
 
