@@ -24,7 +24,7 @@ _REPORT_SECONDS: Final = 2.0
 def build_pages(agent: Agent, sampler: Sampler, holders: Kubelet) -> tuple[Pages, Meter]:
     """The pages of one agent, and the meter they read."""
     meter = Meter(agent.census, sampler)
-    auditor = Auditor(view_node(agent, holders, sampler))
+    auditor = Auditor(view_node(agent, holders, sampler).collect)
     return Pages(meter, auditor=auditor, more=(_Work(agent),)), meter
 
 
