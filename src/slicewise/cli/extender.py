@@ -41,6 +41,7 @@ _LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warn": logging.
 @click.option("--tls-cert", type=_FILE, help="PEM certificate chain; read again when it changes.")
 @click.option("--tls-key", type=_FILE, help="PEM key of that certificate.")
 @click.option("--tls-client-ca", type=_FILE, help="PEM authorities that clients must be from.")
+@click.option("--health-address", help="host:port of a plain listener for probes alone.")
 @click.option("--max-body-mib", default=128, show_default=True, help="Largest request body.")
 @click.option("--request-seconds", default=30.0, show_default=True, help="Longest answer.")
 @click.option("--log-level", type=click.Choice(sorted(_LEVELS)), help="[env LOG_LEVEL]")
@@ -83,21 +84,31 @@ def read_settings(flags: dict[str, Any]) -> ExtenderSettings:
             max_body_bytes=flags["max_body_mib"] << 20,
             request_seconds=flags["request_seconds"],
         ),
+        health=_read_health(flags["health_address"]),
         state=StateSettings(policy=_read_policy(flags), quota=_read_quota(flags)),
         commit_in_filter=flags["commit_in_filter"],
         lease=lease,
     )
 
 
-def read_address(text: str | None, port: str | None = None) -> tuple[str, int]:
+def read_address(
+    text: str | None, port: str | None = None, flag: str = "--address"
+) -> tuple[str, int]:
     """Host and port; without an address the originals' PORT counts, on loopback."""
     if text is None:
         host, _, fallback = DEFAULT_ADDRESS.rpartition(":")
         return host, int(port if port and port.isdecimal() else fallback)
     host, colon, number = text.rpartition(":")
     if not colon or not number.isdecimal() or int(number) > 65535:
-        raise click.BadParameter(f"{text!r}: expected host:port", param_hint="--address")
+        raise click.BadParameter(f"{text!r}: expected host:port", param_hint=flag)
     return host.strip("[]") or "0.0.0.0", int(number)
+
+
+def _read_health(text: str | None) -> Settings | None:
+    if text is None:
+        return None
+    host, port = read_address(text, flag="--health-address")
+    return Settings(host=host, port=port, max_body_bytes=1 << 10, request_seconds=5.0)
 
 
 def _read_policy(flags: dict[str, Any]) -> str:
