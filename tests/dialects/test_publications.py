@@ -13,7 +13,7 @@ from slicewise.dialects import DEFAULT, GPUS, TKESTACK
 from slicewise.dialects.publications import NodeFacts, publish, write_label, write_register
 from slicewise.model import NodeNotice
 
-_ALL = ("tkestack", "gpushare", "elastic", "gpuscheduler")
+_ALL = ("slicewise", "tkestack", "tkestack-upstream", "gpushare", "elastic", "nvidia")
 _LEGAL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _FACTS = NodeFacts(node("n0", gpus=2), (80, 80), "580.95.05", "13.0")
 

@@ -101,6 +101,9 @@ class FakeCensus:
     def links(self):
         return None
 
+    def departed(self):
+        return frozenset()
+
     def tenants(self):
         return list(self.held)
 

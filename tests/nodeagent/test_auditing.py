@@ -53,6 +53,7 @@ class Scene:
             kubelet=self.kubelet,
             specs=self.specs,
             resources=frozenset({CORES}),
+            served=frozenset({CORES}),
             gaps=lambda: self.gaps,
         )
         return asyncio.run(Auditor(views, pause=pause).audit())

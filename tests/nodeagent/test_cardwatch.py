@@ -117,6 +117,15 @@ def test_restarted_agent_rests_cards_that_were_ill(bench):
     assert bench.healthy() == [True, True]
 
 
+def test_earlier_illness_counts_at_once_when_it_is_learnt_late(bench):
+    bench.look()
+    ill = build_node("n0", gpus=[gpu(0, uuid="g0", healthy=False)])
+    bench.watch.resume(NodeNotice("n0", annotations={GPUS: write_gpus(ill)}))
+
+    assert [card.gpu.healthy for card in bench.watch.cards] == [False, True]
+    assert [gpu.healthy for gpu in bench.watch.facts.node.gpus] == [False, True]
+
+
 def test_unreadable_annotation_of_an_earlier_agent_is_passed_over(bench):
     bench.watch.resume(NodeNotice("n0", annotations={GPUS: "{"}))
 

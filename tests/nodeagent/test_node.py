@@ -71,7 +71,12 @@ def stand(tmp_path) -> Iterator[Stand]:
     census.set_cards(hardware.cards, hardware.links)
     sampler = Sampler(driver, Processes(proc), interval_seconds=3600)
     views = Views(
-        census=census, sampler=sampler, kubelet=kubelet, specs=None, resources=frozenset({CORES})
+        census=census,
+        sampler=sampler,
+        kubelet=kubelet,
+        specs=None,
+        resources=frozenset({CORES}),
+        served=frozenset({CORES}),
     )
     pages = Pages(Meter(census, sampler), auditor=Auditor(views, pause_seconds=0))
     with ThreadedServer(pages.handle, Settings(port=0)) as server:

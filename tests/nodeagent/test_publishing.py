@@ -14,7 +14,7 @@ from slicewise.dialects.publications import NodeFacts, publish
 from slicewise.model import NodeNotice
 from slicewise.nodeagent.publishing import PUBLISHED, Publisher, plan_patch, read_published
 
-_ALL = ("tkestack", "gpushare", "elastic", "gpuscheduler")
+_ALL = ("slicewise", "tkestack", "tkestack-upstream", "gpushare", "elastic", "nvidia")
 _FACTS = NodeFacts(node("n0", gpus=2), (80, 80), "580.95.05", "13.0")
 _COUNT = {"aliyun.com/gpu-count": 2}
 
@@ -80,7 +80,7 @@ def test_system_that_was_switched_off_loses_its_labels():
     _publish(Publisher(door, ("gpushare", "tkestack")), _FACTS)
     _publish(Publisher(door, ("tkestack",)), _FACTS)
 
-    assert set(door.notice.labels) == {"gaia.nvidia.com/gpu-model", "gaia.tencent.com/gpu-model"}
+    assert set(door.notice.labels) == {"gaia.nvidia.com/gpu-model"}
 
 
 @pytest.mark.parametrize("carried_out", [True, False])
@@ -124,6 +124,16 @@ def test_notice_older_than_our_own_write_causes_none():
     _publish(publisher, _FACTS, None, before)
 
     assert len(door.patches) == 1
+
+
+def test_annotations_of_the_caller_are_kept_with_ours_in_one_write():
+    door = FakeDoor(NodeNotice("n0"))
+    publisher = Publisher(door, ())
+    for _ in range(2):
+        _publish(publisher, _FACTS, None, None, {"slicewise.io/agent": "here"})
+
+    assert len(door.patches) == 1
+    assert door.notice.annotations["slicewise.io/agent"] == "here"
 
 
 def test_heartbeat_beats_only_as_often_as_asked():

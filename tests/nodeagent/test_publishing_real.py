@@ -15,7 +15,7 @@ from slicewise.nodeagent.publishing import Publisher
 
 pytestmark = pytest.mark.cluster
 
-_ALL = ("tkestack", "gpushare", "elastic", "gpuscheduler")
+_ALL = ("slicewise", "tkestack", "tkestack-upstream", "gpushare", "elastic", "nvidia")
 _COUNT = {"aliyun.com/gpu-count": 2}
 
 

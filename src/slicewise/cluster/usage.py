@@ -28,6 +28,10 @@ class Usage:
         """Percent of cards of exactly this model that the namespace's pods hold."""
         return self._held[namespace, model]
 
+    def listed(self) -> tuple[tuple[str, str, int], ...]:
+        """Namespace, model and percent of everything that is held, in a stable order."""
+        return tuple((*key, self._held[key]) for key in sorted(self._held))
+
     def models(self, namespace: str) -> frozenset[str]:
         """The models of which the namespace holds anything."""
         return frozenset(model for space, model in self._held if space == namespace)

@@ -17,7 +17,8 @@ from slicewise.model import FULL, Gpu, Node
 
 TROUBLES: Final = "slicewise.io/gpu-troubles"
 HEARTBEAT: Final = "tydic.io/node-gpu-heartbeat"
-MODEL_LABELS: Final = ("gaia.nvidia.com/gpu-model", "gaia.tencent.com/gpu-model")
+FORK_MODEL: Final = "gaia.nvidia.com/gpu-model"
+UPSTREAM_MODEL: Final = "gaia.tencent.com/gpu-model"
 _LONGEST: Final = 63
 _ILLEGAL: Final = re.compile(r"[^A-Za-z0-9._-]+")
 _ENDS: Final = "._-"
@@ -96,16 +97,22 @@ def _publish_own(facts: NodeFacts) -> Publication:
     return Publication(annotations=annotations)
 
 
-def _publish_tkestack(facts: NodeFacts) -> Publication:
-    if not facts.node.gpus:
+def _publish_fork(facts: NodeFacts) -> Publication:
+    if not facts.node.gpus or FORK.register is None:
         return Publication()
+    return Publication(_label_models(facts, FORK_MODEL), {FORK.register: write_register(facts)})
+
+
+def _publish_upstream(facts: NodeFacts) -> Publication:
+    return Publication(_label_models(facts, UPSTREAM_MODEL))
+
+
+def _label_models(facts: NodeFacts, key: str) -> dict[str, str]:
     words = sorted({_second_word(gpu.model) for gpu in facts.node.gpus})
     # The original joined them with commas, which no API server accepts in a label. Its extender
     # looks for a model anywhere in the text, so any other mark serves as well.
     model = write_label("_".join(words))
-    labels = dict.fromkeys(MODEL_LABELS, model) if model else {}
-    register = {} if FORK.register is None else {FORK.register: write_register(facts)}
-    return Publication(labels, register)
+    return {key: model} if model else {}
 
 
 def _publish_gpushare(facts: NodeFacts) -> Publication:
@@ -164,7 +171,8 @@ def _one_memory(cards: Sequence[Gpu]) -> int | None:
 
 # Elastic's scheduler reads nothing but the amounts that the kubelet reports.
 _PARTS: Final[Mapping[str, Callable[[NodeFacts], Publication]]] = {
-    "tkestack": _publish_tkestack,
+    "tkestack": _publish_fork,
+    "tkestack-upstream": _publish_upstream,
     "gpushare": _publish_gpushare,
-    "gpuscheduler": _publish_nvidia,
+    "nvidia": _publish_nvidia,
 }

@@ -39,6 +39,7 @@ class Views:
     kubelet: Kubelet
     specs: Callable[[], Sequence[SpecFile]] | None
     resources: frozenset[str]
+    served: frozenset[str]
     gaps: Callable[[], Sequence[str]] = tuple
 
 
@@ -84,6 +85,8 @@ class Auditor:
             holders=holders,
             specs=specs,
             resources=views.resources,
+            served=views.served,
+            departed=views.census.departed(),
             gaps=tuple(gaps),
         )
 

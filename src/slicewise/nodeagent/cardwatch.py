@@ -49,6 +49,7 @@ class CardWatch:
         self._clock = clock
         self._notice = NodeNotice(node)
         self._failing: str | None = None
+        self._listed: Hardware | None = None
         self.hardware: Hardware | None = None
         """What the driver listed, judged and scaled, in index order."""
         self.facts: NodeFacts | None = None
@@ -73,8 +74,8 @@ class CardWatch:
     def follow(self, notice: NodeNotice) -> None:
         """Take over which cards a person has closed."""
         self._notice = notice
-        if self.facts is not None:
-            self.facts = replace(self.facts, node=cordon_gpus(_open(self.facts.node), notice))
+        if self._listed is not None:
+            self._settle(self._listed)
 
     def look(self, faults: Sequence[Fault] = ()) -> NodeFacts:
         """Read and judge the cards now; blocks on the driver."""
@@ -82,20 +83,9 @@ class CardWatch:
         now = self._clock()
         changes = self._health.hear(faults, hardware.cards, now)
         changes += self._health.judge(hardware.cards, now)
-        cards = tuple(
-            scale_card(card, self._scaling) for card in self._health.apply(hardware.cards)
-        )
-        self._log(changes, cards)
-        self.hardware = replace(hardware, cards=cards)
-        node = Node(self._node, tuple(card.gpu for card in cards), hardware.links)
-        self.facts = NodeFacts(
-            cordon_gpus(node, self._notice),
-            tuple(card.capability for card in cards),
-            hardware.driver,
-            hardware.cuda,
-            {card.gpu.uuid: card.trouble for card in cards if card.trouble},
-        )
-        return self.facts
+        self._log(changes, hardware.cards)
+        self._listed = hardware
+        return self._settle(hardware)
 
     async def run(
         self,
@@ -115,6 +105,19 @@ class CardWatch:
                 self._fail(str(error))
                 await asyncio.sleep(look_seconds)
 
+    def _settle(self, listed: Hardware) -> NodeFacts:
+        cards = tuple(scale_card(card, self._scaling) for card in self._health.apply(listed.cards))
+        node = Node(self._node, tuple(card.gpu for card in cards), listed.links)
+        self.hardware = replace(listed, cards=cards)
+        self.facts = NodeFacts(
+            cordon_gpus(node, self._notice),
+            tuple(card.capability for card in cards),
+            listed.driver,
+            listed.cuda,
+            {card.gpu.uuid: card.trouble for card in cards if card.trouble},
+        )
+        return self.facts
+
     def _fail(self, problem: str) -> None:
         if problem != self._failing:
             self._failing = problem
@@ -131,7 +134,3 @@ class CardWatch:
             phrase = "card returned" if change.healthy else "card unhealthy"
             index = indexes.get(change.uuid)
             _log.warning("%s gpu=%s uuid=%s: %s", phrase, index, change.uuid, change.reason)
-
-
-def _open(node: Node) -> Node:
-    return replace(node, gpus=tuple(replace(gpu, cordoned=False) for gpu in node.gpus))

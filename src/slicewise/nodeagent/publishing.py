@@ -8,6 +8,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Final, Protocol
 
 from slicewise.dialects.publications import HEARTBEAT, NodeFacts, Publication, publish
@@ -89,7 +90,7 @@ class Publisher:
     ) -> None:
         self._door = door
         self._dialects = tuple(dialects)
-        self._heartbeat_seconds = heartbeat_seconds
+        self.heartbeat_seconds = heartbeat_seconds
         self._clock_ns = clock_ns
         self._beat_ns = 0
         self._notice: NodeNotice | None = None
@@ -100,13 +101,17 @@ class Publisher:
         facts: NodeFacts,
         amounts: Mapping[str, int] | None = None,
         notice: NodeNotice | None = None,
+        annotations: Mapping[str, str] | None = None,
     ) -> bool:
-        """Whether the Node says all this now; `notice` is the Node where the caller follows it."""
+        """Whether the Node says all this now, and these annotations beside it.
+
+        `notice` is the Node where the caller follows it.
+        """
         try:
             now = self._newest(notice) or await self._door.read()
             if now is None:
                 return self._fail("the node is not registered")
-            patch = self._plan(now, facts, amounts or {})
+            patch = plan_patch(now, self._compose(facts, annotations or {}), amounts or {})
             if not patch.empty:
                 now = await self._door.patch(patch)
                 _log.info(
@@ -127,16 +132,15 @@ class Publisher:
         known = [each for each in (notice, self._notice) if each is not None]
         return max(known, key=lambda each: each.version, default=None)
 
-    def _plan(self, notice: NodeNotice, facts: NodeFacts, amounts: Mapping[str, int]) -> NodePatch:
+    def _compose(self, facts: NodeFacts, annotations: Mapping[str, str]) -> Publication:
         publication = publish(facts, self._dialects)
-        if self._heartbeat_seconds is None:
-            return plan_patch(notice, publication, amounts)
-        now = self._clock_ns()
-        if now - self._beat_ns >= self._heartbeat_seconds * 1e9:
-            self._beat_ns = now
-        annotations = {**publication.annotations, HEARTBEAT: str(self._beat_ns)}
-        beating = Publication(publication.labels, annotations, publication.offers)
-        return plan_patch(notice, beating, amounts)
+        beats: dict[str, str] = {}
+        if self.heartbeat_seconds is not None:
+            now = self._clock_ns()
+            if now - self._beat_ns >= self.heartbeat_seconds * 1e9:
+                self._beat_ns = now
+            beats[HEARTBEAT] = str(self._beat_ns)
+        return replace(publication, annotations={**publication.annotations, **annotations, **beats})
 
     def _fail(self, problem: str) -> bool:
         if problem != self._problem:

@@ -39,6 +39,9 @@ class Census(Protocol):
     def tenants(self) -> Sequence[Tenant]:
         """The pods bound to the node that have not ended."""
 
+    def departed(self) -> frozenset[str]:
+        """UIDs of pods that left a moment ago."""
+
 
 @dataclass(slots=True)
 class Tally:

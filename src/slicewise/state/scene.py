@@ -10,7 +10,15 @@ from dataclasses import dataclass, replace
 from slicewise.cluster import Usage
 from slicewise.dialects import DEFAULT, Dialects
 from slicewise.model import CHUNK, MiB, NodeState, Pod, Request, SlicewiseError, Snapshot
-from slicewise.placement import UNLIMITED, Grant, Planner, Question
+from slicewise.placement import (
+    UNLIMITED,
+    Grant,
+    Planner,
+    Question,
+    Screener,
+    Screening,
+    Tables,
+)
 from slicewise.state.ports import State
 
 
@@ -43,6 +51,7 @@ class Stage:
     def __init__(self, state: State, dialects: Dialects = DEFAULT) -> None:
         self.state = state
         self.dialects = dialects
+        self._screener = (Tables(), Screener(Tables()))
 
     def set(self, pod: Pod) -> Scene:
         """The scene for this pod; raises when the pod cannot be read."""
@@ -62,6 +71,13 @@ class Stage:
                 snapshot = put_state(snapshot, state.release(uid))
         grant = self._grant(pod, request, held, planner)
         return Scene(pod, Question(request, grant, salt=pod.uid), snapshot, planner)
+
+    def screen(self, scene: Scene, names: list[str]) -> Screening:
+        """What each of these nodes says of the pod."""
+        tables = scene.planner.tables
+        if self._screener[0] is not tables:
+            self._screener = (tables, Screener(tables))
+        return self._screener[1].screen(scene.snapshot, scene.question, names)
 
     @contextmanager
     def _apart(self, pod: Pod, held: NodeState | None) -> Iterator[Usage]:
