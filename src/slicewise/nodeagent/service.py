@@ -144,6 +144,7 @@ class Agent:
         settings, edges = self.settings, self._edges
         paths = settings.paths
         specs, folders = Specs(paths.cdi), PodFolders(Path(settings.places.pods))
+        matches = Matches(paths.state / "matched")
         owners = Owners(
             self.pods,
             edges.holders,
@@ -164,11 +165,10 @@ class Agent:
         self.reconciler = Reconciler(
             self.pods,
             edges.holders,
-            Premises(specs, folders, paths.dev),
+            Premises(specs, folders, paths.dev, matches),
             forgetters=(owners.forget, self.flags.forget),
         )
         self._folders = folders
-        matches = Matches(paths.state / "matched")
         exchange = Exchange(self.pods, promises, matches, self.writes)
         self._table = Table(
             self.pods, edges.holders, matches, exchange, folders, settings.record_seconds
