@@ -64,7 +64,7 @@ def extender(**flags: Any) -> None:
         await run_extender(settings, stop)
 
     try:
-        asyncio.run(serve())
+        import uvloop; uvloop.run(serve())
     except (SlicewiseError, OSError) as error:
         raise click.ClickException(str(error)) from error
 

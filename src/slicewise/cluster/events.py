@@ -49,6 +49,14 @@ class Assume:
 
 
 @dataclass(frozen=True, slots=True)
+class Extend:
+    """An allocation that was assumed counts until this deadline instead."""
+
+    uid: str
+    deadline: float
+
+
+@dataclass(frozen=True, slots=True)
 class Confirm:
     """The API took the allocation: it counts until the pod itself says otherwise."""
 
@@ -78,4 +86,6 @@ class CardHealth:
     healthy: bool
 
 
-Event = NodeSeen | NodeGone | PodSeen | PodGone | Assume | Confirm | Forget | Expire | CardHealth
+Event = (
+    NodeSeen | NodeGone | PodSeen | PodGone | Assume | Extend | Confirm | Forget | Expire | CardHealth
+)

@@ -17,6 +17,7 @@ from slicewise.cluster.events import (
     Confirm,
     Event,
     Expire,
+    Extend,
     Forget,
     NodeGone,
     NodeSeen,
@@ -75,6 +76,8 @@ class Ledger:
                 return self._lose_node(event)
             case Assume():
                 return self._assume(event)
+            case Extend():
+                return self._extend(event)
             case Confirm():
                 return self._confirm(event.uid)
             case Forget():
@@ -229,6 +232,13 @@ class Ledger:
         self._waiting[event.uid] = event.deadline
         self._move(entry, event.allocation.node)
         self._hold(entry, charges, event.request.host)
+        return True
+
+    def _extend(self, event: Extend) -> bool:
+        """Move the deadline of an assumption that the API has not yet taken."""
+        if event.uid not in self._waiting:
+            return False
+        self._waiting[event.uid] = event.deadline
         return True
 
     def _confirm(self, uid: str) -> bool:
