@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+import uvloop
 
 from slicewise import __version__
 from slicewise.cli.goflags import GoCommand, go_switch, klog_flags
@@ -64,7 +65,7 @@ def extender(**flags: Any) -> None:
         await run_extender(settings, stop)
 
     try:
-        import uvloop; uvloop.run(serve())
+        uvloop.run(serve())
     except (SlicewiseError, OSError) as error:
         raise click.ClickException(str(error)) from error
 

@@ -72,6 +72,7 @@ async def run_extender(
         events = Events(client, COMPONENT)
         writes = Writes(client, state.reader, events, bind_seconds=settings.bind_seconds)
         extender = Extender(state, writes, calls=lambda: client.calls.counts)
+        events.busy = lambda: extender.binder.writing > 0
         service = Service(extender, settings.listen, commit_in_filter=settings.commit_in_filter)
         async with _running(service, events, election):
             log.info("listening", url=service.url)

@@ -87,5 +87,14 @@ class CardHealth:
 
 
 Event = (
-    NodeSeen | NodeGone | PodSeen | PodGone | Assume | Extend | Confirm | Forget | Expire | CardHealth
+    NodeSeen
+    | NodeGone
+    | PodSeen
+    | PodGone
+    | Assume
+    | Extend
+    | Confirm
+    | Forget
+    | Expire
+    | CardHealth
 )

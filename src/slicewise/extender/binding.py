@@ -7,6 +7,7 @@ the API says confirms the count or takes it back. What it did not say is found o
 import asyncio
 import time
 from collections.abc import Coroutine
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -22,6 +23,9 @@ from slicewise.placement import explain
 
 T = TypeVar("T")
 _HELD: Final = 1 << 14
+# Each bind under way costs the API server and the scheduler a connection and a thread of work.
+_AT_ONCE: Final = 16
+_PATIENCE_SECONDS: Final = 1.0
 _FAILED: Final = (WriteStatus.CONFLICT, WriteStatus.GONE, WriteStatus.REFUSED)
 
 
@@ -80,6 +84,21 @@ class Binder:
         self._running.add(task)
         task.add_done_callback(self._running.discard)
         return await asyncio.shield(task)
+
+    @property
+    def writing(self) -> int:
+        """How many pods are being bound right now."""
+        return len(self._running)
+
+    async def keep_pace(self) -> None:
+        """Wait while binds pile up at the API server, so that the scheduler does not run ahead."""
+        if len(self._running) >= _AT_ONCE:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_PATIENCE_SECONDS):
+                    while len(self._running) >= _AT_ONCE:
+                        await asyncio.wait(
+                            self._running.copy(), return_when=asyncio.FIRST_COMPLETED
+                        )
 
     async def drain(self) -> None:
         """Return when nothing is being written any more."""

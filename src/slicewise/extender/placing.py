@@ -19,6 +19,7 @@ class Placer:
 
     async def filter(self, ask: Ask) -> Filtered:
         """The one node on which the pod's cards are held, or why no node can take it."""
+        await self._binder.keep_pace()
         async with self._binder.locks.hold(ask.pod.uid):
             return self._filter(ask)
 
