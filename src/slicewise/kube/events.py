@@ -63,11 +63,10 @@ class Events:
         pace: Pace | None = None,
         clock: Callable[[], float] | None = None,
         now: Callable[[], datetime] | None = None,
-        busy: Callable[[], bool] = lambda: False,
     ) -> None:
         self.dropped = 0
         """How many remarks were never sent."""
-        self.busy = busy
+        self.busy: Callable[[], bool] = lambda: False
         """Whether writes that matter more are under way; then events wait for them."""
         self._client = client
         self._component = component
