@@ -6,7 +6,7 @@ ONLY   ?=
 ONCE   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test kube e2e bench demo table format clean
+.PHONY: help setup check native test kube e2e bench demo table format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,7 +29,11 @@ format: setup ## put the code into the house format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-test: setup ## run the fast tests, and say what was skipped
+native: setup ## build the C library that stands for NVML, and check its layouts
+	@$(MAKE) --no-print-directory -C native/nvml
+	@$(BIN)/python native/nvml/checks/check.py out/native/nvml
+
+test: setup native ## run the fast tests, and say what was skipped
 	$(BIN)/pytest -n auto -q
 
 kube: setup ## build the Kubernetes binaries into the cache, once

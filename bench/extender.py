@@ -68,7 +68,13 @@ class _CountingWriter:
         """Never lost."""
         return WriteOutcome(WriteStatus.DONE)
 
-    async def annotate_pod(self, pod: PodKey, marks: Marks) -> WriteOutcome:  # noqa: ARG002
+    async def annotate_pod(
+        self,
+        pod: PodKey,  # noqa: ARG002
+        marks: Marks,  # noqa: ARG002
+        *,
+        version: int | None = None,  # noqa: ARG002
+    ) -> WriteOutcome:
         """Done."""
         return self._count()
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Final
 
 from bench.replica import MEMORY, SHARE
-from slicewise.extender.state import LiveState
 from slicewise.kube.client import Client
 from slicewise.kube.credentials import Access
+from slicewise.state.live import LiveState
 
 NODES: Final = 5000
 PODS: Final = 100_000

@@ -11,11 +11,11 @@ from slicewise.cli.wiring import ExtenderSettings, run_extender
 from slicewise.cluster import Ledger, NodeSeen, PodSeen
 from slicewise.dialects import DEFAULT, GPUS, write_gpus
 from slicewise.extender.protocol import decode_pod
-from slicewise.extender.state import StateSettings
 from slicewise.httpd import Settings
 from slicewise.kube.watch import Following
 from slicewise.playground.cluster import Playground
 from slicewise.playground.nodes import SimulatedNode, SimulatedNodes
+from slicewise.state.live import StateSettings
 
 
 class Cluster:

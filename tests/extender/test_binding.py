@@ -11,9 +11,9 @@ from fakes.cluster import FakeState, FakeWriter
 from slicewise.extender.binding import Binder, Timing
 from slicewise.extender.committing import Committer
 from slicewise.extender.protocol import Ask, Candidates, decode_binding
-from slicewise.extender.scene import Stage
 from slicewise.extender.verbs import TAKEN_ELSEWHERE, Verbs
 from slicewise.kube.writer import WriteStatus
+from slicewise.state.scene import Stage
 
 A100 = "NVIDIA A100-SXM4-40GB"
 SHARE = {"slicewise.io/cores": 60, "slicewise.io/memory": 4096}

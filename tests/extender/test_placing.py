@@ -8,8 +8,8 @@ from slicewise.cluster import CardHealth, Expire, PodGone
 from slicewise.extender.binding import Binder, Timing
 from slicewise.extender.placing import Placer
 from slicewise.extender.protocol import Ask, Candidates, decode_binding
-from slicewise.extender.scene import Stage
 from slicewise.extender.verbs import Verbs
+from slicewise.state.scene import Stage
 
 SHARE = {"slicewise.io/cores": 60, "slicewise.io/memory": 4096}
 WHOLE = {"slicewise.io/gpu": 1}

@@ -220,6 +220,8 @@ def test_explain_names_cards_and_the_smallest_change(own):
     assert told["smallestChange"] == {
         "node": "a",
         "change": "ask for 40960 MiB of each GPU instead of 90000",
+        "distance": 0.5449,
+        "ask": {"memory": 40960},
     }
     assert told["nodes"][0]["cards"][0]["missing"] == ["49040 MiB"]
     assert told["nodes"][0]["reason"] == "GpuTooSmall"

@@ -7,9 +7,9 @@ from extender import bodies
 from fakes.cluster import FakeState
 from slicewise.cluster import read_quota
 from slicewise.extender.protocol import Victims, decode_args, decode_pod
-from slicewise.extender.scene import NotReadyError, Stage
 from slicewise.extender.verbs import UNKNOWN_NODE, Verbs, spread_points
 from slicewise.model import DialectError
+from slicewise.state.scene import NotReadyError, Stage
 
 T4 = "Tesla T4"
 

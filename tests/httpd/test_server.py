@@ -16,6 +16,7 @@ from slicewise.httpd import (
     Stream,
     ThreadedServer,
     Tls,
+    Upgrade,
     json_response,
 )
 
@@ -344,3 +345,43 @@ def test_answer_in_pieces_arrives_whole_with_its_length():
             assert response.headers["content-length"] == "370001"
             assert response.read() == b"".join(pieces)
         connection.close()
+
+
+class Shouting(asyncio.Protocol):
+    """Sends back in capitals what it hears."""
+
+    def connection_made(self, transport):
+        self.transport = transport
+
+    def data_received(self, data):
+        self.transport.write(data.upper())
+
+
+def test_upgraded_connection_is_the_other_protocols_until_the_server_stops():
+    async def answer(request):
+        return Upgrade(request.headers["upgrade"], Shouting)
+
+    with ThreadedServer(answer) as server:
+        line = socket.create_connection(("127.0.0.1", server.port), timeout=10)
+        line.sendall(b"GET / HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: shout\r\n\r\n")
+        welcome = line.recv(4096)
+        line.sendall(b"hello")
+        shouted = line.recv(4096)
+
+    with line:
+        assert welcome.startswith(b"HTTP/1.1 101 ")
+        assert b"upgrade: shout" in welcome
+        assert shouted == b"HELLO"
+        assert line.recv(4096) == b""
+
+
+def test_repeated_headers_are_all_kept_in_order():
+    async def answer(request):
+        return json_response([value for name, value in request.fields if name == "x-group"])
+
+    with ThreadedServer(answer) as server:
+        line = socket.create_connection(("127.0.0.1", server.port), timeout=10)
+        with line, line.makefile("rb") as answered:
+            line.sendall(b"GET / HTTP/1.0\r\nX-Group: b\r\nX-Group: a\r\n\r\n")
+
+            assert answered.read().endswith(b'["b","a"]')

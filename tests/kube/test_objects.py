@@ -115,6 +115,30 @@ def test_node_is_read_as_its_agents_published_it():
     )
 
 
+@pytest.mark.parametrize(
+    ("conditions", "ready"),
+    [
+        pytest.param([{"type": "Ready", "status": "True"}], True, id="well"),
+        pytest.param([{"type": "Ready", "status": "Unknown"}], False, id="silent"),
+        pytest.param([{"type": "Ready", "status": "False"}], False, id="ill"),
+        pytest.param([{"type": "DiskPressure", "status": "False"}], True, id="never-said"),
+        pytest.param(None, True, id="no-conditions"),
+    ],
+)
+def test_node_is_ready_as_its_condition_says(conditions, ready):
+    body = {"metadata": {"name": "a1"}, "status": {"conditions": conditions}}
+
+    notice = ObjectReader(Keep()).read_node_notice(msgspec.convert(body, NodeBody))
+
+    assert (notice.ready, notice.unschedulable) == (ready, False)
+
+
+def test_closed_node_is_told_apart():
+    body = {"metadata": {"name": "a1"}, "spec": {"unschedulable": True}}
+
+    assert ObjectReader(Keep()).read_node_notice(msgspec.convert(body, NodeBody)).unschedulable
+
+
 def test_versions_are_numbers_that_grow():
     assert (read_version("12"), read_version(""), read_version("abc")) == (12, 0, 0)
 

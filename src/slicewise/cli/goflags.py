@@ -1,6 +1,6 @@
 """Command lines written for Go programs: one dash, `=true`, underscores, and klog's flags."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
 import click
@@ -33,20 +33,28 @@ class GoCommand(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Respell every flag as ours before it is read."""
         names = {name for option in self.params for name in (*option.opts, *option.secondary_opts)}
-        return super().parse_args(ctx, [_respell(arg, names) for arg in args])
+        switches = {
+            name: max(option.opts, key=len)
+            for option in self.params
+            if isinstance(option, click.Option) and option.flag_value == "true"
+            for name in option.opts
+        }
+        return super().parse_args(ctx, [_respell(arg, names, switches) for arg in args])
 
 
-def _respell(arg: str, names: set[str]) -> str:
+def _respell(arg: str, names: set[str], switches: Mapping[str, str]) -> str:
     if not arg.startswith("-") or arg in ("-", "--"):
         return arg
     flag, equals, value = arg.partition("=")
-    if flag in names:
-        return arg
     long = "--" + flag.lstrip("-")
-    for spelling in (long, long.replace("_", "-")):
-        if spelling in names:
-            return f"{spelling}{equals}{value}"
-    return arg
+    spellings = (flag, long, long.replace("_", "-"))
+    found = next((each for each in spellings if each in names), None)
+    if found is None:
+        return arg
+    if found in switches:
+        # Alone it would take the next word for its value.
+        return f"{switches[found]}={value if equals else 'true'}"
+    return f"{found}{equals}{value}"
 
 
 def go_switch(*names: str, **facts: Any) -> Callable[[F], F]:

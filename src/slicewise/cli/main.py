@@ -1,27 +1,31 @@
-"""The `slicewise` command: one file per verb, gathered here."""
+"""The `slicewise` command: one file per verb, each loaded only when it is called.
+
+A node agent must not carry the simulator's arrays in its memory.
+"""
+
+from typing import Final
 
 import click
 
 from slicewise import __version__
-from slicewise.cli.compare import compare
-from slicewise.cli.demo import demo
-from slicewise.cli.extender import extender
-from slicewise.cli.playground import playground
-from slicewise.cli.scheduler_config import scheduler_config
-from slicewise.cli.simulate import simulate
-from slicewise.cli.why import why
+from slicewise.cli.verbs import ASKING, Verbs
+
+_VERBS: Final = {
+    **ASKING,
+    "agent": "slicewise.cli.agent:agent",
+    "compare": "slicewise.cli.compare:compare",
+    "dashboard": "slicewise.cli.dashboard:dashboard",
+    "demo": "slicewise.cli.demo:demo",
+    "extender": "slicewise.cli.extender:extender",
+    "metrics-api": "slicewise.cli.metrics_api:metrics_api",
+    "inspect-gpushare": "slicewise.cli.inspect_gpushare:main",
+    "playground": "slicewise.cli.playground:playground",
+    "scheduler-config": "slicewise.cli.scheduler_config:scheduler_config",
+    "simulate": "slicewise.cli.simulate:simulate",
+}
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Verbs, verbs=_VERBS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="slicewise")
 def main() -> None:
     """Share NVIDIA GPUs between Kubernetes pods."""
-
-
-main.add_command(compare)
-main.add_command(demo)
-main.add_command(extender)
-main.add_command(simulate)
-main.add_command(playground)
-main.add_command(scheduler_config)
-main.add_command(why)

@@ -5,9 +5,10 @@ from typing import Any, Final
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from slicewise.cli.promises import Given
-from slicewise.cli.why import describe
+from slicewise.cli.telling import describe
 from slicewise.model import NodeState, Slice, Snapshot
 
 _WIDTH: Final = 132
@@ -34,10 +35,9 @@ def show_pending(answer: Mapping[str, Any], event: str) -> None:
     console.print(f"Pending: {answer['pod']}", style="bold", highlight=False)
     if event:
         console.print(f"  event: {event}", highlight=False, markup=False, soft_wrap=True)
-    for line in describe(dict(answer)):
-        # What each card lacks is for those who ask.
-        if " lacks " not in line:
-            console.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
+    # What each card lacks is for those who ask.
+    for line in describe(dict(answer), cards=False):
+        console.print(Text.from_ansi(f"  {line}"), soft_wrap=True)
 
 
 def show_usage(snapshot: Snapshot) -> None:

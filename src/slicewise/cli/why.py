@@ -1,93 +1,70 @@
-"""`slicewise why POD`: asks the extender why a pod is where it is, or nowhere."""
+"""`slicewise why POD`: why a pod is where it is, or nowhere, and what would change that."""
 
 import json
-import ssl
-import urllib.error
-import urllib.request
-from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
 
 import click
 
-_FILE = click.Path(dir_okay=False, exists=True, path_type=Path)
+from slicewise.cli.asking import Oracle, fetch, open_ask, oracle_options, read_oracle
+from slicewise.cli.candidates import choose_nodes
+from slicewise.cli.connecting import Reach, Trouble, open_reader, reach_options, run_connected
+from slicewise.cli.telling import describe, fits_somewhere
+from slicewise.kube.client import Call, Client
+from slicewise.kube.listing import read_one
+from slicewise.kube.machines import list_machines
 
 
 @click.command()
 @click.argument("pod")
-@click.option("-n", "--namespace", default="default", show_default=True)
+@click.option("-n", "--namespace", help="[default: the context's]")
 @click.option("--node", help="Only this node.")
-@click.option("--url", default="http://127.0.0.1:3456", show_default=True, help="The extender.")
-@click.option("--ca", type=_FILE, help="PEM authority of the extender's certificate.")
-@click.option("--cert", type=_FILE, help="PEM client certificate, with its key.")
-@click.option("--json", "as_json", is_flag=True, help="Print the answer as it came.")
-def why(pod: str, namespace: str, node: str | None, url: str, **more: Any) -> None:
-    """Say, per node and card, what POD lacks and the smallest change that would fit."""
-    name = pod if "/" in pod else f"{namespace}/{pod}"
-    answer = fetch(url, name, node, ca=more["ca"], cert=more["cert"])
-    if more["as_json"]:
+@click.option("--all", "every", is_flag=True, help="Every node, however many there are.")
+@click.option("-o", "--output", type=click.Choice(["json"]), help="The answer for scripts.")
+@click.option("--json", "as_json", is_flag=True, hidden=True)
+@oracle_options
+@reach_options
+def why(pod: str, namespace: str | None, node: str | None, **flags: Any) -> None:
+    """Say, per node and card, what POD lacks and the smallest change that would fit.
+
+    Ends with 0 when the pod has a place or could have one now, 1 when no node can take it, and 2
+    when nobody can tell.
+    """
+    every, output, as_json = (flags.pop(each) for each in ("every", "output", "as_json"))
+    oracle = read_oracle(flags)
+    space, _, name = pod.rpartition("/")
+    if oracle.url:
+        query = {"pod": f"{space or namespace or 'default'}/{name}"}
+        answer = fetch(oracle, "/explain", {**query, **({"node": node} if node else {})})
+    else:
+
+        async def ask(client: Client) -> dict[str, Any]:
+            home = space or namespace or client.access.namespace
+            return await explain(client, oracle, home, name, node)
+
+        answer = run_connected(Reach(**flags), ask, Trouble)
+    if as_json or output == "json":
         click.echo(json.dumps(answer, indent=2))
-        return
-    for line in describe(answer):
-        click.echo(line)
+    else:
+        for line in describe(answer, most=None if every or node else 10):
+            click.echo(line)
+    raise SystemExit(0 if fits_somewhere(answer) else 1)
 
 
-def describe(answer: dict[str, Any]) -> list[str]:
-    """The answer, for people."""
-    lines = [f"pod {answer['pod']} asks for {answer['asks'] or 'no GPU'}", answer["summary"]]
-    if answer.get("node"):
-        lines.append(f"it is on node {answer['node']}")
-    best = answer.get("best")
-    if best:
-        cards = "; ".join(best["cards"])
-        lines.append(f"best now: node {best['node']}, {cards} (policy {best['policy']})")
-    change = answer.get("smallestChange")
-    if change:
-        lines.append(f"smallest change: {change['change']} (node {change['node']})")
-    for node in answer["nodes"]:
-        if node["fits"]:
-            lines.append(f"  {node['node']}: fits")
-            continue
-        lines.append(f"  {node['node']}: {node.get('phrase', node.get('reason'))}")
-        if node.get("detail"):
-            lines.append(f"    {node['detail']}")
-        lines += [
-            f"    gpu {card['gpu']} ({card['model']}): lacks {', '.join(card['missing'])}"
-            for card in node.get("cards", ())
-            if card["missing"]
-        ]
-        lines += [f"    would fit: {change['text']}" for change in node.get("changes", ())[:2]]
-    return lines
-
-
-def fetch(
-    url: str,
-    pod: str,
-    node: str | None = None,
-    *,
-    ca: Path | None = None,
-    cert: Path | None = None,
+async def explain(
+    client: Client, oracle: Oracle, namespace: str, name: str, node: str | None = None
 ) -> dict[str, Any]:
-    """What the extender at this address says of a pod, by `namespace/name`."""
-    query = {"pod": pod, **({"node": node} if node else {})}
-    url = f"{url.rstrip('/')}/explain?{urlencode(query)}"
-    context = None
-    if url.startswith("https:"):
-        context = ssl.create_default_context(cafile=None if ca is None else str(ca))
-        if cert is not None:
-            context.load_cert_chain(cert)
-    try:
-        with urllib.request.urlopen(url, timeout=30, context=context) as response:
-            answer: dict[str, Any] = json.load(response)
-    except urllib.error.HTTPError as error:
-        raise click.ClickException(_read_error(error)) from error
-    except (OSError, ValueError) as error:
-        raise click.ClickException(f"cannot ask {url}: {error}; pass --url") from error
-    return answer
-
-
-def _read_error(error: urllib.error.HTTPError) -> str:
-    try:
-        return str(json.load(error)["error"])
-    except (ValueError, KeyError, TypeError):
-        return f"the extender answered {error.code}"
+    """The answer for a pod that exists, about the nodes the scheduler would ask about."""
+    path = f"/api/v1/namespaces/{namespace}/pods/{name}"
+    body = await read_one(client, Call("get", "pods", path), dict)
+    if body is None:
+        raise Trouble(f"pod '{namespace}/{name}': not found")
+    machines = await list_machines(client, open_reader())
+    names, left_out = choose_nodes(body["spec"], machines, placed=True)
+    if node is not None:
+        names = [each for each in names if each == node]
+        left_out = [each for each in left_out if each["node"] == node]
+        if not names and not left_out:
+            raise Trouble(f'node "{node}" not found')
+    async with open_ask(client, oracle) as ask:
+        answer = await ask("/explain", body={"Pod": body, "NodeNames": names})
+    return {**answer, "leftOut": left_out} if left_out else answer

@@ -6,15 +6,16 @@ import gc
 import os
 import secrets
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import structlog
 
+from slicewise.extender.recording import Recorder
 from slicewise.extender.running import Service
 from slicewise.extender.service import Extender
-from slicewise.extender.state import LiveState, StateSettings
 from slicewise.httpd import Settings
 from slicewise.kube.client import Client
 from slicewise.kube.credentials import Access
@@ -22,6 +23,7 @@ from slicewise.kube.events import Events
 from slicewise.kube.kubeconfig import find_access
 from slicewise.kube.lease import Election, Term
 from slicewise.kube.writes import Writes
+from slicewise.state.live import LiveState, StateSettings
 
 COMPONENT = "slicewise-extender"
 
@@ -74,7 +76,8 @@ async def run_extender(
         extender = Extender(state, writes, calls=lambda: client.calls.counts)
         events.busy = lambda: extender.binder.writing > 0
         service = Service(extender, settings.listen, commit_in_filter=settings.commit_in_filter)
-        async with _running(service, events, election):
+        recorder = Recorder(extender.binder, extender.metrics)
+        async with _running(service, events, election, recorder.run(state.stirred)):
             log.info("listening", url=service.url)
             started(service.url)
             loading = asyncio.create_task(state.start())
@@ -101,11 +104,14 @@ async def run_extender(
 
 @contextlib.asynccontextmanager
 async def _running(
-    service: Service, events: Events, election: Election | None
+    service: Service,
+    events: Events,
+    election: Election | None,
+    recording: Coroutine[Any, Any, None],
 ) -> AsyncIterator[None]:
     """The listener and what runs beside it."""
     await service.start()
-    tasks = [asyncio.create_task(events.run())]
+    tasks = [asyncio.create_task(events.run()), asyncio.create_task(recording)]
     if election is not None:
         tasks.append(asyncio.create_task(election.run(lambda _: None)))
     try:

@@ -37,6 +37,10 @@ class Requests:
         """What the pod's marks say it was given on this node; None when they say nothing."""
         return self._dialects.read_allocation(pod, node, request)
 
+    def is_silent(self, pod: Pod) -> bool:
+        """Whether the pod's system never tells which cards it has."""
+        return self._dialects.is_silent(pod)
+
     def read_target(self, pod: Pod) -> str | None:
         """The node an unbound pod's marks name, if they do."""
         return self._dialects.read_target(pod)

@@ -4,10 +4,18 @@ Systems that publish only sums say nothing of single cards; theirs are taken as 
 invented UUIDs, until Slicewise's own agent publishes the truth.
 """
 
+from dataclasses import replace
 from typing import Final
 
 from slicewise.dialects.limits import check_count
-from slicewise.dialects.texts import annotation, is_count, read_json, refuse, write_json
+from slicewise.dialects.texts import (
+    annotation,
+    is_count,
+    read_json,
+    read_words,
+    refuse,
+    write_json,
+)
 from slicewise.model import (
     DialectError,
     Gpu,
@@ -19,6 +27,7 @@ from slicewise.model import (
 )
 
 GPUS: Final = "slicewise.io/gpus"
+CORDONED: Final = "slicewise.io/cordoned-gpus"
 
 # The first of these labels that names a single model is taken for all cards of the node.
 _MODEL_LABELS: Final = (
@@ -67,6 +76,18 @@ def read_gpus(name: str, text: str) -> Node:
         raise refuse(_FIELD, text, _FORM)
     gpus = tuple(_read_gpu(at, entry) for at, entry in enumerate(document["gpus"]))
     return Node(name, gpus, _read_links(document.get("links")))
+
+
+def cordon_gpus(node: Node, notice: NodeNotice) -> Node:
+    """The node with the cards marked that a person has closed to new pods, by UUID or index."""
+    entries = frozenset(read_words(notice.annotations.get(CORDONED, "")))
+    # A card that has left stays on the list until somebody clears it, and closes nothing.
+    if not any(gpu.uuid in entries or str(gpu.index) in entries for gpu in node.gpus):
+        return node
+    gpus = tuple(
+        replace(gpu, cordoned=gpu.uuid in entries or str(gpu.index) in entries) for gpu in node.gpus
+    )
+    return replace(node, gpus=gpus)
 
 
 def equal_gpus(notice: NodeNotice, count: int, memory: int) -> tuple[Gpu, ...]:

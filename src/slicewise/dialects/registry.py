@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from slicewise.dialects.hosts import read_node_host, read_pod_host
+from slicewise.dialects.inventory import cordon_gpus
 from slicewise.dialects.limits import check_containers, refuse_mixture
 from slicewise.model import Allocation, DialectError, Marks, Node, NodeNotice, Pod, Request
 
@@ -21,6 +22,10 @@ class Dialect(Protocol):
     @property
     def name(self) -> str:
         """What people call the system."""
+
+    @property
+    def silent(self) -> bool:
+        """Whether the system never tells which cards a pod has, so that they are ours to give."""
 
     @property
     def resources(self) -> frozenset[str]:
@@ -104,6 +109,11 @@ class Dialects:
             request = dialect.read_request(pod)
         return dialect.read_allocation(pod, request, node)
 
+    def is_silent(self, pod: Pod) -> bool:
+        """Whether the pod's system never tells which cards it has."""
+        dialect = self.claim(pod)
+        return dialect is not None and dialect.silent
+
     def read_target(self, pod: Pod) -> str | None:
         """The node that marks name before the pod is bound, as gpu-admission's do."""
         return next((pod.annotations[key] for key in TARGETS if pod.annotations.get(key)), None)
@@ -122,4 +132,4 @@ class Dialects:
         published = (dialect.read_node(notice) for dialect in self.dialects)
         node = next((found for found in published if found is not None), Node(notice.name))
         pool = next((notice.labels[key] for key in POOL_LABELS if notice.labels.get(key)), None)
-        return replace(node, host=read_node_host(notice), pool=pool)
+        return replace(cordon_gpus(node, notice), host=read_node_host(notice), pool=pool)

@@ -16,10 +16,10 @@ from slicewise.extender.locks import Locks
 from slicewise.extender.ports import Clock, WallClock, Writer
 from slicewise.extender.protocol import BindingArgs
 from slicewise.extender.remarks import remark_on
-from slicewise.extender.scene import Scene, Stage
 from slicewise.kube.writer import BindOutcome, PodName, WriteStatus
-from slicewise.model import Allocation, Marks, Node, Pod, SlicewiseError
+from slicewise.model import Allocation, Marks, Node, Pod, Request, SlicewiseError
 from slicewise.placement import explain
+from slicewise.state.scene import Scene, Stage
 
 T = TypeVar("T")
 _HELD: Final = 1 << 14
@@ -105,14 +105,18 @@ class Binder:
         while self._running:
             await asyncio.wait(set(self._running))
 
+    def write_marks(self, pod: Pod, request: Request, allocation: Allocation, node: Node) -> Marks:
+        """How the allocation is recorded at this moment."""
+        return self.stage.dialects.write_marks(
+            pod, request, allocation, node, now_ns=self._timing.wall()
+        )
+
     def assume(
         self, scene: Scene, node: Node, allocation: Allocation, *, seconds: float | None = None
     ) -> Decided | None:
         """Count the cards for the pod from now on; None when somebody was faster."""
         pod, request = scene.pod, scene.question.request
-        marks = self.stage.dialects.write_marks(
-            pod, request, allocation, node, now_ns=self._timing.wall()
-        )
+        marks = self.write_marks(pod, request, allocation, node)
         assumption = Assume(
             uid=pod.uid,
             namespace=pod.namespace,

@@ -5,7 +5,7 @@ Whole Node objects are never decoded: each keeps its bytes, and only its name is
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, compress
 from typing import Any, Final, TypeVar
 
@@ -23,6 +23,8 @@ _OPENING: Final = len(_NAME_FIRST) + 256
 _EVERYTHING: Final = ("",)
 _NO_NODES: Final = b'{"Nodes":null'
 _TOGETHER: Final = 16
+# They are placed in one go, while schedulers wait.
+MOST_WISHES: Final = 256
 
 
 class ProtocolError(SlicewiseError):
@@ -71,6 +73,12 @@ class PreemptionArgs(msgspec.Struct, rename="pascal", gc=False):
     pod: msgspec.Raw = _NOTHING
     node_name_to_victims: msgspec.Raw = _NOTHING
     node_name_to_meta_victims: msgspec.Raw = _NOTHING
+
+
+class WishArgs(msgspec.Struct, rename="pascal", gc=False):
+    """The request of what-if: pods in the order they would arrive."""
+
+    pods: list[ExtenderArgs] = []
 
 
 class FilterReply(msgspec.Struct, rename="pascal", gc=False):
@@ -128,6 +136,14 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
+class Wish:
+    """A pod that does not exist yet, and the nodes it may go to; none is all of them."""
+
+    pod: Pod
+    names: list[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Victims:
     """The pods a scheduler offers to evict from one node."""
 
@@ -145,6 +161,7 @@ class Kept:
 
 _ARGS: Final = msgspec.json.Decoder(ExtenderArgs)
 _BINDING: Final = msgspec.json.Decoder(BindingArgs)
+_WISHES: Final = msgspec.json.Decoder(WishArgs)
 _PREEMPTION: Final = msgspec.json.Decoder(PreemptionArgs)
 _POD: Final = msgspec.json.Decoder(PodBody)
 _NAMED: Final = msgspec.json.Decoder(_Named)
@@ -199,6 +216,19 @@ def decode_preemption(body: Body) -> tuple[Pod, dict[str, Victims]]:
         return pod, {}
     nodes = _decode(_OBJECT, bytes(chosen), field)
     return pod, {name: _read_victims(f"{field}[{name!r}]", raw) for name, raw in nodes.items()}
+
+
+def decode_wishes(body: Body, most: int = MOST_WISHES) -> list[Wish]:
+    """The pods of a what-if request, each under a UID that no pod has."""
+    args = _decode(_WISHES, body)
+    if not args.pods:
+        raise ProtocolError("Pods is empty: expected pods")
+    if len(args.pods) > most:
+        raise ProtocolError(f"{len(args.pods)} pods: expected at most {most}")
+    return [
+        Wish(replace(decode_pod(each.pod), uid=f"what-if/{at}", node=None), each.node_names)
+        for at, each in enumerate(args.pods)
+    ]
 
 
 def decode_pod(raw: bytes | msgspec.Raw) -> Pod:

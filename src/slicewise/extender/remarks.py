@@ -1,9 +1,10 @@
 """What a pod's events say: which cards it got, and why these."""
 
-from slicewise.extender.scene import Scene
 from slicewise.kube.writer import Remark
-from slicewise.model import Allocation, ContainerAllocation, Node, NodeState, Request, Slice
+from slicewise.model import Allocation, NodeState, Request
 from slicewise.placement import admitted_cards
+from slicewise.state.scene import Scene
+from slicewise.state.wording import describe_container
 
 
 def remark_on(scene: Scene, allocation: Allocation) -> Remark:
@@ -13,22 +14,6 @@ def remark_on(scene: Scene, allocation: Allocation) -> Remark:
     cards = "; ".join(describe_container(each, state.node) for each in allocation.containers)
     note = f"{cards} on node {allocation.node}, {_why(scene, state)}"
     return Remark(reason="GpuAssigned", note=note[:1024])
-
-
-def describe_container(given: ContainerAllocation, node: Node) -> str:
-    """The cards of one container, for people."""
-    return f"{given.name}: " + ", ".join(_describe(piece, node) for piece in given.slices)
-
-
-def _describe(piece: Slice, node: Node) -> str:
-    at = node.position(piece.gpu)
-    model = "" if at is None else f" ({node.gpus[at].model})"
-    if piece.cores == 100:
-        return f"all of gpu {piece.gpu}{model}"
-    parts = [f"{piece.cores} percent"] if piece.cores else []
-    if piece.memory:
-        parts.append(f"{piece.memory} MiB")
-    return f"{' and '.join(parts)} of gpu {piece.gpu}{model}"
 
 
 def _why(scene: Scene, state: NodeState) -> str:

@@ -49,6 +49,7 @@ def build_routes(extender: Extender, *, commit_in_filter: bool = False) -> Mappi
         "/prioritize": partial(_body, extender.prioritize),
         "/preempt": partial(_body, extender.preempt),
         "/bind": partial(_body, extender.bind),
+        "/what-if": partial(_body, extender.what_if),
         "/scheduler/predicates": partial(_body, partial(extender.filter, flavour=PREDICATES)),
         "/scheduler/filter": partial(_body, partial(extender.filter, flavour=shared)),
         "/scheduler/priorities": partial(_body, extender.prioritize),

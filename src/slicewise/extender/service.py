@@ -13,11 +13,13 @@ import structlog
 from slicewise.dialects import DEFAULT, Dialects
 from slicewise.extender.binding import Binder, Timing
 from slicewise.extender.committing import Committer
-from slicewise.extender.explaining import Inquiry, explain_pod
+from slicewise.extender.foresight import rehearse, tell_outcomes
+from slicewise.extender.holding import Holder
 from slicewise.extender.metrics import Calls, Metrics
 from slicewise.extender.placing import Placer
 from slicewise.extender.ports import State, Writer
 from slicewise.extender.protocol import (
+    MOST_WISHES,
     Ask,
     BindingReply,
     FilterReply,
@@ -27,13 +29,15 @@ from slicewise.extender.protocol import (
     decode_args,
     decode_binding,
     decode_preemption,
+    decode_wishes,
     encode,
     encode_filter,
 )
-from slicewise.extender.scene import NotReadyError, Stage
 from slicewise.extender.verbs import Filtered, Verbs
 from slicewise.httpd import Answer, Body, Response
 from slicewise.model import Pod, SlicewiseError
+from slicewise.state.explaining import Inquiry, explain_pod
+from slicewise.state.scene import NotReadyError, Stage
 
 TEXT: Final = "text/plain; charset=utf-8"
 
@@ -51,12 +55,14 @@ class Flavour:
     """Whether one node is left over and its cards are held, so that nothing need be scored."""
     counts_free: bool = False
     """Whether points are free cards of the wanted model, not the policy's."""
+    holds: bool = False
+    """Whether the scheduler binds by itself, so that a filter holds cards on its last nodes."""
 
 
 OWN: Final = Flavour("slicewise")
 PLACE: Final = Flavour("slicewise", places=True)
 PREDICATES: Final = Flavour("gpu-admission", commits=True)
-GPUSCHEDULER: Final = Flavour("nvidia-gpu-scheduler", bad_body=400, counts_free=True)
+GPUSCHEDULER: Final = Flavour("nvidia-gpu-scheduler", bad_body=400, counts_free=True, holds=True)
 
 
 class Extender:
@@ -76,6 +82,7 @@ class Extender:
         self.binder = Binder(self.verbs.stage, writer, timing)
         self.committer = Committer(self.verbs, self.binder)
         self.placer = Placer(self.verbs, self.binder)
+        self.holder = Holder(self.verbs, (timing or Timing()).clock)
         self.metrics = Metrics(state, calls)
         self._writer = writer
         self._log = structlog.get_logger("slicewise.extender").bind()
@@ -104,7 +111,7 @@ class Extender:
             return await self.committer.filter(ask)
         if flavour.places:
             return await self.placer.filter(ask)
-        return self.verbs.filter(ask)
+        return (self.holder if flavour.holds else self.verbs).filter(ask)
 
     async def prioritize(self, body: Body, flavour: Flavour = OWN) -> Response:
         """How good each node is for the pod; no points when that cannot be told."""
@@ -194,9 +201,22 @@ class Extender:
                 names = [wanted] if wanted else sorted(self.state.snapshot().slots)
             with self.metrics.stage("explain", "decide"):
                 scene = self.verbs.stage.set(pod)
-                inquiry = Inquiry.of(scene, names, self.verbs.screen(scene, names))
+                held = self.state.ledger.allocation(pod.uid) or ()
+                inquiry = Inquiry.of(scene, names, self.verbs.screen(scene, names), held)
             # Trying changes may take seconds, and schedulers must not wait for it.
             return _json(await asyncio.to_thread(explain_pod, inquiry))
+        except NotReadyError as error:
+            return _json({"error": str(error)}, 503)
+        except SlicewiseError as error:
+            return _json({"error": str(error)}, 400)
+
+    async def what_if(self, body: Body, most: int = MOST_WISHES) -> Response:
+        """Where pods that do not exist yet would go, one after the other, and what keeps them."""
+        try:
+            wishes = decode_wishes(body, most)
+            with self.metrics.stage("what-if", "decide"):
+                outcomes = rehearse(self.verbs, wishes)
+            return _json(await asyncio.to_thread(tell_outcomes, outcomes))
         except NotReadyError as error:
             return _json({"error": str(error)}, 503)
         except SlicewiseError as error:

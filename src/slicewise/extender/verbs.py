@@ -22,9 +22,9 @@ from slicewise.extender.protocol import (
     Victims,
     keep_nodes,
 )
-from slicewise.extender.scene import Scene, Stage
 from slicewise.model import NodeState, Pod, Reason
-from slicewise.placement import Screener, Screening, Tables, admitted_cards, evict
+from slicewise.placement import Screening, admitted_cards, evict
+from slicewise.state.scene import Scene, Stage
 
 HIGHEST: Final = 10
 # Looking for other victims than those offered takes milliseconds a node, and the scheduler waits.
@@ -48,7 +48,6 @@ class Verbs:
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
-        self._screener = (Tables(), Screener(Tables()))
 
     def filter(self, ask: Ask) -> Filtered:
         """Which nodes can take the pod, and why each of the others cannot."""
@@ -59,10 +58,7 @@ class Verbs:
 
     def screen(self, scene: Scene, names: list[str]) -> Screening:
         """What each of these nodes says of the pod."""
-        tables = scene.planner.tables
-        if self._screener[0] is not tables:
-            self._screener = (tables, Screener(tables))
-        return self._screener[1].screen(scene.snapshot, scene.question, names)
+        return self.stage.screen(scene, names)
 
     def prioritize(self, ask: Ask) -> list[HostScore]:
         """Points from 0 to 10 by the policy; only the best node has 10."""

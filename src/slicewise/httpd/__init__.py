@@ -13,6 +13,7 @@ from slicewise.httpd.message import (
     Request,
     Response,
     Stream,
+    Upgrade,
     decode_json,
     json_response,
 )
@@ -33,6 +34,7 @@ __all__ = [
     "Stream",
     "ThreadedServer",
     "Tls",
+    "Upgrade",
     "decode_json",
     "json_response",
 ]

@@ -27,6 +27,7 @@ from slicewise.httpd.message import (
     Request,
     Response,
     Stream,
+    Upgrade,
 )
 from slicewise.httpd.settings import Settings
 from slicewise.model import SlicewiseError
@@ -68,8 +69,12 @@ class App:
         answer = await self._answer(_request(scope, body, lambda: self._left(receive)))
         if isinstance(answer, Stream):
             await self._send_stream(answer, receive, send)
+            if answer.cut is not None and answer.cut.is_set():
+                scope["state"]["abort"]()
         elif isinstance(answer, Pieces):
             await send_pieces(send, answer)
+        elif isinstance(answer, Upgrade):
+            scope["state"]["switch"](answer)
         else:
             await send_response(send, answer)
 
@@ -93,8 +98,9 @@ class App:
         await send(_start(200, stream.content_type, stream.headers.items()))
         # The empty chunk pushes the headers out before the first event exists.
         await send({"type": "http.response.body", "body": b"", "more_body": True})
-        failure = (await _race(_pump(stream.chunks, send), self._left(receive)))[0]
-        if isinstance(failure, CutError):
+        ends = [] if stream.cut is None else [_forever(stream.cut)]
+        failure = (await _race(_pump(stream.chunks, send), self._left(receive), *ends))[0]
+        if isinstance(failure, CutError) or (stream.cut is not None and stream.cut.is_set()):
             return
         if isinstance(failure, Exception):
             log.error("stream failed", exc_info=failure)
@@ -184,17 +190,17 @@ async def _disconnected(receive: Receive) -> None:
 
 def _request(scope: Message, body: Body, gone: Callable[[], Awaitable[None]]) -> Request:
     """The request as a value."""
+    fields = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
     raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
     return Request(
         method=scope["method"],
         path=unquote(raw_path.split(b"?", 1)[0].decode("ascii", "replace")),
         query=dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)),
-        headers={
-            name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
-        },
+        headers=dict(fields),
         body=body,
         gone=gone,
         peer=scope["state"].get("peer"),
+        fields=fields,
     )
 
 

@@ -3,7 +3,8 @@
 A body is bytes on both sides: the service decodes it with the struct it wants.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -46,6 +47,8 @@ class Request:
     """Returns once the client has hung up."""
     peer: Peer | None = None
     """Who is at the other end; none without TLS or without a client certificate."""
+    fields: Sequence[tuple[str, str]] = ()
+    """Every header in order, for those that may be repeated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +79,21 @@ class Stream:
     chunks: AsyncIterator[bytes]
     content_type: str = JSON
     headers: Mapping[str, str] = field(default_factory=dict)
+    cut: asyncio.Event | None = None
+    """Once set, the connection is dropped at once, whatever of it the client has not read."""
 
 
-Answer: TypeAlias = Response | Pieces | Stream
+@dataclass(frozen=True, slots=True)
+class Upgrade:
+    """The connection is another protocol's from now on; for clients that asked for that."""
+
+    name: str
+    """The protocol, as the client's Upgrade header names it."""
+    make: Callable[[], asyncio.Protocol]
+    """Called once the client is told, unless it has hung up."""
+
+
+Answer: TypeAlias = Response | Pieces | Stream | Upgrade
 Handler: TypeAlias = Callable[[Request], Awaitable[Answer]]
 
 

@@ -1,4 +1,4 @@
-"""One connection: who is at its other end, and answers that leave in one piece.
+"""One connection: who is at its other end, how it becomes another protocol's, and its answers.
 
 Uvicorn writes headers and body apart, and each write wakes the client; an answer that is whole
 within one turn of the loop is sent by one call.
@@ -7,10 +7,14 @@ within one turn of the loop is sent by one call.
 import asyncio
 import ssl
 from typing import Any, Final
+from weakref import WeakSet
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from slicewise.httpd.message import Peer
+from slicewise.httpd.message import Peer, Upgrade
+
+SWITCHED = "switched"
+"""Under which key a server keeps the connections that HTTP has let go of."""
 
 _SMALL: Final = 1 << 14
 
@@ -22,10 +26,33 @@ class PeerProtocol(HttpToolsProtocol):
         self, transport: asyncio.Transport
     ) -> None:
         """Read the certificate, which the handshake has verified by now."""
-        super().connection_made(Gathering(transport, self.loop))  # type: ignore[arg-type]
+        self._gathering = Gathering(transport, self.loop)
+        super().connection_made(self._gathering)  # type: ignore[arg-type]
         peer = read_peer(transport.get_extra_info("ssl_object"))
-        if peer is not None:
-            self.app_state = {**self.app_state, "peer": peer}
+        self._switched: WeakSet[asyncio.Transport] = self.app_state.setdefault(SWITCHED, WeakSet())
+        deeds = {"switch": self.switch, "abort": transport.abort}
+        self.app_state = {**self.app_state, **deeds, "peer": peer}
+
+    def switch(self, answer: Upgrade) -> None:
+        """Let another protocol have the connection, and keep nothing of ours alive."""
+        transport = self._gathering.release()
+        self._unset_keepalive_if_required()
+        self.connections.discard(self)
+        # uvicorn takes a client that has left for an excuse to send nothing.
+        self.cycle.disconnected = self.cycle.response_complete = True
+        if not transport.is_closing():
+            lines = (
+                "HTTP/1.1 101 Switching Protocols",
+                "connection: Upgrade",
+                f"upgrade: {answer.name}",
+                "\r\n",
+            )
+            transport.write("\r\n".join(lines).encode("latin-1"))
+            protocol = answer.make()
+            transport.set_protocol(protocol)
+            self._switched.add(transport)
+            protocol.connection_made(transport)
+        self.app_state = {}
 
 
 class Gathering:
@@ -54,6 +81,11 @@ class Gathering:
         """Close at once, whatever waits."""
         self._waiting.clear()
         self._transport.abort()
+
+    def release(self) -> asyncio.Transport:
+        """The transport itself, once everything written has been handed to it."""
+        self._flush()
+        return self._transport
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)

@@ -4,23 +4,26 @@ A stop ends streams first, waits for answers under way, then closes what is left
 """
 
 import asyncio
+import asyncio.sslproto
 import contextlib
 import logging
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import uvicorn
 
 from slicewise.httpd.app import App
 from slicewise.httpd.certificates import Certificates
 from slicewise.httpd.message import Handler
-from slicewise.httpd.peer import PeerProtocol
+from slicewise.httpd.peer import SWITCHED, PeerProtocol
 from slicewise.httpd.settings import Settings
 
 log = logging.getLogger(__name__)
+# Two of TLS's largest records.
+_TLS_BUFFER: Final = 32 << 10
 
 
 class Server:
@@ -45,6 +48,9 @@ class Server:
     async def start(self) -> None:
         """Accept connections from now on."""
         self.app = App(self._handler, self.settings)
+        if self.settings.tls is not None:
+            # asyncio fills 256 KiB for every TLS connection, and thousands of agents keep theirs.
+            asyncio.sslproto.SSLProtocol.max_size = _TLS_BUFFER
         self._uvicorn = _Uvicorn(_config(self.app, self.settings), self.settings.stop_seconds)
         self._task = asyncio.create_task(self._uvicorn.serve(sockets=[self._socket]))
         accepting = asyncio.ensure_future(self._uvicorn.accepting.wait())
@@ -187,6 +193,8 @@ class _Uvicorn(uvicorn.Server):
             server.close()
         for connection in list(self.server_state.connections):
             connection.shutdown()
+        for switched in list(self.lifespan.state.get(SWITCHED, ())):
+            switched.close()
         tasks = set(self.server_state.tasks)
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=self._stop_seconds)

@@ -266,8 +266,10 @@ async def _check(response: aiohttp.ClientResponse) -> None:
     try:
         status = msgspec.json.decode(body, type=_Status)
     except msgspec.DecodeError:
-        # Proxies in between answer with pages of their own.
-        status = _Status(message=body[:200].decode(errors="replace"))
+        status = _Status()
+    if not status.message:
+        # Proxies, and services behind them, answer with texts of their own.
+        status = _Status(body[:2000].decode(errors="replace"), status.reason)
     raise RefusedError(
         response.status,
         status.reason,

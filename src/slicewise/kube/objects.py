@@ -4,7 +4,7 @@ Clusters repeat themselves: equal containers, label sets and names are kept once
 annotations and amounts only those are kept that somebody will look at.
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, Generic, TypeVar
@@ -50,8 +50,8 @@ class ContainerBody(msgspec.Struct, rename="camel", gc=False):
 class PodSpec(msgspec.Struct, rename="camel", gc=False):
     """The spec of a pod."""
 
-    containers: list[ContainerBody] = []
-    init_containers: list[ContainerBody] | None = None
+    containers: Sequence[ContainerBody] = []
+    init_containers: Sequence[ContainerBody] | None = None
     node_name: str | None = None
     priority: int | None = None
 
@@ -70,17 +70,32 @@ class PodBody(msgspec.Struct, gc=False):
     status: PodStatus = msgspec.field(default_factory=PodStatus)
 
 
+class ConditionBody(msgspec.Struct, gc=False):
+    """One condition of a node."""
+
+    type: str = ""
+    status: str = ""
+
+
+class NodeSpec(msgspec.Struct, gc=False):
+    """The spec of a node."""
+
+    unschedulable: bool = False
+
+
 class NodeStatus(msgspec.Struct, gc=False):
     """The status of a node."""
 
     capacity: dict[str, str | int] | None = None
     allocatable: dict[str, str | int] | None = None
+    conditions: list[ConditionBody] | None = None
 
 
 class NodeBody(msgspec.Struct, gc=False):
     """A node."""
 
     metadata: Metadata
+    spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
     status: NodeStatus = msgspec.field(default_factory=NodeStatus)
 
 
@@ -199,6 +214,8 @@ class ObjectReader:
             capacity=self._pick_shared(status.capacity, keep.amounts),
             allocatable=self._pick_shared(status.allocatable, keep.amounts),
             version=read_version(meta.resource_version),
+            ready=is_ready(status),
+            unschedulable=body.spec.unschedulable,
         )
 
     def _read_container(self, body: ContainerBody, role: Role) -> Container:
@@ -227,6 +244,12 @@ def read_configmap(body: ConfigMapBody) -> ConfigMap:
     return ConfigMap(
         meta.namespace, meta.name, body.data or {}, read_version(meta.resource_version)
     )
+
+
+def is_ready(status: NodeStatus) -> bool:
+    """Whether the node's kubelet is heard and well; a node that never said is taken as well."""
+    found = (each.status for each in status.conditions or () if each.type == "Ready")
+    return next(found, "True") == "True"
 
 
 def read_version(text: str) -> int:

@@ -6,6 +6,7 @@ Pods are told apart by UID, for a name may be used again; nodes and ConfigMaps b
 from typing import Final
 
 from slicewise.kube.objects import (
+    BareBody,
     ConfigMap,
     ConfigMapBody,
     Metadata,
@@ -40,6 +41,17 @@ def nodes(reader: ObjectReader) -> Source[NodeBody, NodeNotice]:
         path="/api/v1/nodes",
         body=NodeBody,
         read=reader.read_node_notice,
+        key=_name,
+    )
+
+
+def node_names() -> Source[BareBody, str]:
+    """All nodes, of which only the names matter."""
+    return Source(
+        resource="nodes",
+        path="/api/v1/nodes",
+        body=BareBody,
+        read=lambda body: body.metadata.name,
         key=_name,
     )
 

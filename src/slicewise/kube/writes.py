@@ -96,9 +96,11 @@ class Writes:
                 return outcome
             await self._client.sleep(min(left, _LOOKS.pause(looks, self._client.chance)))
 
-    async def annotate_pod(self, pod: PodKey, marks: Marks) -> WriteOutcome:
-        """Put marks on a pod that somebody else will bind."""
-        return await self._patch(pod, dict(marks.annotations), dict(marks.labels))
+    async def annotate_pod(
+        self, pod: PodKey, marks: Marks, *, version: int | None = None
+    ) -> WriteOutcome:
+        """Put marks on a pod that somebody else binds; only if it is at this version, if given."""
+        return await self._patch(pod, dict(marks.annotations), dict(marks.labels), version=version)
 
     async def remove_marks(self, pod: PodKey, marks: Marks) -> WriteOutcome:
         """Take marks of these names off a pod."""
@@ -192,9 +194,16 @@ class Writes:
         return _Found(body, self._reader.read_pod(body))
 
     async def _patch(
-        self, pod: PodKey, annotations: Mapping[str, str | None], labels: Mapping[str, str | None]
+        self,
+        pod: PodKey,
+        annotations: Mapping[str, str | None],
+        labels: Mapping[str, str | None],
+        *,
+        version: int | None = None,
     ) -> WriteOutcome:
         metadata: dict[str, Any] = {"uid": pod.uid}
+        if version:
+            metadata["resourceVersion"] = str(version)
         if annotations:
             metadata["annotations"] = annotations
         if labels:

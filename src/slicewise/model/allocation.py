@@ -1,11 +1,11 @@
 """What a pod was given: slices of cards, per container, and what they cost each card."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from slicewise.model.amounts import FULL, MiB, Percent
 from slicewise.model.gpu import Gpu
-from slicewise.model.request import ContainerRequest, Request, Share, phases
+from slicewise.model.request import Phased, Request, Share, phases
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -55,7 +55,7 @@ def charge(request: Request, allocation: Allocation) -> tuple[Slice, ...]:
 
 
 def peak(
-    containers: tuple[ContainerRequest, ...], slices: dict[str, tuple[Slice, ...]]
+    containers: Sequence[Phased], slices: Mapping[str, tuple[Slice, ...]]
 ) -> tuple[Slice, ...]:
     """The most that is held of each card at any time in the pod's life."""
     highest: dict[int, tuple[int, int]] = {}

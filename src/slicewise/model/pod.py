@@ -73,6 +73,10 @@ class NodeNotice:
     capacity: Mapping[str, Quantity] = field(default_factory=lambda: NO_AMOUNTS)
     allocatable: Mapping[str, Quantity] = field(default_factory=lambda: NO_AMOUNTS)
     version: int = 0
+    ready: bool = True
+    """Whether its kubelet is heard and well, or never said anything of it."""
+    unschedulable: bool = False
+    """Whether somebody has closed it to new pods."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,7 +128,11 @@ class Request:
 
 
 class Phased(Protocol):
-    """Anything that runs when its role says."""
+    """Any container: it has a name and runs when its role says."""
+
+    @property
+    def name(self) -> str:
+        """What its pod calls it."""
 
     @property
     def role(self) -> Role:

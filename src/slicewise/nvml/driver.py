@@ -6,9 +6,14 @@ Everything here may be called from any thread, and may raise `DriverError`.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from slicewise.model import Gpu, Links, MiB, Percent, SlicewiseError
+
+# The kinds of fault. An XID comes with its number; a lost card no longer answers at all.
+XID: Final = "xid"
+ECC: Final = "ecc"
+LOST: Final = "lost"
 
 
 class DriverError(SlicewiseError):
@@ -17,11 +22,17 @@ class DriverError(SlicewiseError):
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """One card with what other systems publish of it beside the model's facts."""
+    """One card with what other systems publish of it beside the model's facts.
+
+    `capability` is the compute capability with its digits run together, 86 for 8.6.
+    `trouble` is a state that lasts, in words, and empty when the card is well.
+    """
 
     gpu: Gpu
     bus: str
     brand: int = 0
+    capability: int = 0
+    trouble: str = ""
 
 
 @dataclass(frozen=True, slots=True)

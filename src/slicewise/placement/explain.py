@@ -97,11 +97,14 @@ def _never(case: _Case) -> Refusal | None:
                 Reason.TOO_FEW_GPUS, f"needs {group.count} GPUs, node has {len(cards)} admitted"
             )
         if len(usable) < group.count:
-            ill = [state.node.gpus[at].index for at in cards if at not in usable]
+            ill = [state.node.gpus[at] for at in cards if at not in usable]
+            closed = [gpu.index for gpu in ill if gpu.cordoned]
+            cordoned = f" (cordoned: {_list(closed)})" if closed else ""
             return Refusal(
                 Reason.UNHEALTHY,
                 f"needs {group.count} GPUs, {len(usable)} are usable; "
-                f"gpu {_list(ill)} {'is' if len(ill) == 1 else 'are'} not",
+                f"gpu {_list(gpu.index for gpu in ill)} {'is' if len(ill) == 1 else 'are'} not"
+                f"{cordoned}",
             )
         large = [at for at in usable if state.node.gpus[at].memory >= group.memory]
         if len(large) < group.count or group.cores > 100:

@@ -11,6 +11,7 @@ from slicewise_testbed.control_plane import ControlPlane
 from slicewise_testbed.errors import TestbedError
 from slicewise_testbed.packages import ensure_packages
 from slicewise_testbed.real_nodes import RealNodes
+from slicewise_testbed.runtimes import ensure_packaged_containerd
 from slicewise_testbed.simulated_nodes import SimulatedNode, SimulatedNodes
 from slicewise_testbed.testbed import Testbed, living, sweep
 
@@ -39,6 +40,7 @@ def build() -> None:
     folder = ensure_binaries(_say)
     try:
         ensure_packages(_say)
+        ensure_packaged_containerd(_say)
     except TestbedError as broken:
         # A control plane and simulated nodes do without.
         _say(str(broken))

@@ -13,6 +13,8 @@ from slicewise_testbed.binaries import CONTROL_PLANE, NODE, Binaries, find_binar
 from slicewise_testbed.control_plane import ControlPlane
 from slicewise_testbed.packages import missing_packages
 from slicewise_testbed.real_nodes import RealNode, RealNodes
+from slicewise_testbed.runtimes import missing_packaged
+from slicewise_testbed.settings import NodeSettings
 from slicewise_testbed.simulated_nodes import SimulatedNodes
 from slicewise_testbed.testbed import Testbed
 
@@ -59,7 +61,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def missing_for_cluster() -> str:
     """What keeps cluster tests from running on this machine; empty when nothing does."""
     needs = []
-    if find_binaries().missing((*CONTROL_PLANE, *NODE)):
+    if find_binaries().missing((*CONTROL_PLANE, *NODE)) or missing_packaged():
         needs.append("`make kube` builds the binaries they need")
     if packages := missing_packages():
         needs.append(f"`apt-get install {' '.join(packages)}` brings the rest")
@@ -96,4 +98,5 @@ def simulated_nodes(control_plane: ControlPlane) -> SimulatedNodes:
 @pytest.fixture(scope="session")
 def real_nodes(control_plane: ControlPlane) -> tuple[RealNode, ...]:
     """Two real nodes of the shared control plane, labelled as such."""
-    return RealNodes(control_plane).add("real-a", "real-b", labels={REAL: "true"})
+    labelled = NodeSettings(labels={REAL: "true"})
+    return RealNodes(control_plane).add("real-a", "real-b", settings=labelled)

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from slicewise_testbed.certificates import Pair
-from slicewise_testbed.images import PAUSE
+from slicewise_testbed.runtimes import Runtime
 
 # The kubelet and the CNI plugins set these on the whole machine. A node sees files that hold the
 # wanted values already, so nothing is written and the machine stays as it was.
@@ -90,12 +90,10 @@ class NodeFiles:
         network = {"cniVersion": "1.0.0", "name": "testbed", "plugins": plugins}
         (self.folder / "cni" / "10-testbed.conflist").write_text(json.dumps(network))
 
-    def write_containerd(self, runc: Path, cni_plugins: Path) -> Path:
+    def write_containerd(self, runtime: Runtime, runc: Path, cni_plugins: Path) -> Path:
         """The configuration of containerd."""
         path = self.folder / "containerd.toml"
-        path.write_text(
-            _CONTAINERD.format(cni=self.folder / "cni", plugins=cni_plugins, runc=runc, pause=PAUSE)
-        )
+        path.write_text(runtime.configuration(self.folder / "cni", cni_plugins, runc))
         return path
 
     def write_kubelet(self, settings: dict[str, Any]) -> Path:
@@ -182,36 +180,4 @@ while read -r _ at kind _; do
 done << MOUNTS
 $(cat /proc/self/mounts)
 MOUNTS
-"""
-
-_CONTAINERD = """\
-version = 3
-root = "/var/lib/containerd"
-state = "/run/containerd"
-
-[grpc]
-address = "/run/containerd/containerd.sock"
-
-[plugins."io.containerd.cri.v1.images"]
-snapshotter = "native"
-
-[plugins."io.containerd.cri.v1.images".pinned_images]
-sandbox = "{pause}"
-
-[plugins."io.containerd.cri.v1.runtime"]
-# Lowering the score needs CAP_SYS_RESOURCE, without which no sandbox would start.
-restrict_oom_score_adj = true
-enable_cdi = true
-cdi_spec_dirs = ["/var/run/cdi"]
-
-[plugins."io.containerd.cri.v1.runtime".cni]
-bin_dirs = ["{plugins}"]
-conf_dir = "{cni}"
-
-[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
-runtime_type = "io.containerd.runc.v2"
-
-[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
-BinaryName = "{runc}"
-SystemdCgroup = false
 """

@@ -8,7 +8,7 @@ import signal
 import socket
 from collections.abc import Mapping, Sequence
 
-from slicewise_testbed.binaries import NODE
+from slicewise_testbed.binaries import Binaries
 from slicewise_testbed.control_plane import ControlPlane
 from slicewise_testbed.errors import TestbedError
 from slicewise_testbed.images import Image, standard_images, write_images
@@ -16,6 +16,7 @@ from slicewise_testbed.links import Links, Place
 from slicewise_testbed.node_files import NodeFiles, kubelet_settings
 from slicewise_testbed.packages import BUSYBOX, CNI, PACKAGES, RUNC, locate
 from slicewise_testbed.readiness import node_is_ready
+from slicewise_testbed.settings import NodeSettings
 from slicewise_testbed.testbed import wait_until
 
 READY_SECONDS = 90.0
@@ -24,21 +25,27 @@ READY_SECONDS = 90.0
 class RealNode:
     """A running node; its paths are those the machine sees."""
 
-    def __init__(self, plane: ControlPlane, name: str, files: NodeFiles, place: Place) -> None:
-        self.name = name
+    def __init__(
+        self, plane: ControlPlane, files: NodeFiles, place: Place, settings: NodeSettings
+    ) -> None:
+        self.name = files.folder.name
+        self.settings = settings
         self.address = place.address
         self.link = place.link
         self.folder = files.folder
         self.cdi = files.run / "cdi"
         self.device_plugins = files.lib / "kubelet" / "device-plugins"
         self.pod_resources = files.lib / "kubelet" / "pod-resources" / "kubelet.sock"
+        self.containerd_socket = files.containerd_socket
         self._plane = plane
+        self._binaries = settings.runtime.binaries(plane.binaries)
         self._files = files
         self._holder = place.holder
 
     def start_containerd(self, images: Sequence[Image]) -> None:
         """containerd answers, and holds these images."""
-        config = self._files.write_containerd(locate(RUNC), locate(CNI))
+        runtime = self.settings.runtime
+        config = self._files.write_containerd(runtime, locate(RUNC), locate(CNI))
         self._spawn("containerd", "--config", str(config))
         wait_until(
             self._containerd_answers, 30, lambda: f"no containerd: {self._tail('containerd')}"
@@ -49,25 +56,28 @@ class RealNode:
         """Pods of this node can use these images, with imagePullPolicy Never."""
         archive = self.folder / "images.tar"
         write_images(archive, images)
-        ctr = [self._plane.binaries.path("ctr"), "--namespace", "k8s.io"]
-        self.run_inside(*ctr, "images", "import", "--local", str(archive))
+        ctr = [self._binaries.path("ctr"), "--namespace", "k8s.io", "images", "import"]
+        self.run_inside(*ctr, *self.settings.runtime.import_flags, str(archive))
         archive.unlink()
 
-    def start_kubelet(self, labels: Mapping[str, str] | None = None) -> None:
+    def start_kubelet(self) -> None:
         """The kubelet runs, again if it was stopped; the node is Ready some seconds later."""
         plane = self._plane
         user = plane.kubeconfig(f"system:node:{self.name}", ("system:nodes",))
         serving = plane.authority.issue(f"kubelet-{self.name}", hosts=(self.name, self.address))
         authority = plane.authority.certificate.certificate
-        settings = kubelet_settings(self.address, authority, serving)
+        settings = {
+            **kubelet_settings(self.address, authority, serving),
+            **self.settings.kubelet,
+        }
         arguments = [
             f"--config={self._files.write_kubelet(settings)}",
             f"--kubeconfig={user.path}",
             f"--hostname-override={self.name}",
             f"--node-ip={self.address}",
         ]
-        if labels:
-            arguments.append("--node-labels=" + ",".join(f"{k}={v}" for k, v in labels.items()))
+        if labels := ",".join(f"{key}={text}" for key, text in self.settings.labels.items()):
+            arguments.append(f"--node-labels={labels}")
         self._spawn("kubelet", *arguments)
 
     def stop_kubelet(self, number: signal.Signals = signal.SIGTERM) -> None:
@@ -86,13 +96,19 @@ class RealNode:
         """What a program printed that sees the node's folders."""
         return self._plane.bed.run(f"{self.name}-command", [*self._enter(), *argv])
 
+    def spawn_inside(self, name: str, *argv: str, env: Mapping[str, str] | None = None) -> int:
+        """The process id, as the node sees it, of a started program that sees its folders."""
+        return self._plane.bed.spawn(f"{self.name}-{name}", [*self._enter(), *argv], env)
+
+    def stop_inside(self, name: str, number: signal.Signals = signal.SIGTERM) -> None:
+        """The program started inside is gone."""
+        self._plane.bed.stop(f"{self.name}-{name}", number)
+
     def _spawn(self, program: str, *arguments: str) -> None:
-        argv = [*self._enter(), self._plane.binaries.path(program), *arguments]
+        folders = (*self._binaries.folders, *self._plane.binaries.folders)
         # containerd finds its shim on the PATH, and the kubelet its mount helpers.
-        path = os.pathsep.join(
-            (*map(str, self._plane.binaries.folders), os.environ["PATH"], "/usr/sbin", "/sbin")
-        )
-        self._plane.bed.spawn(f"{self.name}-{program}", argv, {"PATH": path})
+        path = os.pathsep.join((*map(str, folders), os.environ["PATH"], "/usr/sbin", "/sbin"))
+        self.spawn_inside(program, Binaries(folders).path(program), *arguments, env={"PATH": path})
 
     def _enter(self) -> list[str]:
         namespaces = f"/proc/{self._holder}/ns"
@@ -114,25 +130,25 @@ class RealNodes:
     def __init__(self, plane: ControlPlane) -> None:
         if os.geteuid() != 0:
             raise TestbedError("real nodes need root: mounts, network links and control groups")
-        if missing := plane.binaries.missing(NODE):
-            raise TestbedError(f"no {', '.join(missing)} on this machine; run `make kube`")
+        if missing := plane.binaries.missing(("kubelet",)):
+            raise TestbedError(f"no {missing[0]} on this machine; run `make kube`")
         for package in PACKAGES:
             locate(package)
         self._plane = plane
         self._links = Links(plane.bed)
 
-    def add(self, *names: str, labels: Mapping[str, str] | None = None) -> tuple[RealNode, ...]:
+    def add(self, *names: str, settings: NodeSettings | None = None) -> tuple[RealNode, ...]:
         """New nodes, all Ready."""
         images = standard_images(locate(BUSYBOX))
-        nodes = tuple(self._enclose(name) for name in names)
+        nodes = tuple(self._enclose(name, settings or NodeSettings()) for name in names)
         for node in nodes:
             node.start_containerd(images)
-            node.start_kubelet(labels)
+            node.start_kubelet()
         for node in nodes:
             node.wait_ready()
         return nodes
 
-    def _enclose(self, name: str) -> RealNode:
+    def _enclose(self, name: str, settings: NodeSettings) -> RealNode:
         bed = self._plane.bed
         files = NodeFiles(bed.folder / "nodes" / name)
         files.make()
@@ -143,4 +159,4 @@ class RealNodes:
         wait_until(ready.exists, 10, lambda: f"{name} has no namespaces: {bed.tail(name)}")
         place = self._links.attach(holder)
         files.write_cni(place.subnet)
-        return RealNode(self._plane, name, files, place)
+        return RealNode(self._plane, files, place, settings)

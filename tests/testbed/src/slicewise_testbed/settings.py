@@ -1,8 +1,10 @@
-"""How a control plane differs from a plain one."""
+"""How a control plane or a real node differs from a plain one."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from slicewise_testbed.runtimes import WITH_CDI, Runtime
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,3 +21,13 @@ class Settings:
     aggregator_routing: bool = False
     apiserver_flags: Sequence[str] = ()
     controller_manager_flags: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSettings:
+    """What a test asks of its real nodes."""
+
+    runtime: Runtime = WITH_CDI
+    labels: Mapping[str, str] = field(default_factory=dict)
+    # Fields of a KubeletConfiguration, such as maxPods.
+    kubelet: Mapping[str, Any] = field(default_factory=dict)

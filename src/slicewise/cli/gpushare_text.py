@@ -1,0 +1,133 @@
+"""`kubectl inspect gpushare` as text: the original's two views, and the same as a document.
+
+The original's own columns, totals and dashes are kept to the letter; `wide` only adds columns.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from slicewise.cli.gpushare_cards import NodeUse, PodUse
+from slicewise.cli.tabs import align
+
+
+def show_summary(nodes: Sequence[NodeUse], *, wide: bool = False) -> str:
+    """One row per node, and the cluster's total."""
+    width = max((card.number + 1 for node in nodes for card in node.cards), default=0)
+    pending = any(node.pending for node in nodes)
+    rows = [_summary_row(node, width, pending) for node in nodes]
+    dashes = len(rows[0].encode()) + 1 + 20 if rows else 0
+    heading = ["NAME", "IPADDRESS", *(f"GPU{at}(Allocated/Total)" for at in range(width))]
+    heading += ["PENDING(Allocated)"] if pending else []
+    heading.append(f"GPU Memory({unit_of(nodes)})")
+    if wide:
+        heading += ["PODS", "MODEL", "NOT USABLE"]
+        rows = [f"{row}\t{_more(node)}" for row, node in zip(rows, nodes, strict=True)]
+    lines = ["\t".join(heading), *rows, "-" * dashes, "Allocated/Total GPU Memory In Cluster:"]
+    return _join([*lines, f"{_total(nodes)}\t"])
+
+
+def show_details(nodes: Sequence[NodeUse], *, wide: bool = False) -> str:
+    """One table per node with a row per pod, and the cluster's total."""
+    lines: list[str] = []
+    first = [_pod_row(nodes[0], pod) for pod in nodes[0].pods] if nodes else []
+    dashes = "-" * (10 + sum(len(row.encode()) + 1 for row in first))
+    for node in nodes:
+        heading = ["NAME", "NAMESPACE", *(f"GPU{at}(Allocated)" for at in range(_width(node)))]
+        heading += ["Pending(Allocated)"] if node.pending else []
+        heading += ["SYSTEM", "PHASE"] if wide else []
+        lines += ["", f"NAME:\t{node.name}", f"IPADDRESS:\t{node.address}", ""]
+        lines.append("\t".join(heading) + "\t")
+        for pod in node.pods:
+            lines.append(_pod_row(node, pod) + (f"{pod.system}\t{pod.phase}\t" if wide else ""))
+        lines.append(f"Allocated :\t{node.used} ({_percent(node.used, node.total)}%)\t")
+        lines += [f"Total :\t{node.total} \t", dashes]
+    return _join([*lines, "", "", f"Allocated/Total GPU Memory In Cluster:\t{_total(nodes)}\t"])
+
+
+def describe(nodes: Sequence[NodeUse]) -> dict[str, Any]:
+    """The same as a document, shaped like the extender's own inspect."""
+    used, total = sum(node.used for node in nodes), sum(node.total for node in nodes)
+    return {
+        "unit": unit_of(nodes),
+        "usedGPU": used,
+        "totalGPU": total,
+        "percent": _percent(used, total),
+        "nodes": [_describe_node(node) for node in nodes],
+    }
+
+
+def unit_of(nodes: Sequence[NodeUse]) -> str:
+    """The unit of all amounts; empty when no node tells."""
+    return next((node.unit for node in nodes if node.unit), "")
+
+
+def _summary_row(node: NodeUse, width: int, pending: bool) -> str:
+    totals = {card.number: card.total for card in node.cards}
+    cells = [node.name, node.address]
+    cells += [f"{node.used_of(at)}/{totals.get(at, 0)}" for at in range(width)]
+    cells += [str(node.pending or "")] if pending else []
+    return "\t".join([*cells, f"{node.used}/{node.total}"])
+
+
+def _pod_row(node: NodeUse, pod: PodUse) -> str:
+    amounts = [pod.amounts.get(at, 0) for at in range(_width(node))]
+    amounts += [pod.pending] if node.pending else []
+    return "\t".join([pod.name, pod.namespace, *map(str, amounts)]) + "\t"
+
+
+def _width(node: NodeUse) -> int:
+    return max((card.number + 1 for card in node.cards), default=0)
+
+
+def _more(node: NodeUse) -> str:
+    models = ", ".join(dict.fromkeys(card.model for card in node.cards if card.model))
+    ill = ",".join(str(card.number) for card in node.cards if not card.usable)
+    return f"{len(node.pods)}\t{models or '-'}\t{ill or '-'}"
+
+
+def _total(nodes: Sequence[NodeUse]) -> str:
+    used, total = sum(node.used for node in nodes), sum(node.total for node in nodes)
+    return f"{used}/{total} ({_percent(used, total)}%)"
+
+
+def _percent(used: int, total: int) -> int:
+    return 100 * used // total if total else 0
+
+
+def _describe_node(node: NodeUse) -> dict[str, Any]:
+    return {
+        "name": node.name,
+        "address": node.address,
+        "totalGPU": node.total,
+        "usedGPU": node.used,
+        "pendingGPU": node.pending,
+        "devs": [
+            {
+                "id": card.number,
+                "totalGPU": card.total,
+                "usedGPU": node.used_of(card.number),
+                "model": card.model,
+                "usable": card.usable,
+                "pods": [
+                    _describe_pod(pod, pod.amounts[card.number])
+                    for pod in node.pods
+                    if card.number in pod.amounts
+                ],
+            }
+            for card in node.cards
+        ],
+        "pending": [_describe_pod(pod, pod.pending) for pod in node.pods if pod.pending],
+    }
+
+
+def _describe_pod(pod: PodUse, units: int) -> dict[str, Any]:
+    return {
+        "name": pod.name,
+        "namespace": pod.namespace,
+        "usedGPU": units,
+        "system": pod.system,
+    }
+
+
+def _join(lines: Sequence[str]) -> str:
+    return "\n".join(align(lines)) + "\n"

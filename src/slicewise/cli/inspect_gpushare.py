@@ -1,0 +1,64 @@
+"""`kubectl inspect gpushare`: who holds how much GPU memory, node by node and card by card.
+
+Everything is read from the API server, so that it works beside any extender and without one.
+"""
+
+import json
+from typing import Any
+
+import click
+import yaml
+
+from slicewise import __version__
+from slicewise.cli.connecting import Failure, Reach, open_reader, reach_options, run_connected
+from slicewise.cli.goflags import GoCommand, go_switch, klog_flags
+from slicewise.cli.gpushare_cards import NodeUse, read_nodes
+from slicewise.cli.gpushare_text import describe, show_details, show_summary
+from slicewise.kube import sources
+from slicewise.kube.client import Client
+from slicewise.kube.listing import list_all
+from slicewise.kube.machines import find_machine, list_machines
+
+
+@click.command("inspect-gpushare", cls=GoCommand)
+@click.argument("node", required=False)
+@go_switch("-d", "--details", help="A table per node, with a row per pod.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["json", "yaml", "wide"]),
+    help="A document for scripts, or more columns.",
+)
+@reach_options
+@click.option("-v", "--v", type=int, expose_value=False, hidden=True)
+@klog_flags
+@click.version_option(__version__, prog_name="kubectl-inspect-gpushare")
+def main(node: str | None, details: bool, output: str | None, **reach: Any) -> None:
+    """Show the GPU memory that pods hold, on every node or on NODE alone."""
+    nodes = run_connected(Reach(**reach), lambda client: gather(client, node))
+    if node is not None and not nodes:
+        click.echo(f"node {node} has no aliyun.com/gpu-mem to share", err=True)
+    click.echo(render(nodes, details=details, output=output), nl=False)
+
+
+async def gather(client: Client, name: str | None) -> list[NodeUse]:
+    """The cluster's nodes with their cards and pods, or the one of this name."""
+    reader = open_reader()
+    if name is None:
+        machines, selector = await list_machines(client, reader), sources.LIVE_PODS
+    else:
+        machine = await find_machine(client, reader, name)
+        if machine is None:
+            raise Failure(f'node "{name}" not found')
+        machines, selector = [machine], f"spec.nodeName={name},{sources.LIVE_PODS}"
+    return read_nodes(machines, await list_all(client, sources.pods(reader, selector)))
+
+
+def render(nodes: list[NodeUse], *, details: bool = False, output: str | None = None) -> str:
+    """The nodes in the form that was asked for."""
+    if output == "json":
+        return json.dumps(describe(nodes), indent=2) + "\n"
+    if output == "yaml":
+        return yaml.safe_dump(describe(nodes), sort_keys=False)
+    show = show_details if details else show_summary
+    return show(nodes, wide=output == "wide")

@@ -1,0 +1,105 @@
+"""The metrics API put together with the extender: one process, one port, one certificate.
+
+What agents tell of cards and pods completes what the API server shows of them.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from slicewise.extender.routes import build_handler
+from slicewise.extender.service import Extender
+from slicewise.httpd import Answer, Handler, Request
+from slicewise.kube.client import Client
+from slicewise.kube.events import Events
+from slicewise.kube.kubeconfig import find_access
+from slicewise.kube.writes import Writes
+from slicewise.metricsapi.profiles import FIRST, SECOND
+from slicewise.metricsapi.service import Service, ServiceSettings
+from slicewise.state.live import LiveState, StateSettings
+
+COMPONENT: Final = "slicewise-metrics-api"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricsSettings:
+    """How one metrics API runs."""
+
+    kubeconfig: Path | None = None
+    """Kubeconfig of the API server; none looks where kubectl and pods do."""
+    policy: str = "default"
+    """The scheduler's policy for pods that name none."""
+    scheduler: bool = True
+    """Whether the scheduler's verbs are served."""
+    service: ServiceSettings = field(default_factory=ServiceSettings)
+    """Everything else."""
+
+
+async def run_metrics_api(
+    settings: MetricsSettings,
+    stop: asyncio.Event,
+    *,
+    started: Callable[[str], None] = lambda _: None,
+) -> None:
+    """Serve until told to stop; `started` hears the address once connections are accepted."""
+    log = structlog.get_logger(COMPONENT)
+    async with Client(find_access(settings.kubeconfig), agent=COMPONENT) as client:
+        service = Service(client, settings.service)
+        async with _deciding(client, settings, service):
+            starting = asyncio.create_task(service.start())
+            stopping = asyncio.create_task(stop.wait())
+            try:
+                await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+                if starting.done():
+                    await starting
+                    log.info("listening", url=service.url)
+                    started(service.url)
+                await stopping
+            finally:
+                starting.cancel()
+                stopping.cancel()
+                await asyncio.gather(starting, stopping, return_exceptions=True)
+                log.info("stopping")
+                await service.stop()
+
+
+@contextlib.asynccontextmanager
+async def _deciding(
+    client: Client, settings: MetricsSettings, service: Service
+) -> AsyncIterator[None]:
+    """The extender beside the API, if it is wanted."""
+    if not settings.scheduler:
+        yield
+        return
+    state = LiveState(client, StateSettings(policy=settings.policy))
+    events = Events(client, COMPONENT)
+    extender = Extender(
+        state, Writes(client, state.reader, events), calls=lambda: client.calls.counts
+    )
+    service.serve_scheduler(_translate(build_handler(extender)))
+    tasks = [asyncio.create_task(events.run()), asyncio.create_task(state.start())]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await extender.binder.drain()
+        await state.stop()
+
+
+def _translate(handler: Handler) -> Handler:
+    """The extender's handler, which knows the first release's paths alone."""
+
+    async def handle(request: Request) -> Answer:
+        if request.path.startswith(SECOND.prefix):
+            path = FIRST.prefix + request.path.removeprefix(SECOND.prefix)
+            request = replace(request, path=path)
+        return await handler(request)
+
+    return handle

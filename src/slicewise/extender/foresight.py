@@ -1,0 +1,116 @@
+"""What-if: pods that do not exist yet are placed one after the other, and all is taken back.
+
+The ledger itself holds each decision while the next is made, so that quota, cards and policy
+count exactly as they will. Nothing waits in between, so that nobody else ever sees it.
+"""
+
+from dataclasses import dataclass
+from math import inf
+from typing import Any
+
+from slicewise.cluster import Assume, Forget
+from slicewise.extender.protocol import Wish
+from slicewise.extender.verbs import Verbs
+from slicewise.model import Allocation, Node
+from slicewise.state.explaining import Inquiry, explain_pod
+from slicewise.state.scene import Scene
+from slicewise.state.wording import describe_container, describe_request
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one pod: its cards, or the inquiry into why it has none."""
+
+    scene: Scene
+    node: Node | None = None
+    allocation: Allocation | None = None
+    inquiry: Inquiry | None = None
+
+
+def rehearse(verbs: Verbs, wishes: list[Wish]) -> list[Outcome]:
+    """Every pod's outcome when they come in this order and nothing else changes."""
+    ledger = verbs.stage.state.ledger
+    outcomes: list[Outcome] = []
+    try:
+        for wish in wishes:
+            outcomes.append(_place(verbs, wish))  # noqa: PERF401 - those before a failure count
+    finally:
+        for outcome in reversed(outcomes):
+            ledger.apply(Forget(outcome.scene.pod.uid))
+    return outcomes
+
+
+def tell_outcomes(outcomes: list[Outcome]) -> dict[str, Any]:
+    """The outcomes as JSON; equal refusals are worked out once."""
+    told: list[dict[str, Any]] = []
+    refusals: list[tuple[Inquiry, dict[str, Any]]] = []
+    for outcome in outcomes:
+        if outcome.inquiry is None:
+            told.append(_tell_place(outcome))
+            continue
+        known = next((answer for one, answer in refusals if _same(one, outcome.inquiry)), None)
+        if known is None:
+            known = {**explain_pod(outcome.inquiry), "fits": False}
+            refusals.append((outcome.inquiry, known))
+        told.append({**known, "pod": _name(outcome.scene)})
+    fitting = sum(each["fits"] for each in told)
+    return {"fits": fitting == len(told), "fitting": fitting, "pods": told}
+
+
+def _place(verbs: Verbs, wish: Wish) -> Outcome:
+    pod, state = wish.pod, verbs.stage.state
+    scene = verbs.stage.set(pod)
+    if not scene.wants_gpu:
+        return Outcome(scene)
+    names = sorted(scene.snapshot.slots) if wish.names is None else wish.names
+    placement = scene.planner.place(scene.snapshot, scene.ask(names))
+    if placement is None:
+        return Outcome(scene, inquiry=Inquiry(scene, names, verbs.screen(scene, names), None))
+    allocation = placement.allocation
+    found = scene.snapshot.get(allocation.node)
+    assert found is not None
+    state.ledger.apply(
+        Assume(
+            uid=pod.uid,
+            namespace=pod.namespace,
+            name=pod.name,
+            request=scene.question.request,
+            allocation=allocation,
+            deadline=inf,
+            priority=pod.priority,
+        )
+    )
+    return Outcome(scene, found.node, allocation)
+
+
+def _same(one: Inquiry, other: Inquiry) -> bool:
+    """Whether two pods were refused by the very same cluster for the very same wish."""
+    mine, theirs = one.scene, other.scene
+    return (
+        mine.question.request == theirs.question.request
+        and mine.question.grant == theirs.question.grant
+        and mine.snapshot.chunks == theirs.snapshot.chunks
+        and one.names == other.names
+    )
+
+
+def _tell_place(outcome: Outcome) -> dict[str, Any]:
+    scene, node, allocation = outcome.scene, outcome.node, outcome.allocation
+    answer: dict[str, Any] = {
+        "pod": _name(scene),
+        "asks": describe_request(scene.question.request),
+        "fits": True,
+    }
+    if node is None or allocation is None:
+        return {**answer, "summary": "asks for no GPU: Slicewise lets it pass"}
+    return {
+        **answer,
+        "node": node.name,
+        "cards": [describe_container(each, node) for each in allocation.containers],
+        "gpus": {each.name: [piece.gpu for piece in each.slices] for each in allocation.containers},
+        "policy": scene.planner.policy.name,
+    }
+
+
+def _name(scene: Scene) -> str:
+    return f"{scene.pod.namespace}/{scene.pod.name}"

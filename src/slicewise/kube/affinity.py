@@ -1,0 +1,134 @@
+"""Which nodes a pod's own spec leaves it: selector, required affinity, taints, a node's cordon.
+
+kube-scheduler looks at these before it asks an extender, so whoever foretells it must as well.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from slicewise.kube.machines import Machine, Taint
+
+_KEEPING: Final = ("NoSchedule", "NoExecute")
+_CORDON: Final = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
+
+
+class Requirement(msgspec.Struct, gc=False):
+    """One expression over a label or field."""
+
+    key: str = ""
+    operator: str = ""
+    values: list[str] | None = None
+
+
+class Term(msgspec.Struct, rename="camel", gc=False):
+    """Expressions that must all hold."""
+
+    match_expressions: list[Requirement] | None = None
+    match_fields: list[Requirement] | None = None
+
+
+class _Required(msgspec.Struct, rename="camel", gc=False):
+    node_selector_terms: list[Term] | None = None
+
+
+class _NodeAffinity(msgspec.Struct, gc=False):
+    required: _Required | None = msgspec.field(
+        default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class _Affinity(msgspec.Struct, rename="camel", gc=False):
+    node_affinity: _NodeAffinity | None = None
+
+
+class Toleration(msgspec.Struct, gc=False):
+    """A taint the pod puts up with."""
+
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+
+    def tolerates(self, taint: Taint) -> bool:
+        """Whether this is such a taint; no key and no effect stand for all of them."""
+        if self.effect and self.effect != taint.effect:
+            return False
+        if self.key and self.key != taint.key:
+            return False
+        return self.operator == "Exists" or (bool(self.key) and self.value == taint.value)
+
+
+class Wants(msgspec.Struct, rename="camel", gc=False):
+    """What a pod's spec demands of its node beside amounts."""
+
+    node_name: str | None = None
+    node_selector: dict[str, str] | None = None
+    affinity: _Affinity | None = None
+    tolerations: list[Toleration] | None = None
+
+
+def read_wants(spec: Mapping[str, Any]) -> Wants:
+    """The demands in a pod's spec; raises msgspec.ValidationError when they are malformed."""
+    return msgspec.convert(spec, Wants)
+
+
+def turn_away(wants: Wants, machine: Machine) -> str | None:
+    """Why the scheduler would not even ask about this node; None when it would."""
+    if wants.node_name and wants.node_name != machine.name:
+        return f"pod names node {wants.node_name}"
+    for key, value in (wants.node_selector or {}).items():
+        if machine.labels.get(key) != value:
+            return f"no label {key}={value}"
+    terms = _read_terms(wants)
+    if terms is not None and not any(_admits(term, machine) for term in terms):
+        return "no required node affinity term matches"
+    taints = (*machine.taints, *((_CORDON,) if machine.unschedulable else ()))
+    for taint in taints:
+        if taint.effect in _KEEPING and not _tolerated(taint, wants.tolerations or ()):
+            value = f"={taint.value}" if taint.value else ""
+            return f"taint {taint.key}{value}:{taint.effect}"
+    return None
+
+
+def _read_terms(wants: Wants) -> list[Term] | None:
+    affinity = wants.affinity.node_affinity if wants.affinity else None
+    if affinity is None or affinity.required is None:
+        return None
+    return affinity.required.node_selector_terms or []
+
+
+def _admits(term: Term, machine: Machine) -> bool:
+    expressions, fields = term.match_expressions or [], term.match_fields or []
+    # An empty term matches nothing, as Kubernetes has it.
+    if not expressions and not fields:
+        return False
+    by_field = {"metadata.name": machine.name}
+    return all(_holds(each, machine.labels) for each in expressions) and all(
+        _holds(each, by_field) for each in fields
+    )
+
+
+def _holds(wish: Requirement, labels: Mapping[str, str]) -> bool:
+    given, values = labels.get(wish.key), wish.values or []
+    match wish.operator:
+        case "In":
+            return given in values
+        case "NotIn":
+            return given not in values
+        case "Exists":
+            return given is not None
+        case "DoesNotExist":
+            return given is None
+        case "Gt" | "Lt":
+            try:
+                left, right = int(given or ""), int(values[0])
+            except (ValueError, IndexError):
+                return False
+            return left > right if wish.operator == "Gt" else left < right
+    return False
+
+
+def _tolerated(taint: Taint, tolerations: Sequence[Toleration]) -> bool:
+    return any(each.tolerates(taint) for each in tolerations)

@@ -1,0 +1,134 @@
+"""A Secret that several replicas share, and the registration of an aggregated API."""
+
+import base64
+import binascii
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from slicewise.kube.client import Call, Client
+from slicewise.kube.errors import KubeError, RefusedError
+from slicewise.kube.objects import Metadata
+from slicewise.kube.watch import Source
+
+STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
+_MISSING: Final = 404
+_TAKEN: Final = 409
+
+
+class SecretBody(msgspec.Struct):
+    """A Secret."""
+
+    metadata: Metadata
+    data: dict[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """A Secret's content, and the version to replace it by."""
+
+    data: Mapping[str, bytes]
+    version: str = ""
+
+
+class _Registration(
+    msgspec.Struct, rename={"bundle": "caBundle", "blind": "insecureSkipTLSVerify"}
+):
+    bundle: str = ""
+    blind: bool = False
+
+
+class _ApiService(msgspec.Struct):
+    metadata: Metadata
+    spec: _Registration = msgspec.field(default_factory=_Registration)
+
+
+class Secrets:
+    """One Secret, read and written whole."""
+
+    def __init__(self, client: Client, namespace: str, name: str, *, manager: str) -> None:
+        self._client = client
+        self._folder = f"/api/v1/namespaces/{namespace}/secrets"
+        self._namespace = namespace
+        self._name = name
+        self._manager = {"fieldManager": manager}
+
+    async def read(self) -> Secret | None:
+        """The Secret; None when there is none."""
+        try:
+            content = await self._client.read(
+                Call("get", "secrets", f"{self._folder}/{self._name}")
+            )
+        except RefusedError as error:
+            if error.code == _MISSING:
+                return None
+            raise
+        return read_secret(msgspec.json.decode(content, type=SecretBody))
+
+    async def write(self, data: Mapping[str, bytes], version: str | None) -> bool:
+        """Create it, or replace that version; False when somebody else was faster."""
+        metadata: dict[str, Any] = {"name": self._name, "namespace": self._namespace}
+        if version:
+            metadata["resourceVersion"] = version
+        body = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "type": "Opaque",
+            "metadata": metadata,
+            "data": {key: base64.b64encode(value).decode() for key, value in data.items()},
+        }
+        verb = "create" if version is None else "update"
+        path = self._folder if version is None else f"{self._folder}/{self._name}"
+        try:
+            await self._client.send(Call(verb, "secrets", path, self._manager), body)
+        except RefusedError as error:
+            if error.code in (_TAKEN, _MISSING):
+                return False
+            raise
+        return True
+
+    def source(self) -> Source[SecretBody, Secret]:
+        """This Secret as something to follow."""
+        return Source(
+            resource="secrets",
+            path=self._folder,
+            body=SecretBody,
+            read=read_secret,
+            key=lambda metadata: metadata.name,
+            query={"fieldSelector": f"metadata.name={self._name}"},
+        )
+
+
+def read_secret(body: SecretBody) -> Secret:
+    """The Secret's content; values that are not base64 are left out."""
+    data = {}
+    for key, text in (body.data or {}).items():
+        try:
+            data[key] = base64.b64decode(text, validate=True)
+        except binascii.Error:
+            continue
+    return Secret(data, body.metadata.resource_version)
+
+
+async def trust_authority(
+    client: Client, name: str, authorities: bytes, *, manager: str, seconds: float = 2.0
+) -> bool:
+    """Have the API server know an aggregated API by these authorities; True if that was new."""
+    path = f"/apis/apiregistration.k8s.io/v1/apiservices/{name}"
+    content = await client.read_once(Call("get", "apiservices", path), seconds=seconds)
+    try:
+        found = msgspec.json.decode(content, type=_ApiService).spec
+    except msgspec.DecodeError as error:
+        raise KubeError(f"APIService {name} cannot be read: {error}") from error
+    bundle = base64.b64encode(authorities).decode()
+    if found.bundle == bundle and not found.blind:
+        return False
+    await client.send(
+        Call("patch", "apiservices", path, {"fieldManager": manager}),
+        {"spec": {"caBundle": bundle, "insecureSkipTLSVerify": False}},
+        content_type=STRATEGIC_PATCH,
+        seconds=seconds,
+    )
+    return True

@@ -1,0 +1,196 @@
+"""The messages of the device plugin API v1beta1, and the exact size of its largest one."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from slicewise.kubelet.codec import delimited, encode, many, number, one, pairs, text, texts, truth
+
+VERSION: Final = "v1beta1"
+REGISTRATION: Final = "v1beta1.Registration"
+DEVICE_PLUGIN: Final = "v1beta1.DevicePlugin"
+HEALTHY: Final = "Healthy"
+UNHEALTHY: Final = "Unhealthy"
+# What the kubelet's client accepts, which is gRPC's own default.
+MESSAGE_LIMIT: Final = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Empty:
+    """Nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the kubelet calls beside Allocate."""
+
+    pre_start_required: bool = truth(1)
+    preferred_allocation: bool = truth(2)
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterRequest:
+    """A plugin makes itself known."""
+
+    version: str = text(1)
+    endpoint: str = text(2)
+    resource: str = text(3)
+    options: Options | None = one(4, Options)
+
+
+@dataclass(frozen=True, slots=True)
+class NumaNode:
+    """One NUMA node."""
+
+    id: int = number(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """The NUMA nodes a device is near."""
+
+    nodes: tuple[NumaNode, ...] = many(1, NumaNode)
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One unit of a resource."""
+
+    id: str = text(1)
+    health: str = text(2)
+    topology: Topology | None = one(3, Topology)
+
+
+@dataclass(frozen=True, slots=True)
+class Devices:
+    """Every unit of a resource."""
+
+    devices: tuple[Device, ...] = many(1, Device)
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerAllocateRequest:
+    """The units one container gets."""
+
+    ids: tuple[str, ...] = texts(1)
+
+
+@dataclass(frozen=True, slots=True)
+class AllocateRequest:
+    """The units of the containers of one call; the kubelet sends one."""
+
+    containers: tuple[ContainerAllocateRequest, ...] = many(1, ContainerAllocateRequest)
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A folder of the host in a container."""
+
+    container_path: str = text(1)
+    host_path: str = text(2)
+    read_only: bool = truth(3)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSpec:
+    """A device node of the host in a container."""
+
+    container_path: str = text(1)
+    host_path: str = text(2)
+    permissions: str = text(3)
+
+
+@dataclass(frozen=True, slots=True)
+class CdiDevice:
+    """A CDI device by its full name."""
+
+    name: str = text(1)
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerAllocateResponse:
+    """What one container gets."""
+
+    envs: Mapping[str, str] = pairs(1)
+    mounts: tuple[Mount, ...] = many(2, Mount)
+    devices: tuple[DeviceSpec, ...] = many(3, DeviceSpec)
+    annotations: Mapping[str, str] = pairs(4)
+    cdi_devices: tuple[CdiDevice, ...] = many(5, CdiDevice)
+
+
+@dataclass(frozen=True, slots=True)
+class AllocateResponse:
+    """What the containers of one call get."""
+
+    containers: tuple[ContainerAllocateResponse, ...] = many(1, ContainerAllocateResponse)
+
+
+@dataclass(frozen=True, slots=True)
+class PreStartRequest:
+    """The units of a container that is about to start."""
+
+    ids: tuple[str, ...] = texts(1)
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerPreference:
+    """Which units one container could get, and how many it needs."""
+
+    available: tuple[str, ...] = texts(1)
+    must_include: tuple[str, ...] = texts(2)
+    size: int = number(3)
+
+
+@dataclass(frozen=True, slots=True)
+class PreferenceRequest:
+    """The kubelet asks which units to give."""
+
+    containers: tuple[ContainerPreference, ...] = many(1, ContainerPreference)
+
+
+@dataclass(frozen=True, slots=True)
+class PreferredIds:
+    """The units one container should get."""
+
+    ids: tuple[str, ...] = texts(1)
+
+
+@dataclass(frozen=True, slots=True)
+class PreferenceResponse:
+    """The units the containers should get."""
+
+    containers: tuple[PreferredIds, ...] = many(1, PreferredIds)
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One unit of a resource, before it is written down."""
+
+    id: str
+    healthy: bool = True
+    numa: int | None = None
+
+
+def encode_units(units: Iterable[Unit]) -> bytes:
+    """The message that lists every unit, put together faster than field by field."""
+    # Hundreds of thousands of units are common, and none of them is kept while this is made.
+    message = bytearray()
+    for unit in units:
+        message += delimited(1, delimited(1, unit.id.encode()) + _tail(unit.healthy, unit.numa))
+    return bytes(message)
+
+
+def measure_units(units: Iterable[Unit]) -> int:
+    """How many bytes that message has at most, whatever the health of the units."""
+    # A unit that falls ill costs two bytes more, and the message must still fit then.
+    return sum(
+        len(delimited(1, delimited(1, unit.id.encode()) + _tail(False, unit.numa)))
+        for unit in units
+    )
+
+
+@lru_cache(maxsize=64)
+def _tail(healthy: bool, numa: int | None) -> bytes:
+    topology = None if numa is None else Topology((NumaNode(numa),))
+    return encode(Device("", HEALTHY if healthy else UNHEALTHY, topology))

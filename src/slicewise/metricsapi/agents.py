@@ -1,0 +1,108 @@
+"""The routes of agents: one connection each for ours, separate calls for the original's."""
+
+import random
+from asyncio import get_running_loop
+from dataclasses import dataclass
+from typing import Final
+
+from slicewise.httpd import Answer, Request, Response, Upgrade
+from slicewise.kube.reviews import Deed, User
+from slicewise.metricsapi.board import Board
+from slicewise.metricsapi.callers import Callers, speaks_for
+from slicewise.metricsapi.legacy import (
+    decode_holdings,
+    decode_inventory,
+    take_holdings,
+    take_inventory,
+)
+from slicewise.metricsapi.profiles import FIRST
+from slicewise.metricsapi.status import refuse
+from slicewise.reports import PROTOCOL, Receiver
+
+HEALTH: Final = "/health"
+INVENTORY: Final = "/hostgpuinfo"
+HOLDINGS: Final = "/podresources"
+_OK: Final = Response(200, b"", content_type="text/plain; charset=utf-8")
+# Who may report at all; which node they speak for is decided by their credentials.
+_REPORT: Final = Deed(verb="create", group=FIRST.group, version=FIRST.version, resource="reports")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentRules:
+    """Whom agents have to be."""
+
+    need_node: bool = False
+    """Whether a token that names no node is refused."""
+    admit_unknown: bool = False
+    """Whether the original's agents, which show no credentials, are heard."""
+    line_seconds: float = 1800.0
+    """How long a connection lives at most; then its agent shows its credentials again."""
+
+
+class Agents:
+    """Takes what agents say, each for its own node."""
+
+    def __init__(self, board: Board, callers: Callers, rules: AgentRules) -> None:
+        self._board = board
+        self._callers = callers
+        self._rules = rules
+
+    async def connect(self, request: Request) -> Answer:
+        """An agent's long connection."""
+        if request.headers.get("upgrade", "").lower() != PROTOCOL:
+            return Response(426, b"", headers={"upgrade": PROTOCOL, "connection": "Upgrade"})
+        node = request.query.get("node", "")
+        refusal = await self._refuse(request, node)
+        return refusal or Upgrade(PROTOCOL, lambda: self._open(node))
+
+    async def beat(self, request: Request) -> Answer:
+        """A sign of life, or a probe's question whether we live, which is nobody's heartbeat."""
+        node = request.query.get("node", "")
+        if node and await self._refuse(request, node, old=True) is None:
+            self._board.beat(node)
+        return _OK
+
+    async def take_inventory(self, request: Request) -> Answer:
+        """The cards of a node, from the original's agent."""
+        message = decode_inventory(request.body)
+        if refusal := await self._refuse(request, message.device_node, old=True):
+            return refusal
+        if message.device_node:
+            take_inventory(self._board, message)
+        return _OK
+
+    async def take_holdings(self, request: Request) -> Answer:
+        """The pods of a node, from the original's agent."""
+        message = decode_holdings(request.body)
+        if refusal := await self._refuse(request, message.node, old=True):
+            return refusal
+        if message.node:
+            take_holdings(self._board, message)
+        return _OK
+
+    async def _refuse(self, request: Request, node: str, *, old: bool = False) -> Response | None:
+        """Why this caller may not speak for the node; None when it may."""
+        user = await self._callers.identify(request)
+        if user is None:
+            if old and self._rules.admit_unknown:
+                return None
+            return refuse(401, "agents show a token or a client certificate")
+        own = speaks_for(user, node)
+        if own is False or not node:
+            return refuse(403, f"{user.name} does not speak for node {node!r}")
+        if own is None and self._rules.need_node:
+            return refuse(403, f"the token of {user.name} names no node")
+        # Rights are the account's, whatever pod shows its token.
+        account = User(user.name, groups=user.groups)
+        if not await self._callers.permits(account, _REPORT):
+            return refuse(403, f"{user.name} may not create reports in {_REPORT.group}")
+        return None
+
+    def _open(self, node: str) -> Receiver:
+        session = self._board.open(node)
+        receiver = Receiver(node, session)
+        session.keep(receiver.close)
+        # A revoked account is heard no longer than this; chance keeps agents from marching.
+        seconds = self._rules.line_seconds * random.uniform(0.8, 1.0)
+        get_running_loop().call_later(seconds, receiver.close)
+        return receiver

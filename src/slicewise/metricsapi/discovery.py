@@ -1,0 +1,85 @@
+"""What the API offers, in every form that kubectl, the aggregator and plain clients ask for.
+
+Only what is served is offered: other controllers act on the verbs they find here.
+"""
+
+from typing import Any, Final
+
+from slicewise.httpd import Request, Response, json_response
+from slicewise.metricsapi.profiles import PROFILES, Profile
+
+AGGREGATED: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+
+
+def write_groups(request: Request) -> Response:
+    """`/apis`: every group, with its resources for those who can read them so."""
+    if _wants_aggregated(request.headers.get("accept", "")):
+        response = json_response(
+            {
+                "kind": "APIGroupDiscoveryList",
+                "apiVersion": "apidiscovery.k8s.io/v2",
+                "metadata": {},
+                "items": [_describe(profile) for profile in PROFILES],
+            }
+        )
+        return Response(200, response.body, content_type=AGGREGATED)
+    groups = [_write_group(profile) for profile in PROFILES]
+    return json_response({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
+
+
+def write_group(profile: Profile) -> Response:
+    """`/apis/<group>`: the group and its one version."""
+    return json_response({"kind": "APIGroup", "apiVersion": "v1", **_write_group(profile)})
+
+
+def write_resources(profile: Profile) -> Response:
+    """`/apis/<group>/<version>`: the resources, as the original listed them."""
+    return json_response(
+        {
+            "kind": "APIResourceList",
+            "apiVersion": "v1",
+            "groupVersion": f"{profile.group}/{profile.version}",
+            "resources": [
+                {
+                    "name": each.name,
+                    "singularName": each.singular,
+                    "namespaced": False,
+                    "kind": each.kind,
+                    "verbs": each.verbs,
+                }
+                for each in profile.resources
+            ],
+        }
+    )
+
+
+def _write_group(profile: Profile) -> dict[str, Any]:
+    version = {"groupVersion": f"{profile.group}/{profile.version}", "version": profile.version}
+    return {"name": profile.group, "versions": [version], "preferredVersion": version}
+
+
+def _describe(profile: Profile) -> dict[str, Any]:
+    resources = [
+        {
+            "resource": each.name,
+            "responseKind": {
+                "group": profile.group,
+                "version": profile.version,
+                "kind": each.kind,
+            },
+            "scope": "Cluster",
+            "singularResource": each.singular,
+            "verbs": each.verbs,
+        }
+        for each in profile.resources
+    ]
+    version = {"version": profile.version, "resources": resources, "freshness": "Current"}
+    return {"metadata": {"name": profile.group, "creationTimestamp": None}, "versions": [version]}
+
+
+def _wants_aggregated(accept: str) -> bool:
+    for offer in accept.split(","):
+        parts = {part.strip().lower() for part in offer.split(";")}
+        if {"application/json", "as=apigroupdiscoverylist", "v=v2"} <= parts:
+            return True
+    return False

@@ -1,0 +1,147 @@
+"""nvidia-gpu-scheduler's documents, in its order of fields and with its omissions.
+
+Empty texts are left out everywhere; lists and objects are left out only where it says so here.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from slicewise.metricsapi.board import HeldPod
+from slicewise.metricsapi.views import NodeView, find_cards, write_exact_time, write_time
+from slicewise.reports import CardReport, ContainerReport, NodeReport, name_brand
+
+NODE_LABEL: Final = "nvidia-gpu-scheduler.node"
+_NAME_LIMIT: Final = 253
+
+
+class DeviceInfo(msgspec.Struct, omit_defaults=True):
+    """One card, as every document of this product describes it."""
+
+    device_id: str = ""
+    device_brand: str = ""
+    device_model: str = ""
+    device_busid: str = ""
+    device_node: str = ""
+
+
+class ContainerDevices(msgspec.Struct, omit_defaults=True):
+    """A container's cards; one that holds only other devices has no list of them."""
+
+    container_name: str = ""
+    device_info: list[DeviceInfo] = msgspec.field(default_factory=list)
+
+
+class PodSpec(msgspec.Struct, omit_defaults=True):
+    """Whose cards; a deleted pod has no list of containers."""
+
+    pod_name: str = ""
+    pod_namespace: str = ""
+    node_name: str = ""
+    containers_device: list[ContainerDevices] | UnsetType = UNSET
+
+
+class PodStatus(msgspec.Struct, omit_defaults=True):
+    """When the pod's devices changed last."""
+
+    last_changed_time: str = ""
+
+
+class PodDocument(msgspec.Struct, omit_defaults=True, rename={"api_version": "apiVersion"}):
+    """A PodResource or GpuPod."""
+
+    kind: str = ""
+    api_version: str = ""
+    metadata: dict[str, Any] | UnsetType = UNSET
+    spec: PodSpec = msgspec.field(default_factory=PodSpec)
+    status: PodStatus = msgspec.field(default_factory=PodStatus)
+
+
+class NodeSpec(msgspec.Struct):
+    """A node's cards, by UUID and by model, and those that are held."""
+
+    device_node: str | UnsetType
+    device_infos: dict[str, DeviceInfo]
+    device_models: dict[str, list[str]]
+    report_time: str
+    device_busy: list[str]
+
+
+class NodeDocument(msgspec.Struct, omit_defaults=True, rename={"api_version": "apiVersion"}):
+    """A GpuInfo or GpuNode."""
+
+    kind: str = ""
+    api_version: str = ""
+    metadata: dict[str, Any] | UnsetType = UNSET
+    spec: NodeSpec | None = None
+    status: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+def write_cards(report: NodeReport) -> dict[str, DeviceInfo]:
+    """Every card of a node by UUID, in order."""
+    cards = sorted(report.cards, key=lambda card: card.uuid)
+    return {card.uuid: write_card(card, report.node) for card in cards}
+
+
+def write_card(card: CardReport, node: str) -> DeviceInfo:
+    """One card."""
+    return DeviceInfo(card.uuid, name_brand(card.brand), card.model, card.bus, node)
+
+
+def write_containers(held: HeldPod, report: NodeReport) -> list[ContainerDevices]:
+    """Every container of a pod with each of its cards once."""
+    cards = find_cards(report)
+    return [_write_container(each, cards, held.node) for each in held.pod.containers]
+
+
+def write_pod_spec(held: HeldPod, report: NodeReport) -> PodSpec:
+    """The pod and its containers' cards."""
+    spec = name_pod(held)
+    spec.containers_device = write_containers(held, report)
+    return spec
+
+
+def name_pod(held: HeldPod) -> PodSpec:
+    """The pod by its names alone."""
+    return PodSpec(held.pod.name, held.pod.namespace)
+
+
+def write_pod_status(moment: datetime) -> PodStatus:
+    """The status of a pod that changed then."""
+    return PodStatus(write_time(moment))
+
+
+def write_node_spec(view: NodeView, *, named: bool) -> NodeSpec:
+    """The node's cards; the second release names the node in the metadata instead."""
+    known = find_cards(view.report)
+    return NodeSpec(
+        device_node=view.name if named else UNSET,
+        device_infos=write_cards(view.report),
+        device_models=view.models,
+        report_time="" if view.received is None else write_exact_time(view.received),
+        device_busy=sorted(uuid for uuid in view.report.busy if uuid in known or not known),
+    )
+
+
+def unique_name(held: HeldPod) -> str:
+    """A name for a pod's object that no other pod has, whatever dashes their names have."""
+    plain = f"{held.pod.namespace}-{held.pod.name}"
+    suffix = hashlib.sha256(held.pod.key.encode()).hexdigest()[:10]
+    return f"{plain[: _NAME_LIMIT - len(suffix) - 1].rstrip('-.')}-{suffix}"
+
+
+def _write_container(
+    container: ContainerReport, cards: Mapping[str, CardReport], node: str
+) -> ContainerDevices:
+    infos: dict[str, DeviceInfo] = {}
+    for device in container.devices:
+        card = cards.get(device.card)
+        # A card that the inventory has not is better shown by its id than left out.
+        infos[device.card] = (
+            DeviceInfo(device.card, device_node=node) if card is None else write_card(card, node)
+        )
+    return ContainerDevices(container.name, list(infos.values()))

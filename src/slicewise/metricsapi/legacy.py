@@ -1,0 +1,151 @@
+"""The calls of nvidia-gpu-scheduler's own agents, so that old agents may report to this server.
+
+Their deletions come as an empty full set beside one deleted pod, which the original took for the
+loss of every pod of the node; here a message with deletions deletes those and nothing else.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from slicewise.metricsapi.board import Board
+from slicewise.metricsapi.documents import DeviceInfo
+from slicewise.reports import (
+    CardReport,
+    ContainerReport,
+    DeviceReport,
+    PodReport,
+    number_brand,
+)
+
+GPU: Final = "nvidia.com/gpu"
+_SHARED_PREFIX: Final = "nvidia.com/gpu."
+
+
+class Inventory(msgspec.Struct):
+    """`POST /hostgpuinfo`."""
+
+    device_node: str = ""
+    device_infos: dict[str, DeviceInfo] | None = None
+
+
+class Devices(msgspec.Struct):
+    """Devices of one resource."""
+
+    resource_name: str = ""
+    device_ids: list[str] | None = None
+
+
+class OldContainer(msgspec.Struct):
+    """A container as the kubelet listed it."""
+
+    name: str = ""
+    devices: list[Devices] | None = None
+
+
+class OldContainerDevices(msgspec.Struct):
+    """A container's cards as the agent looked them up."""
+
+    container_name: str = ""
+    device_info: list[DeviceInfo] | None = None
+
+
+class OldPod(msgspec.Struct):
+    """A pod as the agent sends it."""
+
+    name: str = ""
+    namespace: str = ""
+    containers: list[OldContainer] | None = None
+    containers_device: list[OldContainerDevices] | None = None
+
+
+class Holdings(
+    msgspec.Struct,
+    rename={"sync": "PodResourcesSYNC", "gone": "PodResourcesDEL", "node": "NodeName"},
+):
+    """`POST /podresources`."""
+
+    sync: list[OldPod] | None = None
+    gone: list[OldPod] | None = None
+    node: str = ""
+
+
+def take_inventory(board: Board, message: Inventory) -> None:
+    """The node has these cards."""
+    known = board.report(message.device_node)
+    cards = tuple(
+        CardReport(
+            uuid=uuid,
+            model=found.device_model,
+            bus=found.device_busid,
+            brand=number_brand(found.device_brand),
+            index=index,
+        )
+        for index, (uuid, found) in enumerate(sorted((message.device_infos or {}).items()))
+    )
+    board.tell(msgspec.structs.replace(known, cards=cards))
+
+
+def take_holdings(board: Board, message: Holdings) -> None:
+    """The node's pods are these, or some of them are gone."""
+    known = board.report(message.node)
+    pods = {pod.key: pod for pod in known.pods}
+    told = {pod.key: pod for pod in map(_read_pod, message.sync or ())}
+    gone = {f"{pod.namespace}/{pod.name}" for pod in message.gone or ()}
+    kept = {key: pod for key, pod in pods.items() if key not in gone} if gone else {}
+    pods = kept | told
+    board.tell(msgspec.structs.replace(known, pods=tuple(pods[key] for key in sorted(pods))))
+
+
+def _read_pod(pod: OldPod) -> PodReport:
+    shown = {each.container_name: each.device_info or [] for each in pod.containers_device or ()}
+    containers = []
+    for container in pod.containers or ():
+        ids = [
+            each
+            for devices in container.devices or ()
+            if is_gpu(devices.resource_name)
+            for each in devices.device_ids or ()
+        ]
+        # Old agents look up the first card alone, and list the ids of all.
+        ids += [info.device_id for info in shown.get(container.name, ())]
+        devices = tuple(
+            DeviceReport(card=card, id="" if plain == card else plain)
+            for card, plain in _by_card(ids).items()
+        )
+        containers.append(ContainerReport(name=container.name, devices=devices))
+    return PodReport(namespace=pod.namespace, name=pod.name, containers=tuple(containers))
+
+
+def is_gpu(resource: str) -> bool:
+    """Whether a resource is a card of NVIDIA's, whole or shared by its device plugin."""
+    return resource == GPU or resource.startswith(_SHARED_PREFIX)
+
+
+def read_card(device: str) -> str:
+    """The UUID of the card behind a device id; a replica's ends in `::` and a number."""
+    return device.partition("::")[0]
+
+
+def _by_card(ids: list[str]) -> Mapping[str, str]:
+    found: dict[str, str] = {}
+    for each in ids:
+        found.setdefault(read_card(each), each)
+    return found
+
+
+def decode_inventory(body: bytes | bytearray) -> Inventory:
+    """The message, or an empty one; the original answers 200 to what it cannot read."""
+    try:
+        return msgspec.json.decode(body, type=Inventory)
+    except msgspec.DecodeError:
+        return Inventory()
+
+
+def decode_holdings(body: bytes | bytearray) -> Holdings:
+    """The message, or an empty one; the original answers 200 to what it cannot read."""
+    try:
+        return msgspec.json.decode(body, type=Holdings)
+    except msgspec.DecodeError:
+        return Holdings()

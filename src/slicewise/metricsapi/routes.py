@@ -1,0 +1,186 @@
+"""Which path does what, and who must be known and allowed for it.
+
+Paths are exact, as the original's are; what is not served is answered with its 404.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Final
+
+from slicewise.httpd import Answer, Handler, Request, Response, Stream
+from slicewise.kube.errors import KubeError
+from slicewise.kube.reviews import Deed
+from slicewise.metricsapi.agents import HEALTH, HOLDINGS, INVENTORY, AgentRules, Agents
+from slicewise.metricsapi.board import Board
+from slicewise.metricsapi.callers import Callers
+from slicewise.metricsapi.discovery import write_group, write_groups, write_resources
+from slicewise.metricsapi.forms import Form, choose_form
+from slicewise.metricsapi.hub import Event, Hub
+from slicewise.metricsapi.profiles import (
+    PODS,
+    PROFILES,
+    Fact,
+    PodFact,
+    Profile,
+    Resource,
+    Writer,
+)
+from slicewise.metricsapi.selecting import SelectorError, read_selector
+from slicewise.metricsapi.status import NOT_FOUND, refuse
+from slicewise.metricsapi.views import view_node
+from slicewise.metricsapi.watching import (
+    PART,
+    Watch,
+    choose_seconds,
+    stream_list,
+    stream_watch,
+)
+from slicewise.reports import PATH
+
+Route = Callable[[Request], Awaitable[Answer]]
+SCHEDULE: Final = "schedule"
+_VERBS: Final = ("filter", "prioritize", "preempt")
+_YES: Final = ("1", "true")
+
+
+class Api:
+    """Every path of the service."""
+
+    def __init__(
+        self,
+        board: Board,
+        hub: Hub,
+        callers: Callers,
+        rules: AgentRules,
+        *,
+        namespace: str = "",
+    ) -> None:
+        """Serve the board; the scheduler's verbs go to `scheduler`, once there is one."""
+        self.scheduler: Handler | None = None
+        self._board = board
+        self._hub = hub
+        self._callers = callers
+        agents = Agents(board, callers, rules)
+        self._writers = {profile: Writer(profile, namespace) for profile in PROFILES}
+        self._open: Mapping[tuple[str, str], Route] = {
+            ("GET", HEALTH): agents.beat,
+            ("POST", INVENTORY): agents.take_inventory,
+            ("POST", HOLDINGS): agents.take_holdings,
+            ("GET", PATH): agents.connect,
+        }
+        self._known = {path for _, path in self._open}
+
+    async def handle(self, request: Request) -> Answer:
+        """The answer to any request."""
+        try:
+            return await self._route(request)
+        except KubeError as error:
+            return refuse(503, f"the API server cannot be asked: {error}")
+
+    async def _route(self, request: Request) -> Answer:
+        path = request.path
+        if path in self._known:
+            route = self._open.get((request.method, path))
+            return Response(405, b"") if route is None else await route(request)
+        if path == "/apis":
+            return await self._discover(request, lambda: write_groups(request))
+        for profile in PROFILES:
+            if path == f"/apis/{profile.group}":
+                return await self._discover(request, lambda: write_group(profile))  # noqa: B023
+            if path == profile.prefix:
+                return await self._discover(request, lambda: write_resources(profile))  # noqa: B023
+            if path.startswith(f"{profile.prefix}/"):
+                return await self._serve(request, profile, path[len(profile.prefix) + 1 :])
+        return NOT_FOUND
+
+    async def _discover(self, request: Request, write: Callable[[], Response]) -> Answer:
+        """What everybody who is known may see."""
+        if await self._callers.identify(request) is None:
+            return refuse(401, "Unauthorized")
+        return write() if request.method == "GET" else Response(405, b"")
+
+    async def _serve(self, request: Request, profile: Profile, rest: str) -> Answer:
+        resource = profile.find(rest)
+        if resource is not None:
+            if request.method != "GET":
+                return Response(405, b"")
+            form = choose_form(request, self._writers[profile], resource, self._board.now)
+            watching = is_watch(request, form)
+            refusal = await self._check(request, profile, "watch" if watching else "list", rest)
+            return refusal or self._answer(request, form, watching=watching)
+        head, _, verb = rest.partition("/")
+        if head == SCHEDULE and verb in _VERBS and self.scheduler is not None:
+            if request.method != "POST":
+                return Response(405, b"")
+            refusal = await self._check(request, profile, "create", SCHEDULE, verb)
+            return refusal or await self.scheduler(request)
+        return NOT_FOUND
+
+    async def _check(
+        self, request: Request, profile: Profile, verb: str, resource: str, name: str = ""
+    ) -> Response | None:
+        """Why the caller may not do this; None when it may."""
+        user = await self._callers.identify(request)
+        if user is None:
+            return refuse(401, "Unauthorized")
+        deed = Deed(
+            verb=verb, group=profile.group, version=profile.version, resource=resource, name=name
+        )
+        if await self._callers.permits(user, deed):
+            return None
+        words = f'User "{user.name}" cannot {verb} resource "{resource}"'
+        shown = f'{resource}.{profile.group} is forbidden: {words} in API group "{profile.group}"'
+        return refuse(403, f"{shown} at the cluster scope")
+
+    def _answer(self, request: Request, form: Form, *, watching: bool) -> Answer:
+        try:
+            wanted = read_selector(request.query if form.kubernetes else {}, form.writer)
+        except SelectorError as error:
+            return refuse(400, str(error))
+        if watching:
+            return self._watch(request, form, wanted)
+        facts = [fact for fact in self._facts(form.resource) if wanted(fact)]
+        revision = self._board.revision
+        if len(facts) > PART:
+            return Stream(stream_list(form, facts, revision))
+        head, tail = form.write_frame(revision)
+        return Response(200, head + b",".join(map(form.write_item, facts)) + tail)
+
+    def _watch(self, request: Request, form: Form, wanted: Callable[[Fact], bool]) -> Answer:
+        query, subject = request.query, form.resource.subject
+        version = query.get("resourceVersion", "")
+        initial = query.get("sendInitialEvents", "") in _YES
+
+        def start() -> tuple[Iterable[Event], int]:
+            revision = self._board.revision
+            if form.kubernetes and version not in ("", "0") and not initial:
+                missed = self._hub.since(subject, int(version) if version.isdecimal() else -1)
+                return missed, revision
+            facts = self._facts(form.resource)
+            return (Event(fact.revision, "ADDED", fact) for fact in facts), revision
+
+        watcher = self._hub.make_watcher()
+        watch = Watch(
+            form=form,
+            wanted=wanted,
+            start=start,
+            seconds=choose_seconds(query, kubernetes=form.kubernetes),
+            bookmark=initial,
+        )
+        return Stream(stream_watch(self._hub, watcher, watch), cut=watcher.overrun)
+
+    def _facts(self, resource: Resource) -> list[Fact]:
+        if resource.subject == PODS:
+            stations = self._board.stations
+            return [
+                PodFact(held, stations[held.node].report, held.revision)
+                for held in self._board.pods()
+            ]
+        return [view_node(self._board, station) for station in self._board.nodes()]
+
+
+def is_watch(request: Request, form: Form) -> bool:
+    """Whether this is a watch: the original takes `true` alone, and for what it can watch."""
+    given = request.query.get("watch", "")
+    if form.kubernetes:
+        return given in _YES
+    return given == "true" and "watch" in form.resource.verbs

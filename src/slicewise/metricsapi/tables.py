@@ -1,0 +1,150 @@
+"""What `kubectl get` prints: one row per pod or node, columns that answer what people ask."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from slicewise.metricsapi.profiles import NODES, PODS, Fact, PodFact, Resource, Writer
+from slicewise.metricsapi.views import NodeView, find_cards, write_age
+
+NONE: Final = "<none>"
+METADATA: Final = "Metadata"
+OBJECT: Final = "Object"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column; those of priority 1 are shown by `-o wide` alone."""
+
+    name: str
+    about: str
+    type: str = "string"
+    format: str = ""
+    priority: int = 0
+
+
+_POD_COLUMNS: Final = (
+    Column("Namespace", "Namespace of the pod."),
+    Column("Pod", "Name of the pod.", format="name"),
+    Column("Node", "Where it runs."),
+    Column("Containers", "Containers that hold cards.", "integer"),
+    Column("GPUs", "Cards by index, per container."),
+    Column("Memory", "Memory in use of what was promised, in MiB."),
+    Column("Cores", "Compute in use, in percent of one card."),
+    Column("Changed", "When its cards changed last."),
+    Column("Models", "Models of its cards.", priority=1),
+    Column("UUIDs", "UUIDs of its cards.", priority=1),
+)
+_NODE_COLUMNS: Final = (
+    Column("Node", "Name of the node.", format="name"),
+    Column("Healthy", "Whether its agent is heard."),
+    Column("GPUs", "How many cards it has.", "integer"),
+    Column("Busy", "How many of them are held.", "integer"),
+    Column("Ill", "How many of them are not well.", "integer"),
+    Column("Memory", "Memory in use of all there is, in MiB."),
+    Column("Models", "How many cards of which model."),
+    Column("Heard", "When its agent was heard last."),
+    Column("UUIDs", "UUIDs of its cards.", priority=1),
+    Column("Message", "Why cards are missing or ill.", priority=1),
+)
+COLUMNS: Final = {PODS: _POD_COLUMNS, NODES: _NODE_COLUMNS}
+
+
+@dataclass(frozen=True, slots=True)
+class Tabulator:
+    """Writes facts as rows of a resource's table."""
+
+    writer: Writer
+    resource: Resource
+    include: str
+    """What of the object goes with each row: Metadata, Object or None."""
+    now: Callable[[], datetime]
+
+    def table(self, facts: Iterable[Fact], revision: int, *, headed: bool = True) -> dict[str, Any]:
+        """A meta.k8s.io/v1 Table."""
+        columns = COLUMNS[self.resource.subject] if headed else ()
+        return {
+            "kind": "Table",
+            "apiVersion": "meta.k8s.io/v1",
+            "metadata": {"resourceVersion": str(revision)},
+            "columnDefinitions": [
+                {
+                    "name": column.name,
+                    "type": column.type,
+                    "format": column.format,
+                    "description": column.about,
+                    "priority": column.priority,
+                }
+                for column in columns
+            ],
+            "rows": [self.row(fact) for fact in facts],
+        }
+
+    def row(self, fact: Fact) -> dict[str, Any]:
+        """One row."""
+        now = self.now()
+        cells = pod_cells(fact, now) if isinstance(fact, PodFact) else node_cells(fact, now)
+        if self.include == OBJECT:
+            return {"cells": cells, "object": self.writer.write_object(self.resource, fact)}
+        if self.include == METADATA:
+            metadata = self.writer.write_metadata(fact)
+            partial = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1"}
+            return {"cells": cells, "object": {**partial, "metadata": metadata}}
+        return {"cells": cells}
+
+
+def pod_cells(fact: PodFact, now: datetime) -> list[Any]:
+    """What the columns say of a pod."""
+    pod, cards = fact.held.pod, find_cards(fact.report)
+    holding = [each for each in pod.containers if each.devices]
+    devices = [device for each in holding for device in each.devices]
+    places = []
+    for each in holding:
+        indexes = dict.fromkeys(
+            str(cards[d.card].index) if d.card in cards else d.card for d in each.devices
+        )
+        places.append(f"{each.name}={','.join(indexes)}")
+    uses = [device.use for device in devices if device.use is not None]
+    promised = sum(
+        cards[d.card].memory_mib if d.memory_mib is None and d.card in cards else d.memory_mib or 0
+        for d in devices
+    )
+    used = str(sum(use.memory_mib for use in uses)) if uses else "?"
+    uuids = dict.fromkeys(device.card for device in devices)
+    models = dict.fromkeys(cards[uuid].model for uuid in uuids if uuid in cards)
+    return [
+        pod.namespace,
+        pod.name,
+        fact.held.node,
+        len(holding),
+        " ".join(places) or NONE,
+        f"{used}/{promised}" if devices else NONE,
+        f"{sum(use.cores for use in uses)}%" if uses else "?",
+        write_age(fact.held.changed, now),
+        ",".join(models) or NONE,
+        ",".join(uuids) or NONE,
+    ]
+
+
+def node_cells(view: NodeView, now: datetime) -> list[Any]:
+    """What the columns say of a node."""
+    cards = view.report.cards
+    models: dict[str, int] = {}
+    for card in cards:
+        models[card.model] = models.get(card.model, 0) + 1
+    uses = [card.use for card in cards if card.use is not None]
+    used = str(sum(use.memory_mib for use in uses)) if uses else "?"
+    reasons = [f"{card.uuid}: {card.why}" for card in cards if not card.healthy]
+    return [
+        view.name,
+        view.health.value,
+        len(cards),
+        len(view.report.busy),
+        sum(not card.healthy for card in cards),
+        f"{used}/{sum(card.memory_mib for card in cards)}" if cards else NONE,
+        ", ".join(f"{count} {model}" for model, count in sorted(models.items())) or NONE,
+        write_age(view.heard, now),
+        ",".join(card.uuid for card in cards) or NONE,
+        "; ".join(filter(None, (view.report.why, *reasons))) or NONE,
+    ]

@@ -1,0 +1,77 @@
+"""One node as it is shown at one moment, and how times are written."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from slicewise.metricsapi.board import Board, Health, Station
+from slicewise.reports import CardReport, NodeReport
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """A node that no later event alters."""
+
+    name: str
+    report: NodeReport
+    health: Health
+    heard: datetime | None
+    created: datetime | None
+    received: datetime | None
+    since: datetime | None
+    revision: int
+    forgotten: bool = False
+    """Whether this is the last there will be of it."""
+
+    @property
+    def models(self) -> dict[str, list[str]]:
+        """UUIDs by model as pods name it, trimmed and in lower case, all in order."""
+        found: dict[str, list[str]] = {}
+        for card in sorted(self.report.cards, key=lambda card: card.uuid):
+            found.setdefault(card.model.strip().lower(), []).append(card.uuid)
+        return dict(sorted(found.items()))
+
+
+def view_node(board: Board, station: Station) -> NodeView:
+    """The node as it is now."""
+    return NodeView(
+        station.name,
+        station.report,
+        station.health,
+        board.last_heard(station),
+        station.created,
+        station.received,
+        station.since,
+        station.revision,
+    )
+
+
+def find_cards(report: NodeReport) -> dict[str, CardReport]:
+    """The node's cards by UUID."""
+    return {card.uuid: card for card in report.cards}
+
+
+def write_time(moment: datetime) -> str:
+    """RFC 3339 to the second, as Go writes it."""
+    return _zone(moment.isoformat(timespec="seconds"))
+
+
+def write_exact_time(moment: datetime) -> str:
+    """RFC 3339 with as much of a fraction as there is, as Go writes it."""
+    text = moment.isoformat(timespec="microseconds")
+    head, zone = text[:26].rstrip("0").rstrip("."), text[26:]
+    return _zone(head + zone)
+
+
+def write_age(then: datetime | None, now: datetime) -> str:
+    """How long ago, in the one or two units that kubectl shows."""
+    if then is None:
+        return "<unknown>"
+    seconds = max(0, int((now - then).total_seconds()))
+    for limit, unit, size in ((120, "s", 1), (7200, "m", 60), (172800, "h", 3600)):
+        if seconds < limit:
+            return f"{seconds // size}{unit}"
+    return f"{seconds // 86400}d"
+
+
+def _zone(text: str) -> str:
+    return text.removesuffix("+00:00") + "Z" if text.endswith("+00:00") else text

@@ -1,0 +1,151 @@
+"""Usage as JSON: gpu-manager's answer to `/usage`, and everything we know at `/usage/cards`."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from slicewise.model import FULL
+from slicewise.nodeagent.usage import ContainerUsage, HeldCard, NodeUsage
+
+
+class Device(msgspec.Struct, omit_defaults=True):
+    """One card of a container; what is zero is left out, as gpu-manager's gateway does."""
+
+    id: str = ""
+    card_idx: str = ""
+    gpu: int = 0
+    mem: int = 0
+    pids: tuple[int, ...] = ()
+    device_mem: int = 0
+
+
+class Devices(msgspec.Struct, omit_defaults=True):
+    """The cards of a container."""
+
+    dev: list[Device] = []
+
+
+class Spec(msgspec.Struct, omit_defaults=True):
+    """What a container asked for, in cards and MiB."""
+
+    gpu: float = 0
+    mem: int = 0
+
+
+class PodAnswer(msgspec.Struct, omit_defaults=True):
+    """One pod."""
+
+    stat: dict[str, Devices] = {}
+    project: str = ""
+    user: str = ""
+    cluster: str = ""
+    spec: dict[str, Spec] = {}
+
+
+class UsageAnswer(msgspec.Struct, omit_defaults=True):
+    """Every pod by its UID."""
+
+    usage: dict[str, PodAnswer] = {}
+
+
+def tell_usage(usage: NodeUsage) -> UsageAnswer:
+    """What gpu-manager would answer: every pod that asks for GPUs, by UID."""
+    pods: dict[str, PodAnswer] = {}
+    for each in usage.containers:
+        tenant, name = each.tenant, each.container.name
+        pod = pods.get(tenant.uid)
+        if pod is None:
+            pod = pods[tenant.uid] = PodAnswer(
+                {}, tenant.namespace, tenant.user, tenant.cluster, {}
+            )
+        if each.cards:
+            pod.stat[name] = Devices([_tell_device(held) for held in each.cards])
+        pod.spec[name] = Spec(_count_cards(each), each.promised_memory)
+    return UsageAnswer(pods)
+
+
+def tell_cards(usage: NodeUsage) -> dict[str, Any]:
+    """Everything: the load of every card, who uses how much of it, strays and trespasses."""
+    return {
+        "node": usage.node,
+        "timestampSeconds": usage.at,
+        "cards": [
+            {
+                "gpu": each.card.gpu.index,
+                "uuid": each.card.gpu.uuid,
+                "model": each.card.gpu.model,
+                "minor": each.card.gpu.minor,
+                "bus": each.card.bus,
+                "healthy": each.card.gpu.usable,
+                "trouble": each.card.trouble,
+                "memoryMib": each.card.gpu.memory,
+                "promised": {"cores": each.cores, "memoryMib": each.memory},
+                "load": None
+                if each.load is None
+                else {
+                    "cores": each.load.cores,
+                    "memoryMib": each.load.memory,
+                    "processes": len(each.load.processes),
+                    "temperatureCelsius": each.load.temperature,
+                    "powerMilliwatts": each.load.power_milliwatts,
+                },
+            }
+            for each in usage.cards
+        ],
+        "containers": list(_tell_containers(usage.containers)),
+        "strays": [
+            {
+                "gpu": each.gpu.index,
+                "pid": each.process.pid,
+                "command": each.command,
+                "memoryMib": each.process.memory,
+                "origin": each.origin.value,
+                "podUid": each.pod,
+            }
+            for each in usage.strays
+        ],
+        "trespasses": [
+            {
+                "gpu": each.gpu.index,
+                "pid": each.process.pid,
+                "command": each.command,
+                "memoryMib": each.process.memory,
+                "pod": each.tenant.pod,
+                "container": each.container,
+            }
+            for each in usage.trespasses
+        ],
+    }
+
+
+def _tell_containers(containers: Iterable[ContainerUsage]) -> Iterable[dict[str, Any]]:
+    for each in containers:
+        yield {
+            "pod": each.tenant.pod,
+            "uid": each.tenant.uid,
+            "container": each.container.name,
+            "id": each.container.id,
+            "cards": [
+                {
+                    "gpu": held.promised.gpu,
+                    "promised": {"cores": held.promised.cores, "memoryMib": held.promised.memory},
+                    "used": {"cores": held.cores, "memoryMib": held.memory}
+                    if held.answers
+                    else None,
+                    "pids": held.pids,
+                }
+                for held in each.cards
+            ],
+        }
+
+
+def _tell_device(held: HeldCard) -> Device:
+    gpu = held.card.gpu
+    return Device(held.card.bus, str(gpu.index), held.cores, held.memory, held.pids, gpu.memory)
+
+
+def _count_cards(each: ContainerUsage) -> float:
+    # Whole numbers, so that nothing asked for is the zero that is left out.
+    cards, rest = divmod(each.promised_cores, FULL)
+    return cards if rest == 0 else each.promised_cores / FULL

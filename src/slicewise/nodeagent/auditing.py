@@ -1,0 +1,109 @@
+"""Collects the evidence of an audit on a running node, twice where it finds anything.
+
+The views are read one after another while pods come and go; only what is still wrong at a second
+look is told.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from slicewise.kubelet.errors import KubeletError
+from slicewise.kubelet.holders import Holder
+from slicewise.nodeagent.audit import audit
+from slicewise.nodeagent.evidence import Evidence, SpecFile
+from slicewise.nodeagent.findings import AuditReport, Verdict, confirm
+from slicewise.nodeagent.sampling import Census, Meter, Sampler
+
+PAUSE_SECONDS: Final = 2.0
+
+
+class Kubelet(Protocol):
+    """Whoever knows which container holds which units."""
+
+    async def list(self) -> Sequence[Holder]:
+        """Every container of an active pod."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Views:
+    """Where each view of the node comes from.
+
+    `specs` reads the CDI folder; without it, as on a runtime without CDI, no spec is expected.
+    `gaps` says what else cannot be known now, such as an API server that does not answer.
+    """
+
+    census: Census
+    sampler: Sampler
+    kubelet: Kubelet
+    specs: Callable[[], Sequence[SpecFile]] | None
+    resources: frozenset[str]
+    served: frozenset[str]
+    gaps: Callable[[], Sequence[str]] = tuple
+
+
+class Auditor:
+    """Audits a node when asked; audits that overlap share nothing but the views."""
+
+    def __init__(
+        self,
+        views: Views,
+        *,
+        pause: Callable[[float], Awaitable[Any]] = asyncio.sleep,
+        pause_seconds: float = PAUSE_SECONDS,
+    ) -> None:
+        self._views = views
+        self._pause = pause
+        self._pause_seconds = pause_seconds
+
+    async def audit(self) -> AuditReport:
+        """What is wrong on the node, and stays so for two looks."""
+        first = audit(await self._collect())
+        if first.verdict is not Verdict.FINDINGS:
+            return first
+        await self._pause(self._pause_seconds)
+        return confirm(first, audit(await self._collect()))
+
+    async def _collect(self) -> Evidence:
+        views = self._views
+        holders, specs, gaps = None, None, list(views.gaps())
+        if not await asyncio.to_thread(views.sampler.sample):
+            gaps.append("the driver: it does not say what runs on the cards")
+        try:
+            holders = tuple(await views.kubelet.list())
+        except KubeletError as error:
+            gaps.append(f"the kubelet: {error}")
+        if views.specs is not None:
+            try:
+                specs = tuple(await asyncio.to_thread(views.specs))
+            except OSError as error:
+                gaps.append(f"the CDI folder: {error}")
+        return Evidence(
+            usage=Meter(views.census, views.sampler).usage(),
+            tenants=tuple(views.census.tenants()),
+            holders=holders,
+            specs=specs,
+            resources=views.resources,
+            served=views.served,
+            departed=views.census.departed(),
+            gaps=tuple(gaps),
+        )
+
+
+def tell_audit(report: AuditReport) -> dict[str, Any]:
+    """The report as JSON says it."""
+    return {
+        "node": report.node,
+        "verdict": report.verdict.value,
+        "findings": [
+            {
+                "kind": each.kind.value,
+                "subject": each.subject,
+                "what": each.what,
+                "remedy": each.remedy,
+            }
+            for each in report.findings
+        ],
+        "gaps": list(report.gaps),
+    }

@@ -1,0 +1,126 @@
+"""Which cards can be trusted with pods: a grave fault rests a card, and time brings it back.
+
+A card returns by itself once it has been well for a while; one that falls ill again soon must
+be well for twice as long each time. Time comes in as an argument.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from slicewise.model import Gpu
+from slicewise.nodeagent.xids import Severity, explain
+from slicewise.nvml.driver import ECC, XID, Card, Fault
+
+_RESTARTED: Final = "was unhealthy when the agent last ran"
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a card must be well before it is trusted again."""
+
+    first_seconds: float = 60.0
+    """After its first fault."""
+    most_seconds: float = 3600.0
+    """However often it fails."""
+    forget_seconds: float = 86400.0
+    """After so long without a fault, the next one counts as the first."""
+
+    def rest(self, spells: int) -> float:
+        """How long a card must be well that fell ill so many times."""
+        return min(self.most_seconds, self.first_seconds * 2.0 ** min(spells - 1, 64))
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One card's history: why it is ill, when it last was, and how many times."""
+
+    reason: str
+    last: float
+    spells: int = 1
+    ill: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A card that fell ill, or returned, and why."""
+
+    uuid: str
+    healthy: bool
+    reason: str
+
+
+@dataclass(slots=True)
+class Health:
+    """What is remembered of every card's faults."""
+
+    patience: Patience = field(default_factory=Patience)
+    records: dict[str, Record] = field(default_factory=dict)
+
+    def resume(self, published: Iterable[Gpu], now: float) -> None:
+        """Rest the cards that were published as unhealthy before the agent was restarted."""
+        for gpu in published:
+            if not gpu.healthy:
+                self.records.setdefault(gpu.uuid, Record(_RESTARTED, now))
+
+    def hear(self, faults: Iterable[Fault], cards: Sequence[Card], now: float) -> list[Change]:
+        """Take note of faults; one that names no card is everybody's."""
+        changes = []
+        for fault in faults:
+            reason = grave_reason(fault)
+            if reason is not None:
+                named = [fault.uuid] if fault.uuid else [card.gpu.uuid for card in cards]
+                changes += [change for uuid in named for change in self._fall(uuid, reason, now)]
+        return changes
+
+    def judge(self, cards: Sequence[Card], now: float) -> list[Change]:
+        """Look at the cards: what lasts keeps them ill, and those that rested enough return."""
+        changes = []
+        for card in cards:
+            if card.trouble:
+                changes += self._fall(card.gpu.uuid, card.trouble, now)
+        # A card that is not listed at all cannot be seen to be well.
+        listed = {card.gpu.uuid for card in cards} & self.records.keys()
+        for uuid, record in [(uuid, self.records[uuid]) for uuid in sorted(listed)]:
+            calm = now - record.last
+            if record.ill and calm >= self.patience.rest(record.spells):
+                self.records[uuid] = replace(record, ill=False)
+                words = f"well for {calm:.0f} s since: {record.reason}"
+                changes.append(Change(uuid, healthy=True, reason=words))
+            elif not record.ill and calm >= self.patience.forget_seconds:
+                del self.records[uuid]
+        return changes
+
+    def apply(self, cards: Sequence[Card]) -> tuple[Card, ...]:
+        """The cards with their health as judged, and the reason where they are ill."""
+        return tuple(self._mark(card) for card in cards)
+
+    def reasons(self) -> Mapping[str, str]:
+        """Why each ill card is ill, by UUID."""
+        return {uuid: record.reason for uuid, record in self.records.items() if record.ill}
+
+    def _mark(self, card: Card) -> Card:
+        record = self.records.get(card.gpu.uuid)
+        if record is None or not record.ill:
+            return card
+        gpu = replace(card.gpu, healthy=False)
+        return replace(card, gpu=gpu, trouble=card.trouble or record.reason)
+
+    def _fall(self, uuid: str, reason: str, now: float) -> list[Change]:
+        before = self.records.get(uuid)
+        if before is not None and before.ill:
+            self.records[uuid] = replace(before, reason=reason, last=now)
+            return []
+        spells = 1 if before is None else before.spells + 1
+        self.records[uuid] = Record(reason, now, spells)
+        return [Change(uuid, healthy=False, reason=reason)]
+
+
+def grave_reason(fault: Fault) -> str | None:
+    """Why this fault makes its card ill; None when it does not."""
+    if fault.kind == XID and fault.xid is not None:
+        meaning = explain(fault.xid)
+        return f"XID {fault.xid}: {meaning.words}" if meaning.severity is Severity.GRAVE else None
+    if fault.kind == ECC:
+        return fault.detail or "a double-bit memory error"
+    return fault.detail or fault.kind

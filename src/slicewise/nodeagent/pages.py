@@ -1,0 +1,101 @@
+"""The agent's pages over HTTP: metrics, usage, version and audit, on the paths users know.
+
+`/metric` is gpu-manager's page alone; `/metrics` carries the same families, elastic's and ours.
+"""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from typing import Final, Protocol
+
+from prometheus_client.core import Metric
+
+from slicewise import __version__
+from slicewise.httpd import Answer, Request, Response, json_response
+from slicewise.nodeagent.answers import tell_cards, tell_usage
+from slicewise.nodeagent.auditing import Auditor, tell_audit
+from slicewise.nodeagent.dashboards import collect_exporter, collect_manager
+from slicewise.nodeagent.gauges import render
+from slicewise.nodeagent.graph import draw_graph
+from slicewise.nodeagent.metrics import collect_own
+from slicewise.nodeagent.sampling import Meter
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+TEXT: Final = "text/plain; charset=utf-8"
+_SLASHES: Final = re.compile("/{2,}")
+
+
+class Source(Protocol):
+    """More metrics for `/metrics`; a prometheus-client registry is one."""
+
+    def collect(self) -> Iterable[Metric]:
+        """The metrics as they are now."""
+
+
+class Pages:
+    """The handler of the agent's pages; `more` are metrics of the rest of the agent."""
+
+    def __init__(
+        self, meter: Meter, *, auditor: Auditor | None = None, more: Iterable[Source] = ()
+    ) -> None:
+        self._meter = meter
+        self._more = tuple(more)
+        self._pages: dict[str, Callable[[], Awaitable[Answer]]] = {
+            "/metrics": self._metrics,
+            "/metric": self._metric,
+            "/usage": self._usage,
+            "/usage/cards": self._cards,
+            "/graph": self._graph,
+            "/version": self._version,
+        }
+        if auditor is not None:
+            self._pages["/audit"] = partial(self._audit, auditor)
+
+    def add(self, path: str, page: Callable[[], Awaitable[Answer]]) -> None:
+        """Serve one more page under this path."""
+        self._pages[path] = page
+
+    async def handle(self, request: Request) -> Answer:
+        """The page that is asked for, or why there is none."""
+        page = self._pages.get(_SLASHES.sub("/", request.path).rstrip("/"))
+        if page is None:
+            return Response(404, b"no such path\n", content_type=TEXT)
+        if request.method not in ("GET", "HEAD"):
+            allow = {"allow": "GET, HEAD"}
+            return Response(405, b"wrong method\n", content_type=TEXT, headers=allow)
+        return await page()
+
+    async def _metrics(self) -> Response:
+        usage = self._meter.usage()
+        metrics = [
+            *collect_own(usage, self._meter.tally),
+            *collect_manager(usage),
+            *collect_exporter(usage),
+        ]
+        metrics += [metric for source in self._more for metric in source.collect()]
+        return await _answer(metrics)
+
+    async def _metric(self) -> Response:
+        return await _answer(collect_manager(self._meter.usage()))
+
+    async def _usage(self) -> Response:
+        return json_response(tell_usage(self._meter.usage()))
+
+    async def _cards(self) -> Response:
+        return json_response(tell_cards(self._meter.usage()))
+
+    async def _graph(self) -> Response:
+        return json_response({"graph": draw_graph(self._meter.usage(), self._meter.links())})
+
+    async def _audit(self, auditor: Auditor) -> Response:
+        return json_response(tell_audit(await auditor.audit()))
+
+    async def _version(self) -> Response:
+        return json_response({"version": __version__})
+
+
+async def _answer(metrics: Iterable[Metric]) -> Response:
+    # Writing a few thousand lines takes long enough for a container start to notice.
+    text = await asyncio.to_thread(render, tuple(metrics))
+    return Response(200, text, content_type=CONTENT_TYPE)

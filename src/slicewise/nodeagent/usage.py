@@ -1,0 +1,234 @@
+"""Who uses how much of which card: the driver's processes joined with who holds what.
+
+Every process on a card is counted exactly once: for a container that holds the card, as a
+trespass of a container that does not, or as a stray that belongs to no pod known here.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from slicewise.kube.localpods import LocalContainer
+from slicewise.model import Gpu, MiB, Percent, Slice
+from slicewise.nodeagent.cgroups import Sighting
+from slicewise.nodeagent.tenants import Occupant, Register, Tenant
+from slicewise.nvml.driver import Card, Load, Process
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What the driver and /proc said at one moment, in seconds since the epoch."""
+
+    loads: Mapping[str, Load]
+    seen: Mapping[int, Sighting]
+    at: float
+
+
+class Origin(Enum):
+    """Why a process belongs to nobody."""
+
+    HOST = "host"
+    POD = "pod"
+    UNSEEN = "unseen"
+
+
+@dataclass(frozen=True, slots=True)
+class Stray:
+    """A process on a card that runs in no pod known here; `pod` is the unknown pod's UID."""
+
+    gpu: Gpu
+    process: Process
+    origin: Origin
+    command: str = ""
+    pod: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Trespass:
+    """A process on a card that its container does not hold."""
+
+    gpu: Gpu
+    process: Process
+    tenant: Tenant
+    container: str | None
+    command: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldCard:
+    """What one container was promised of one card, and what it uses of it.
+
+    `answers` is false when the card's load is not known; then nothing is known of its use.
+    """
+
+    card: Card
+    promised: Slice
+    answers: bool
+    memory: MiB
+    cores: Percent
+    pids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerUsage:
+    """One living container of a pod that asks for GPUs; `cards` are those it holds."""
+
+    tenant: Tenant
+    container: LocalContainer
+    cards: tuple[HeldCard, ...] = ()
+
+    @property
+    def memory(self) -> MiB:
+        """What it uses over all its cards."""
+        return MiB(sum(each.memory for each in self.cards))
+
+    @property
+    def cores(self) -> Percent:
+        """What it uses over all its cards; 100 is one card."""
+        return Percent(sum(each.cores for each in self.cards))
+
+    @property
+    def promised_cores(self) -> Percent:
+        """What it was promised over all its cards."""
+        return Percent(sum(each.promised.cores for each in self.cards))
+
+    @property
+    def promised_memory(self) -> MiB:
+        """What it was promised over all its cards; all of a card where no amount was named."""
+        return MiB(sum(each.promised.memory or each.card.gpu.memory for each in self.cards))
+
+
+@dataclass(frozen=True, slots=True)
+class CardUsage:
+    """One card: its load, or None when it does not answer, and what is promised of it."""
+
+    card: Card
+    load: Load | None
+    cores: Percent
+    memory: MiB
+
+
+@dataclass(frozen=True, slots=True)
+class NodeUsage:
+    """The whole node at one moment; `at` is None before the first reading."""
+
+    node: str
+    at: float | None
+    cards: tuple[CardUsage, ...]
+    containers: tuple[ContainerUsage, ...]
+    strays: tuple[Stray, ...]
+    trespasses: tuple[Trespass, ...]
+
+
+def measure(
+    node: str, cards: Iterable[Card], tenants: Iterable[Tenant], reading: Reading | None
+) -> NodeUsage:
+    """The usage of every card and container; nothing is known of it without a reading."""
+    cards, tenants = tuple(cards), tuple(tenants)
+    join = _Join(cards, tenants)
+    if reading is not None:
+        join.take(reading)
+    return NodeUsage(
+        node=node,
+        at=None if reading is None else reading.at,
+        cards=tuple(_sum_cards(cards, tenants, reading)),
+        containers=tuple(join.sum_containers(tenants)),
+        strays=tuple(join.strays),
+        trespasses=tuple(join.trespasses),
+    )
+
+
+_Key = tuple[str, str, int]
+"""A pod's UID, a container's name and a card's index."""
+
+
+class _Join:
+    """Sorts processes by owner, once per reading."""
+
+    def __init__(self, cards: tuple[Card, ...], tenants: tuple[Tenant, ...]) -> None:
+        self._cards = {card.gpu.index: card for card in cards}
+        self._register = Register(tenants)
+        self._answering: frozenset[str] = frozenset()
+        self._used: dict[_Key, list[Process]] = {}
+        for tenant in tenants:
+            for container in tenant.living:
+                for piece in tenant.held(container.name):
+                    self._used[tenant.uid, container.name, piece.gpu] = []
+        self.strays: list[Stray] = []
+        self.trespasses: list[Trespass] = []
+
+    def take(self, reading: Reading) -> None:
+        """Count every process of the reading for its owner."""
+        self._answering = frozenset(reading.loads)
+        for card in self._cards.values():
+            load = reading.loads.get(card.gpu.uuid)
+            for process in () if load is None else load.processes:
+                self._count(card.gpu, process, reading.seen.get(process.pid))
+
+    def _count(self, gpu: Gpu, process: Process, sighting: Sighting | None) -> None:
+        if sighting is None:
+            self.strays.append(Stray(gpu, process, Origin.UNSEEN))
+            return
+        owner = self._register.find(sighting.places)
+        if owner is None:
+            pod = next((place.pod for place in sighting.places if place.pod), None)
+            origin = Origin.POD if sighting.places else Origin.HOST
+            self.strays.append(Stray(gpu, process, origin, sighting.command, pod))
+            return
+        held = self._find_held(owner, gpu)
+        if held is not None:
+            held.append(process)
+            return
+        self.trespasses.append(
+            Trespass(gpu, process, owner.tenant, owner.container, sighting.command)
+        )
+
+    def _find_held(self, owner: Occupant, gpu: Gpu) -> list[Process] | None:
+        if owner.container is not None:
+            return self._used.get((owner.tenant.uid, owner.container, gpu.index))
+        # While the status lags, a card that only one container of the pod holds tells enough.
+        holders = [
+            found
+            for container in owner.tenant.living
+            if (found := self._used.get((owner.tenant.uid, container.name, gpu.index))) is not None
+        ]
+        return holders[0] if len(holders) == 1 else None
+
+    def sum_containers(self, tenants: Iterable[Tenant]) -> Iterator[ContainerUsage]:
+        """What each living container of the pods that ask for GPUs uses."""
+        for tenant in tenants:
+            if not tenant.asks:
+                continue
+            for container in tenant.living:
+                cards = tuple(
+                    self._sum_held(tenant, container, piece)
+                    for piece in tenant.held(container.name)
+                    if piece.gpu in self._cards
+                )
+                yield ContainerUsage(tenant, container, cards)
+
+    def _sum_held(self, tenant: Tenant, container: LocalContainer, piece: Slice) -> HeldCard:
+        used = self._used[tenant.uid, container.name, piece.gpu]
+        card = self._cards[piece.gpu]
+        return HeldCard(
+            card,
+            piece,
+            card.gpu.uuid in self._answering,
+            MiB(sum(process.memory for process in used)),
+            Percent(sum(process.cores for process in used)),
+            tuple(sorted(process.pid for process in used)),
+        )
+
+
+def _sum_cards(
+    cards: Iterable[Card], tenants: Iterable[Tenant], reading: Reading | None
+) -> Iterator[CardUsage]:
+    promised: dict[int, tuple[int, int]] = {}
+    for tenant in tenants:
+        for piece in tenant.charges:
+            cores, memory = promised.get(piece.gpu, (0, 0))
+            promised[piece.gpu] = (cores + piece.cores, memory + piece.memory)
+    for card in cards:
+        cores, memory = promised.get(card.gpu.index, (0, 0))
+        load = None if reading is None else reading.loads.get(card.gpu.uuid)
+        yield CardUsage(card, load, Percent(cores), MiB(memory))

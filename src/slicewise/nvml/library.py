@@ -1,0 +1,157 @@
+"""The driver through NVIDIA's own bindings.
+
+NVML that died is opened again by the next question, and is closed only while nobody is inside.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import pynvml
+
+from slicewise.nvml.driver import Card, DriverError, Fault, Hardware, Load
+from slicewise.nvml.questions import (
+    Handle,
+    Silent,
+    ask,
+    insist,
+    read_card,
+    read_load,
+    read_uuid,
+    text,
+)
+from slicewise.nvml.roster import Reading, Roster
+from slicewise.nvml.session import Session
+
+_log: Final = logging.getLogger(__name__)
+# So long does a wait for events keep others from closing NVML.
+_SLICE_SECONDS: Final = 0.5
+# A card that was reset answers only those who open NVML after it.
+_REOPEN_EVERY: Final = 60.0
+
+
+class LibraryDriver:
+    """NVML as a driver; `library` names a file to load instead of the system's."""
+
+    def __init__(
+        self,
+        library: Path | None = None,
+        *,
+        sysfs: Path = Path("/sys"),
+        window_seconds: float = 1.0,
+    ) -> None:
+        self._library = library
+        self._sysfs = sysfs
+        self._window_seconds = window_seconds
+        self._state = threading.Condition()
+        self._session: Session | None = None
+        self._stale = False
+        self._inside = 0
+        self._closed = False
+        self._turn = threading.Lock()
+        self._roster = Roster()
+
+    def hardware(self) -> Hardware:
+        """The cards that answer, and those that did once and are lost."""
+        with self._enter() as session:
+            handles, silent = session.list_handles()
+            found: dict[str, tuple[Card, Handle]] = {}
+            for index, handle in handles:
+                try:
+                    card = read_card(index, handle, self._sysfs)
+                except Silent as error:
+                    _log.debug("card does not answer index=%s: %s", index, error)
+                    silent += 1
+                    continue
+                found[card.gpu.uuid] = (card, handle)
+            if silent and not found:
+                raise Silent(f"none of {silent} cards answers")
+            session.watch((uuid, handle) for uuid, (_, handle) in found.items())
+            if silent and time.monotonic() - session.opened > _REOPEN_EVERY:
+                self._stale = True
+            reading = Reading(
+                tuple(card for card, _ in found.values()),
+                session.read_links(
+                    {uuid: handle for uuid, (_, handle) in found.items()},
+                    {uuid: card.bus for uuid, (card, _) in found.items()},
+                ),
+                text(insist(pynvml.nvmlSystemGetDriverVersion)),
+                _read_cuda(),
+            )
+            with self._state:
+                return self._roster.complete(reading)
+
+    def loads(self) -> Mapping[str, Load]:
+        """The load of every card that answers."""
+        with self._enter() as session:
+            loads = {}
+            for _, handle in session.list_handles()[0]:
+                try:
+                    loads[read_uuid(handle)] = read_load(handle, self._window_seconds)
+                except Silent:
+                    continue
+            return loads
+
+    def wait_faults(self, seconds: float) -> Sequence[Fault]:
+        """Critical XIDs, double-bit ECC errors and cards that stopped answering."""
+        deadline = time.monotonic() + seconds
+        while True:
+            left = max(0.0, deadline - time.monotonic())
+            with self._turn, self._enter() as session:
+                session.watch_all()
+                faults = session.await_event(min(left, _SLICE_SECONDS))
+                faults += session.find_lost()
+            if faults or self._closed or time.monotonic() >= deadline:
+                return faults
+
+    def close(self) -> None:
+        """Close NVML once nobody is inside it; what is asked later is refused."""
+        with self._state:
+            self._closed = True
+            self._shut()
+
+    @contextmanager
+    def _enter(self) -> Iterator[Session]:
+        session = self._open()
+        try:
+            yield session
+        except Silent as error:
+            self._stale = True
+            raise DriverError(
+                f"NVML does not answer: {error}; see whether `nvidia-smi` works on this node"
+            ) from error
+        except DriverError:
+            self._stale = True
+            raise
+        finally:
+            with self._state:
+                self._inside -= 1
+                self._state.notify_all()
+
+    def _open(self) -> Session:
+        with self._state:
+            while self._stale and self._session is not None:
+                self._shut()
+            if self._closed:
+                raise DriverError("NVML was closed; make a new driver to ask again")
+            if self._session is None:
+                self._session = Session(self._library)
+                self._stale = False
+                _log.info("NVML opened")
+            self._inside += 1
+            return self._session
+
+    def _shut(self) -> None:
+        self._state.wait_for(lambda: self._inside == 0)
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
+
+def _read_cuda() -> str:
+    version = ask(pynvml.nvmlSystemGetCudaDriverVersion_v2)
+    return "" if version is None else f"{version // 1000}.{version % 1000 // 10}"

@@ -1,0 +1,127 @@
+"""The messages between agent and server: a whole report first, then changes, then silence's beat.
+
+A frame is four bytes of length, the highest first, and that much MessagePack; length 0 is a beat.
+A change names what was lost, so that a pod left out of one is a pod that did not change.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from slicewise.model import SlicewiseError
+from slicewise.reports.report import CardReport, Key, NodeReport, PodReport
+
+PROTOCOL: Final = "slicewise-reports/1"
+"""What both ends call this way of speaking when they agree on it."""
+PATH: Final = "/reports"
+"""Where the server takes reports."""
+BEAT: Final = b"\0\0\0\0"
+MAX_FRAME: Final = 4 << 20
+_LENGTH: Final = 4
+
+
+class ReportError(SlicewiseError):
+    """What the other end sent is no report, or it refused ours."""
+
+
+class Change(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag="change"):
+    """What is different from the last message of this connection."""
+
+    cards: tuple[CardReport, ...] = ()
+    """Cards that are new or changed."""
+    cards_lost: tuple[str, ...] = ()
+    """UUIDs of cards that are gone."""
+    pods: tuple[PodReport, ...] = ()
+    """Pods that are new or changed."""
+    pods_lost: tuple[Key, ...] = ()
+    """Pods that are gone."""
+    driver: str | None = None
+    why: str | None = None
+
+
+Message = NodeReport | Change
+_DECODER: Final[msgspec.msgpack.Decoder[NodeReport | Change]] = msgspec.msgpack.Decoder(Message)
+_ENCODER: Final = msgspec.msgpack.Encoder()
+
+
+def encode(message: Message) -> bytes:
+    """The message as one frame."""
+    body = _ENCODER.encode(message)
+    return len(body).to_bytes(_LENGTH, "big") + body
+
+
+def find_change(old: NodeReport, new: NodeReport) -> Change | None:
+    """What makes the new report of the old one; None when they are alike."""
+    if old == new:
+        return None
+    cards = {card.uuid: card for card in old.cards}
+    pods = {pod.key: pod for pod in old.pods}
+    new_cards = {card.uuid for card in new.cards}
+    new_pods = {pod.key for pod in new.pods}
+    change = Change(
+        cards=tuple(card for card in new.cards if cards.get(card.uuid) != card),
+        cards_lost=tuple(uuid for uuid in cards if uuid not in new_cards),
+        pods=tuple(pod for pod in new.pods if pods.get(pod.key) != pod),
+        pods_lost=tuple(key for key in pods if key not in new_pods),
+        driver=None if new.driver == old.driver else new.driver,
+        why=None if new.why == old.why else new.why,
+    )
+    return None if change == Change() else change
+
+
+def apply_change(report: NodeReport, change: Change) -> NodeReport:
+    """The report with a change made to it, in a stable order."""
+    cards = {card.uuid: card for card in report.cards}
+    pods = {pod.key: pod for pod in report.pods}
+    for uuid in change.cards_lost:
+        cards.pop(uuid, None)
+    for key in change.pods_lost:
+        pods.pop(key, None)
+    cards.update((card.uuid, card) for card in change.cards)
+    pods.update((pod.key, pod) for pod in change.pods)
+    return msgspec.structs.replace(
+        report,
+        cards=tuple(sorted(cards.values(), key=lambda card: (card.index, card.uuid))),
+        pods=tuple(pods[key] for key in sorted(pods)),
+        driver=report.driver if change.driver is None else change.driver,
+        why=report.why if change.why is None else change.why,
+    )
+
+
+class Frames:
+    """Cuts what arrives into messages."""
+
+    __slots__ = ("_rest",)
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> Iterable[Message | None]:
+        """The messages that are whole now, None for a beat; raises ReportError on nonsense."""
+        # Nearly everything that ever arrives is one beat.
+        if data == BEAT and not self._rest:
+            return (None,)
+        return self._cut(self._rest + data)
+
+    def _cut(self, data: bytes) -> Iterable[Message | None]:
+        found: list[Message | None] = []
+        at = 0
+        while len(data) - at >= _LENGTH:
+            length = int.from_bytes(data[at : at + _LENGTH], "big")
+            if length > MAX_FRAME:
+                raise ReportError(f"frame of {length} bytes: expected at most {MAX_FRAME}")
+            start = at + _LENGTH
+            if len(data) - start < length:
+                break
+            found.append(_decode(data[start : start + length]) if length else None)
+            at = start + length
+        self._rest = data[at:]
+        return found
+
+
+def _decode(body: bytes) -> Message:
+    try:
+        return _DECODER.decode(body)
+    except msgspec.DecodeError as error:
+        raise ReportError(f"frame cannot be read: {error}") from error

@@ -1,0 +1,91 @@
+"""The server's end of one agent's connection: bytes in, reports and signs of life out.
+
+It holds no state of the node; 5,000 of these live in one process, so it is small and has no task.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from time import monotonic
+from typing import Final, Protocol
+
+from slicewise.reports.messages import BEAT, Change, Frames, ReportError
+from slicewise.reports.report import NodeReport
+
+_log = logging.getLogger(__name__)
+# The agent takes longer silence than a few of these for a server that is gone.
+ANSWER_SECONDS: Final = 10.0
+
+
+class Sink(Protocol):
+    """Who listens to an agent; calls come in order, on the loop."""
+
+    def beat(self) -> None:
+        """The agent lives and nothing changed."""
+
+    def replace(self, report: NodeReport) -> None:
+        """The node is as this report says, whatever was known."""
+
+    def change(self, change: Change) -> None:
+        """The node changed so."""
+
+    def end(self) -> None:
+        """The connection is gone."""
+
+
+class Receiver(asyncio.Protocol):
+    """Reads one agent's frames off an established connection."""
+
+    __slots__ = ("_answered", "_began", "_clock", "_frames", "_node", "_sink", "_transport")
+
+    def __init__(self, node: str, sink: Sink, clock: Callable[[], float] = monotonic) -> None:
+        """Listen to the agent of this node alone."""
+        self._node = node
+        self._sink = sink
+        self._clock = clock
+        self._frames = Frames()
+        self._answered = clock()
+        self._began = False
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Remember the way back."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Hand every whole message over; nonsense ends the connection."""
+        try:
+            for message in self._frames.feed(data):
+                self._take(message)
+        except ReportError as error:
+            _log.warning("report refused node=%s error=%s", self._node, error)
+            self.close()
+            return
+        now = self._clock()
+        if now - self._answered >= ANSWER_SECONDS and self._transport is not None:
+            self._answered = now
+            self._transport.write(BEAT)
+
+    def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002
+        """Say that it is over, once."""
+        self._transport = None
+        self._sink.end()
+
+    def close(self) -> None:
+        """Hang up; the agent comes back if it wants to be heard."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def _take(self, message: NodeReport | Change | None) -> None:
+        if isinstance(message, NodeReport):
+            if message.node != self._node:
+                raise ReportError(f"report of node {message.node!r}: expected {self._node!r}")
+            self._began = True
+            self._sink.replace(message)
+        elif not self._began:
+            raise ReportError("the first message is no whole report")
+        elif message is None:
+            self._sink.beat()
+        else:
+            self._sink.change(message)

@@ -1,0 +1,244 @@
+"""The cluster as it is now: informers feed the ledger, and planners learn from what arrives.
+
+Everything happens on one loop; a batch of changes is applied whole, so that a snapshot is never
+taken in the middle of one.
+"""
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from time import monotonic
+from typing import Any, Final, Protocol
+
+from slicewise.cluster import (
+    UNHEALTHY_KEY,
+    UNHEALTHY_PREFIX,
+    Event,
+    Expire,
+    Feed,
+    Giver,
+    Ledger,
+    PodGone,
+    PodSeen,
+    Problem,
+    Quota,
+    Requests,
+)
+from slicewise.dialects import AMOUNTS, DEFAULT, KEYS, Dialects
+from slicewise.kube import sources
+from slicewise.kube.client import Client
+from slicewise.kube.objects import ConfigMap, Keep, ObjectReader
+from slicewise.kube.watch import Change, Following, Informer, Seen
+from slicewise.model import NodeNotice, Pod, SlicewiseError, Snapshot
+from slicewise.placement import Planner, read_policy
+from slicewise.state.lessons import Lessons
+
+_log = logging.getLogger(__name__)
+# Each planner keeps tables of the whole cluster, and pods may name policies of their own.
+_PLANNERS: Final = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateSettings:
+    """What is followed, and how."""
+
+    policy: str = "default"
+    """The policy of pods that name none."""
+    quota: tuple[str, str] | None = ("kube-system", "gpuquota")
+    """Namespace and name of the quota ConfigMap; none is no quota."""
+    unhealthy_namespace: str | None = "kube-system"
+    """Where `unhealthy-gpu-<node>` ConfigMaps are; none ignores them."""
+    labels: tuple[str, ...] = ()
+    """Further labels of nodes and pods to keep, by how they begin."""
+    expire_seconds: float = 1.0
+    """How often assumptions past their deadline are looked for."""
+    following: Following = field(default_factory=Following)
+    """How resources are listed and watched."""
+
+
+class Listener(Protocol):
+    """Somebody who wants to hear what changed, once the ledger has taken it in."""
+
+    def hear_nodes(self, changes: Sequence[Change[NodeNotice]]) -> None:
+        """Nodes were seen or are gone."""
+
+    def hear_pods(self, changes: Sequence[Change[Pod]]) -> None:
+        """Pods were seen or are gone."""
+
+
+class LiveState:
+    """The ledger and its planners, kept current from an API server."""
+
+    def __init__(
+        self,
+        client: Client,
+        settings: StateSettings | None = None,
+        *,
+        clock: Callable[[], float] = monotonic,
+        may_decide: Callable[[], bool] = lambda: True,
+        dialects: Dialects = DEFAULT,
+    ) -> None:
+        self.settings = settings or StateSettings()
+        self.synced = asyncio.Event()
+        """Set once everything has been listed."""
+        keep = Keep((*KEYS, *self.settings.labels), KEYS, AMOUNTS)
+        self.reader = ObjectReader(keep)
+        """Reads pods and nodes as the ledger knows them; for the Writes beside this state."""
+        self.lessons = Lessons()
+        self.stirred = asyncio.Event()
+        """Set whenever pods or nodes have changed; whoever acts on that clears it."""
+        self._requests = Requests(dialects)
+        # Its tables follow one node at a time, so it shares them with no other planner.
+        self._giver = Giver(Planner(read_policy(self.settings.policy), self.lessons.workload))
+        self.ledger = Ledger(self._requests, self._giver)
+        self._feed = Feed(dialects)
+        self._client = client
+        self._clock = clock
+        self._may_decide = may_decide
+        self.listener: Listener | None = None
+        """Hears of every change of nodes and pods, once the ledger knows it."""
+        self._planners: OrderedDict[str, Planner] = OrderedDict()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._broken = False
+        self._quota_read = self.settings.quota is None
+
+    @property
+    def ready(self) -> bool:
+        """Whether everything was listed, is being followed, and this process may decide."""
+        return self.synced.is_set() and not self._broken and self._may_decide()
+
+    @property
+    def quota(self) -> Quota | None:
+        """What namespaces may hold; None until the quota ConfigMap was looked for."""
+        return self._feed.quota if self._quota_read else None
+
+    def snapshot(self) -> Snapshot:
+        """The cluster as of the last change."""
+        return self.ledger.snapshot()
+
+    def problems(self) -> tuple[Problem, ...]:
+        """Everything that needs a person, in a stable order."""
+        return tuple(sorted((*self.ledger.problems(), *self._feed.problems())))
+
+    def planner(self, policy: str | None = None) -> Planner:
+        """The engine for a policy by its name, or for the policy of this service."""
+        name = policy or self.settings.policy
+        planner = self._planners.get(name)
+        if planner is None:
+            planner = Planner(read_policy(name), self.lessons.workload)
+            self._planners[name] = planner
+            if len(self._planners) > _PLANNERS:
+                self._planners.popitem(last=False)
+        self._planners.move_to_end(name)
+        return planner
+
+    async def start(self) -> None:
+        """Follow the cluster from now on; returns once everything has been listed."""
+        following, client = self.settings.following, self._client
+        nodes = Informer(client, sources.nodes(self.reader), self._take_nodes, following=following)
+        self._run("nodes", nodes.run())
+        self._run("expiry", self._expire())
+        # Pods are read by the cards of their nodes, so nodes that come first save work.
+        await nodes.synced.wait()
+        waited = []
+        for namespace, name in self._configmaps():
+            maps = Informer(
+                client,
+                sources.configmaps(namespace, name),
+                partial(self._take_configmaps, namespace),
+                following=following,
+            )
+            self._run("configmaps", maps.run())
+            waited.append(maps.synced.wait())
+        pods = Informer(client, sources.pods(self.reader), self._take_pods, following=following)
+        self._run("pods", pods.run())
+        await asyncio.gather(pods.synced.wait(), *waited)
+        self._quota_read = True
+        self.synced.set()
+        _log.info("synced nodes=%d pods=%d", nodes.known, pods.known)
+
+    async def stop(self) -> None:
+        """Follow the cluster no more."""
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self.synced.clear()
+
+    def _configmaps(self) -> list[tuple[str, str | None]]:
+        """Which ConfigMaps to follow: all of a namespace, or one by name."""
+        quota, unhealthy = self.settings.quota, self.settings.unhealthy_namespace
+        found: list[tuple[str, str | None]] = [] if unhealthy is None else [(unhealthy, None)]
+        if quota is not None and quota[0] != unhealthy:
+            found.append(quota)
+        return found
+
+    def _run(self, what: str, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work, name=f"state-{what}")
+        task.add_done_callback(self._notice_end)
+        self._tasks.append(task)
+
+    def _notice_end(self, task: asyncio.Task[None]) -> None:
+        """Be ready no more when one of ours ends by itself, which none ever should."""
+        if not task.cancelled():
+            self._broken = True
+            _log.critical("state broken task=%s", task.get_name(), exc_info=task.exception())
+
+    async def _expire(self) -> None:
+        while True:
+            await self._client.sleep(self.settings.expire_seconds)
+            self.ledger.apply(Expire(self._clock()))
+
+    def _take_nodes(self, changes: Sequence[Change[NodeNotice]]) -> None:
+        for change in changes:
+            if isinstance(change, Seen):
+                self._apply(self._feed.see_node(change.value))
+            else:
+                self._apply(self._feed.lose_node(change.key, change.version))
+        self.stirred.set()
+        if self.listener is not None:
+            self.listener.hear_nodes(changes)
+
+    def _take_pods(self, changes: Sequence[Change[Pod]]) -> None:
+        for change in changes:
+            if isinstance(change, Seen):
+                if change.new:
+                    self._learn(change.value)
+                self.ledger.apply(PodSeen(change.value))
+            else:
+                self.ledger.apply(PodGone(change.key))
+        self.stirred.set()
+        if self.listener is not None:
+            self.listener.hear_pods(changes)
+
+    def _take_configmaps(self, namespace: str, changes: Sequence[Change[ConfigMap]]) -> None:
+        for change in changes:
+            if isinstance(change, Seen):
+                name, data = change.value.name, change.value.data
+            else:
+                name, data = change.key, {}
+            if (namespace, name) == self.settings.quota:
+                self._feed.see_quota(data)
+            elif namespace == self.settings.unhealthy_namespace and name.startswith(
+                UNHEALTHY_PREFIX
+            ):
+                node, text = name.removeprefix(UNHEALTHY_PREFIX), data.get(UNHEALTHY_KEY)
+                self._apply(self._feed.see_unhealthy(node, text))
+
+    def _learn(self, pod: Pod) -> None:
+        try:
+            request = self._requests.read_request(pod)
+        except SlicewiseError:
+            # The ledger reports what it cannot read; nothing is learned from it.
+            return
+        if self.lessons.count(request):
+            for planner in self._planners.values():
+                planner.workload = self.lessons.workload
+            self._giver.planner.workload = self.lessons.workload
+
+    def _apply(self, events: Sequence[Event]) -> None:
+        for event in events:
+            self.ledger.apply(event)

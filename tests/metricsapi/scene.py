@@ -1,0 +1,110 @@
+"""The API over a board with a clock of its own, called without a network."""
+
+import asyncio
+import json
+from datetime import UTC, datetime, timedelta
+
+from slicewise.httpd import Request, Stream, Upgrade
+from slicewise.kube.reviews import User
+from slicewise.metricsapi.agents import AgentRules
+from slicewise.metricsapi.authorities import Authorities
+from slicewise.metricsapi.board import Board
+from slicewise.metricsapi.callers import Callers
+from slicewise.metricsapi.hub import Hub
+from slicewise.metricsapi.routes import Api
+
+PREFIX = "/apis/metrics.nvidia.com/v1alpha1"
+SECOND = "/apis/nvidia-gpu-scheduler/v1"
+START = datetime(2026, 1, 5, 10, 0, 0, 250000, tzinfo=UTC)
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+
+
+class Judge:
+    """Knows tokens and rights as the test says, and counts how often it was asked."""
+
+    def __init__(self):
+        self.users = {"reader": User("reader")}
+        self.rights = {("reader", "list"), ("reader", "watch"), ("reader", "create")}
+        self.asked = []
+
+    async def identify(self, token):
+        self.asked.append(token)
+        return self.users.get(token)
+
+    async def permits(self, user, deed):
+        self.asked.append((user.name, deed.verb, deed.resource))
+        return (user.name, deed.verb) in self.rights
+
+
+class Scene:
+    """A board, a hub and an API around them."""
+
+    def __init__(self, *, rules=None, history=8192, queue=4096):
+        self.seconds = 0.0
+        self.judge = Judge()
+        self.hub = Hub(history, queue)
+        self.board = Board(
+            self.hub,
+            clock=lambda: self.seconds,
+            now=lambda: START + timedelta(seconds=self.seconds),
+        )
+        self.hub.attach(self.board)
+        callers = Callers(self.judge, Authorities)
+        self.api = Api(
+            self.board, self.hub, callers, rules or AgentRules(), namespace="kube-system"
+        )
+
+    def tell(self, report):
+        """The node's agent sends this over a connection of its own."""
+        session = self.board.open(report.node)
+        session.replace(report)
+        return session
+
+    async def ask(self, path, method="GET", *, token="reader", body=b"", headers=(), **query):
+        """The answer to one request."""
+        fields = [*headers]
+        if token:
+            fields.append(("authorization", f"Bearer {token}"))
+        request = Request(
+            method=method,
+            path=path,
+            query=query,
+            headers=dict(fields),
+            body=body,
+            gone=asyncio.Event().wait,
+            fields=fields,
+        )
+        return await self.api.handle(request)
+
+
+def read(scene, path, **facts):
+    """The decoded body of one answer that must be 200."""
+
+    async def once():
+        answer = await scene.ask(path, **facts)
+        if isinstance(answer, Stream):
+            return b"".join([chunk async for chunk in answer.chunks])
+        assert not isinstance(answer, Upgrade)
+        assert answer.status == 200, answer.body
+        return answer.body
+
+    return json.loads(asyncio.run(once()))
+
+
+class Lines:
+    """The lines of a watch, one by one."""
+
+    def __init__(self, answer):
+        self._chunks = answer.chunks
+        self._rest = []
+
+    async def next(self):
+        """The next line, decoded."""
+        while not self._rest:
+            chunk = await asyncio.wait_for(anext(self._chunks), 20)
+            assert chunk.endswith(b"\n")
+            self._rest = chunk.splitlines()
+        return json.loads(self._rest.pop(0))
+
+    async def close(self):
+        await self._chunks.aclose()

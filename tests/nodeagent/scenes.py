@@ -1,0 +1,111 @@
+"""Cards, pods and processes for the agent's tests; a builder fills in what a test is not about."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import builders
+from slicewise.kube.localpods import LocalContainer
+from slicewise.model import Allocation, ContainerAllocation, MiB, Percent, Role, Slice
+from slicewise.nodeagent.cgroups import Place, Sighting
+from slicewise.nodeagent.tenants import Tenant
+from slicewise.nodeagent.usage import Reading
+from slicewise.nvml.driver import Card, DriverError, Load, Process
+
+
+def card(index: int = 0, **facts) -> Card:
+    return Card(builders.gpu(index, **facts), bus=f"00000000:{index:02X}:00.0")
+
+
+def container(name: str = "c0", **facts) -> LocalContainer:
+    facts = {"id": f"id-{name}", "running": True, **facts}
+    return LocalContainer(name, **facts)
+
+
+def tenant(name: str = "p0", held: Mapping[str, Sequence[Slice]] | None = None, **facts) -> Tenant:
+    """A pod of running containers, each with an id of its own, that holds these slices."""
+    held = {"c0": [builders.piece()]} if held is None else held
+    uid = facts.pop("uid", f"uid-{name}")
+    containers = facts.pop("containers", None) or [
+        container(each, id=f"{uid}-{each}") for each in held
+    ]
+    allocation = Allocation(
+        "n0",
+        tuple(ContainerAllocation(each, tuple(pieces)) for each, pieces in held.items() if pieces),
+    )
+    facts = {"namespace": "ml", "asks": True, **facts}
+    return Tenant(uid=uid, name=name, containers=tuple(containers), allocation=allocation, **facts)
+
+
+def process(pid: int, memory: int = 1024, cores: int = 10) -> Process:
+    return Process(pid, MiB(memory), Percent(cores))
+
+
+def load(*processes: Process, **facts) -> Load:
+    memory = facts.pop("memory", sum(each.memory for each in processes))
+    cores = facts.pop("cores", sum(each.cores for each in processes))
+    return Load(MiB(memory), Percent(cores), tuple(processes), **facts)
+
+
+def sighting(pid: int, *places: Place, command: str = "python3") -> Sighting:
+    return Sighting(pid, pid, command, places)
+
+
+def inside(owner: Tenant, name: str = "c0") -> Place:
+    """Where the processes of that container run."""
+    found = next((each for each in owner.containers if each.name == name), None)
+    return Place(owner.cgroup or owner.uid, None if found is None else found.id)
+
+
+def reading(
+    loads: Mapping[str, Load], seen: Mapping[int, Sequence[Place]] | None = None, at: float = 1000.0
+) -> Reading:
+    seen = seen or {}
+    return Reading(loads, {pid: sighting(pid, *places) for pid, places in seen.items()}, at)
+
+
+@dataclass
+class FakeDriver:
+    """A driver that says what the test put in its mouth."""
+
+    answers: dict[str, Load] = field(default_factory=dict)
+    broken: bool = False
+    asked: int = 0
+
+    def loads(self):
+        self.asked += 1
+        if self.broken:
+            raise DriverError("the driver went away")
+        return dict(self.answers)
+
+    def hardware(self):
+        raise NotImplementedError
+
+    def wait_faults(self, seconds):
+        return ()
+
+    def close(self):
+        pass
+
+
+@dataclass
+class FakeCensus:
+    """What the agent would know, as values that the test changes."""
+
+    held: list[Tenant] = field(default_factory=list)
+    present: list[Card] = field(default_factory=lambda: [card(0), card(1)])
+    node: str = "n0"
+
+    def cards(self):
+        return list(self.present)
+
+    def links(self):
+        return None
+
+    def departed(self):
+        return frozenset()
+
+    def tenants(self):
+        return list(self.held)
+
+
+INIT, SIDECAR = Role.INIT, Role.SIDECAR

@@ -1,0 +1,319 @@
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import builders
+from nodeagent import scenes
+from slicewise.kubelet.holders import Holder
+from slicewise.model import Slice
+from slicewise.nodeagent.audit import audit
+from slicewise.nodeagent.cdi import name_units
+from slicewise.nodeagent.cgroups import Place
+from slicewise.nodeagent.evidence import Evidence, SpecFile
+from slicewise.nodeagent.findings import AuditReport, Finding, Kind, Verdict, confirm
+from slicewise.nodeagent.tenants import Tenant
+from slicewise.nodeagent.usage import measure
+
+CARDS = (scenes.card(0), scenes.card(1))
+CORES = "slicewise.io/cores"
+WHOLE = builders.piece(0, 100, 40960)
+
+
+def grant(tenant: Tenant, container: str = "c0", start: int = 0, **facts) -> Holder:
+    units = {CORES: frozenset(f"{CORES}-{start + at}" for at in range(30))}
+    return Holder(tenant.namespace, tenant.name, container, facts.get("units", units))
+
+
+def spec(tenant: Tenant, holder: Holder, *gpus: str) -> SpecFile:
+    """The spec of the units that a container of the pod holds."""
+    name = name_units(CORES, holder.units[CORES])
+    return SpecFile(name, tenant.uid, holder.container, frozenset(gpus) or None)
+
+
+def gather(
+    *tenants: Tenant,
+    holders: list[Holder] | None = None,
+    specs: list[SpecFile] | None = None,
+    cards=CARDS,
+    loads=None,
+    seen=None,
+    gaps: tuple[str, ...] = (),
+) -> Evidence:
+    """Evidence in which everything fits together, but for what the test says otherwise."""
+    if holders is None:
+        holders = [
+            grant(each, container.name, 1000 * at + 100 * number)
+            for at, each in enumerate(tenants)
+            for number, container in enumerate(each.containers)
+            if each.held(container.name)
+        ]
+    if specs is None:
+        pods = {each.pod: each for each in tenants}
+        specs = [
+            spec(pods[pod], each, *(f"GPU-{piece.gpu}" for piece in pods[pod].held(each.container)))
+            for each in holders
+            if (pod := f"{each.namespace}/{each.pod}") in pods and CORES in each.units
+        ]
+    loads = loads or {card.gpu.uuid: scenes.load() for card in cards}
+    usage = measure("n0", cards, tenants, scenes.reading(loads, seen))
+    return Evidence(
+        usage=usage,
+        tenants=tenants,
+        holders=tuple(holders),
+        specs=tuple(specs),
+        resources=frozenset({CORES}),
+        served=frozenset({CORES}),
+        gaps=gaps,
+    )
+
+
+def find(evidence: Evidence) -> list[tuple[Kind, str]]:
+    findings = audit(evidence).findings
+    assert all(each.what and each.remedy for each in findings)
+    return [(each.kind, each.subject) for each in findings]
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> tuple[Tenant, ...]:
+    """Pods that share two cards without taking more than there is."""
+    count = draw(st.integers(0, 6))
+    return tuple(
+        scenes.tenant(
+            f"p{at}",
+            {
+                f"c{number}": [
+                    builders.piece(gpu, 5, 100)
+                    for gpu in sorted(draw(st.sets(st.integers(0, 1), max_size=2)))
+                ]
+                for number in range(draw(st.integers(1, 3)))
+            },
+        )
+        for at in range(count)
+    )
+
+
+@given(worlds())
+def test_where_all_views_agree_nothing_is_found(tenants):
+    report = audit(gather(*tenants))
+
+    assert report.findings == ()
+    assert report.verdict is Verdict.CLEAN
+
+
+@given(worlds(), st.data())
+def test_forgetting_any_spec_or_grant_is_noticed(tenants, data):
+    evidence = gather(*tenants)
+    if not evidence.specs:
+        return
+    lost = data.draw(st.sampled_from(evidence.specs))
+    kept = tuple(each for each in evidence.specs if each is not lost)
+    (found,) = audit(replace(evidence, specs=kept)).findings
+    given_up = data.draw(st.sampled_from(evidence.holders))
+    held = tuple(each for each in evidence.holders if each is not given_up)
+    (missed,) = audit(replace(evidence, holders=held)).findings
+
+    assert found.kind is Kind.MISSING_SPEC
+    assert found.subject.endswith(f"/{lost.container}")
+    assert CORES in found.what
+    assert missed.kind is Kind.MISSING_GRANT
+    assert missed.subject == f"{given_up.namespace}/{given_up.pod}/{given_up.container}"
+
+
+def test_a_whole_card_held_twice_is_a_double_grant():
+    evidence = gather(scenes.tenant("a", {"c0": [WHOLE]}), scenes.tenant("b"))
+
+    assert find(evidence) == [(Kind.DOUBLE_GRANT, "gpu 0 (GPU-0)")]
+
+
+def test_a_card_promised_beyond_its_memory_is_over_committed():
+    big = builders.piece(0, 10, 30000)
+    evidence = gather(scenes.tenant("a", {"c0": [big]}), scenes.tenant("b", {"c0": [big]}))
+
+    (finding,) = audit(evidence).findings
+    assert finding.kind is Kind.OVER_COMMIT
+    assert "60000 of 40960 MiB" in finding.what
+    assert "ml/a, ml/b" in finding.what
+
+
+def test_init_containers_do_not_over_commit_what_follows_them():
+    held = {"prepare": [builders.piece(0, 60, 100)], "c0": [builders.piece(0, 60, 100)]}
+    containers = [scenes.container("prepare", role=scenes.INIT), scenes.container("c0")]
+    tenant = scenes.tenant("a", held, containers=containers)
+
+    assert find(gather(tenant)) == []
+
+
+def test_an_ill_card_in_use_is_found_and_an_idle_one_is_not():
+    ill = [replace(each, gpu=replace(each.gpu, healthy=False), trouble="lost") for each in CARDS]
+    report = audit(gather(scenes.tenant("a"), cards=ill))
+
+    assert [each.subject for each in report.findings] == ["gpu 0 (GPU-0)"]
+    assert report.findings[0].what == "it is lost and held by ml/a"
+
+
+def test_a_promise_of_a_card_that_is_gone_is_found():
+    evidence = gather(scenes.tenant("a", {"c0": [builders.piece(7)]}), specs=[])
+
+    assert (Kind.UNKNOWN_CARD, "ml/a") in find(evidence)
+
+
+def test_a_pod_without_a_record_is_found_once():
+    tenant = scenes.tenant("a", {"c0": []}, trouble="it asks for GPUs and records no allocation")
+
+    assert find(gather(tenant, holders=[grant(tenant)])) == [(Kind.MISSING_ALLOCATION, "ml/a")]
+
+
+def test_units_held_for_a_pod_that_is_gone_leak():
+    evidence = gather(holders=[grant(scenes.tenant("gone"))])
+
+    assert find(evidence) == [(Kind.KUBELET_LEAK, "ml/gone/c0")]
+
+
+def test_units_of_other_plugins_are_not_ours_to_judge():
+    other = grant(scenes.tenant("gone"), units={"vendor.com/nic": frozenset({"eth0"})})
+
+    assert find(gather(holders=[other])) == []
+
+
+def test_units_without_a_promise_are_found():
+    plain = scenes.tenant("a", {"c0": []}, asks=False)
+
+    assert find(gather(plain, holders=[grant(plain)])) == [(Kind.UNPROMISED_GRANT, "ml/a/c0")]
+
+
+def test_units_given_to_two_containers_are_a_double_grant():
+    one, other = scenes.tenant("a"), scenes.tenant("b")
+    evidence = gather(one, other, holders=[grant(one), grant(other, start=25)])
+
+    (finding,) = audit(evidence).findings
+    assert (finding.kind, finding.subject) == (Kind.DOUBLE_GRANT, "ml/a/c0, ml/b/c0")
+    assert "5 units" in finding.what
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        pytest.param({"running": False}, id="not-started"),
+        pytest.param({"ended": True, "running": False}, id="ended"),
+        pytest.param({"role": scenes.INIT}, id="init"),
+    ],
+)
+def test_only_running_containers_must_have_units_and_specs(facts):
+    tenant = scenes.tenant("a", containers=[scenes.container("c0", **facts)])
+
+    assert find(gather(tenant, holders=[], specs=[])) == []
+
+
+def test_a_spec_that_hands_over_another_card_is_found():
+    tenant = scenes.tenant("a")
+    report = audit(gather(tenant, specs=[spec(tenant, grant(tenant), "GPU-1")]))
+
+    (finding,) = report.findings
+    assert (finding.kind, finding.subject) == (Kind.WRONG_SPEC, "ml/a/c0")
+    assert "GPU-1" in finding.what
+    assert "GPU-0" in finding.what
+
+
+def test_a_spec_that_hands_over_no_card_is_no_wrong_card():
+    tenant = scenes.tenant("a")
+
+    assert find(gather(tenant, specs=[spec(tenant, grant(tenant))])) == []
+
+
+def test_specs_of_gone_pods_and_broken_files_are_found():
+    gone = SpecFile("old", "uid-gone", "c0", frozenset({"GPU-0"}))
+    broken = SpecFile("half", trouble="it ends in the middle")
+
+    assert find(gather(specs=[gone, broken])) == [
+        (Kind.BROKEN_SPEC, "half"),
+        (Kind.LEFTOVER_SPEC, "old"),
+    ]
+
+
+def test_specs_of_pods_that_just_left_are_not_due_yet():
+    gone = SpecFile("old", "uid-gone", "c0", frozenset({"GPU-0"}))
+    evidence = replace(gather(specs=[gone]), departed=frozenset({"uid-gone"}))
+
+    assert find(evidence) == []
+
+
+def test_containers_of_other_plugins_need_no_spec():
+    evidence = gather(scenes.tenant("a"), specs=[])
+
+    assert find(evidence) == [(Kind.MISSING_SPEC, "ml/a/c0")]
+    assert find(replace(evidence, served=frozenset())) == []
+
+
+def test_processes_of_nobody_are_strays():
+    loads = {"GPU-0": scenes.load(scenes.process(7), scenes.process(8), scenes.process(9))}
+    report = audit(gather(loads=loads, seen={7: [], 8: [Place("gone-uid", "x")]}))
+
+    assert [(each.kind, each.subject) for each in report.findings] == [
+        (Kind.STRAY, "pid 7 on gpu 0 (GPU-0)"),
+        (Kind.STRAY, "pid 8 on gpu 0 (GPU-0)"),
+        (Kind.STRAY, "pid 9 on gpu 0 (GPU-0)"),
+    ]
+    assert "gone-uid" in report.findings[1].what
+    assert "hostPID" in report.findings[2].remedy
+
+
+def test_a_trespass_and_overuse_name_the_container():
+    tenant = scenes.tenant("a")
+    loads = {
+        "GPU-0": scenes.load(scenes.process(7, memory=5000)),
+        "GPU-1": scenes.load(scenes.process(8)),
+    }
+    seen = {pid: [scenes.inside(tenant)] for pid in (7, 8)}
+
+    assert find(gather(tenant, loads=loads, seen=seen)) == [
+        (Kind.TRESPASS, "ml/a/c0 on gpu 1 (GPU-1)"),
+        (Kind.OVERUSE, "ml/a/c0 on gpu 0 (GPU-0)"),
+    ]
+
+
+def test_a_container_promised_no_amount_cannot_overuse_it():
+    tenant = scenes.tenant("a", {"c0": [builders.piece(0, 30, 0)]})
+    loads = {"GPU-0": scenes.load(scenes.process(7, memory=5000))}
+
+    assert find(gather(tenant, loads=loads, seen={7: [scenes.inside(tenant)]})) == []
+
+
+def test_views_that_nobody_gave_are_not_compared():
+    evidence = replace(gather(scenes.tenant("a")), holders=None, specs=None, gaps=("the kubelet",))
+    report = audit(evidence)
+
+    assert report.findings == ()
+    assert report.verdict is Verdict.UNKNOWN
+
+
+def test_findings_outweigh_gaps():
+    report = audit(gather(specs=[SpecFile("x", trouble="cut")], gaps=("the kubelet",)))
+
+    assert report.verdict is Verdict.FINDINGS
+
+
+def test_the_gravest_findings_come_first():
+    tenants = [scenes.tenant(name, {"c0": [WHOLE]}) for name in ("a", "b")]
+    broken = SpecFile("x", trouble="cut")
+    specs = [*gather(*tenants).specs, broken]
+    kinds = [kind for kind, _ in find(gather(*tenants, specs=specs))]
+
+    assert kinds == [Kind.DOUBLE_GRANT, Kind.BROKEN_SPEC]
+
+
+def test_only_what_stays_wrong_is_confirmed():
+    stays = Finding(Kind.STRAY, "pid 7", "1 MiB", "end it")
+    grown = replace(stays, what="2 MiB")
+    passing = Finding(Kind.MISSING_GRANT, "ml/a/c0", "none", "wait")
+    new = Finding(Kind.MISSING_SPEC, "ml/b/c0", "none", "wait")
+    report = confirm(AuditReport("n0", (passing, stays)), AuditReport("n0", (new, grown)))
+
+    assert report == AuditReport("n0", (grown,))
+
+
+def test_slices_of_one_pod_on_one_card_do_not_double_grant_it():
+    pieces = {"a": [Slice(0, 50, 100)], "b": [Slice(0, 50, 100)]}
+
+    assert find(gather(scenes.tenant("a", pieces))) == []

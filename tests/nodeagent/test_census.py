@@ -1,0 +1,90 @@
+import json
+from dataclasses import replace
+
+import builders
+from nodeagent import scenes
+from slicewise.dialects import ALLOCATION
+from slicewise.kube.localpods import LocalContainer, LocalPod
+from slicewise.kube.watch import Gone, Seen
+from slicewise.nodeagent.census import NodeCensus, read_tenant
+
+CARDS = [scenes.card(0), scenes.card(1)]
+
+
+def local(uid: str = "u0", record: str | None = None, **limits: int) -> LocalPod:
+    limits = limits or {"slicewise.io/cores": 30, "slicewise.io/memory": 4096}
+    marks = {} if record is None else {ALLOCATION: record}
+    pod = builders.pod(limits=limits, uid=uid, name=uid, annotations=marks, node="n0")
+    return LocalPod(pod, (LocalContainer("c0", id="i0", running=True),))
+
+
+def record(gpu: int, uuid: str) -> str:
+    return json.dumps({"containers": {"c0": [[gpu, uuid, 30, 4096]]}, "node": "n0"})
+
+
+def census(*pods: LocalPod, cards=CARDS) -> NodeCensus:
+    found = NodeCensus("n0")
+    found.set_cards(cards)
+    found.apply([Seen(pod, new=True) for pod in pods])
+    return found
+
+
+def test_a_pod_holds_what_its_record_says():
+    (tenant,) = census(local(record=record(1, "GPU-1"))).tenants()
+
+    assert tenant.held("c0") == (builders.piece(1),)
+    assert (tenant.asks, tenant.trouble) == (True, None)
+
+
+def test_a_pod_without_a_record_says_so():
+    (tenant,) = census(local()).tenants()
+
+    assert (tenant.held("c0"), tenant.asks) == ((), True)
+    assert "no allocation" in tenant.trouble
+
+
+def test_an_unreadable_record_is_named():
+    (tenant,) = census(local(record="{")).tenants()
+
+    assert ALLOCATION in tenant.trouble
+
+
+def test_a_pod_that_asks_for_nothing_is_no_trouble():
+    tenant = read_tenant(local(cpu=1), builders.node())
+
+    assert (tenant.asks, tenant.trouble) == (False, None)
+
+
+def test_pods_are_read_anew_when_cards_change_places():
+    found = census(local(record=record(0, "GPU-0")))
+    swapped = [scenes.card(0, uuid="GPU-1"), scenes.card(1, uuid="GPU-0")]
+    found.set_cards(swapped)
+
+    assert found.find("u0").held("c0") == (builders.piece(1),)
+
+
+def test_health_is_taken_over_without_losing_pods():
+    found = census(local(record=record(0, "GPU-0")))
+    ill = replace(CARDS[0], gpu=replace(CARDS[0].gpu, healthy=False))
+    found.set_cards([ill, CARDS[1]])
+
+    assert not found.cards()[0].gpu.healthy
+    assert found.find("u0").held("c0") == (builders.piece(0),)
+
+
+def test_a_pod_that_left_is_remembered_for_a_while():
+    now = [100.0]
+    found = NodeCensus("n0", clock=lambda: now[0])
+    found.apply([Seen(local("u0"), new=True), Gone("u0", 5), Gone("never-here", 6)])
+    soon = found.departed()
+    now[0] += 200
+
+    assert (soon, found.departed()) == ({"u0"}, frozenset())
+
+
+def test_a_pod_that_is_gone_leaves():
+    found = census(local("u0"), local("u1"))
+    found.apply([Gone("u0", 5)])
+
+    assert [each.uid for each in found.tenants()] == ["u1"]
+    assert found.find("u0") is None

@@ -1,0 +1,271 @@
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import builders
+from nodeagent import scenes
+from slicewise.model import Slice
+from slicewise.nodeagent.cgroups import Place
+from slicewise.nodeagent.tenants import Tenant
+from slicewise.nodeagent.usage import NodeUsage, Origin, measure
+
+CARDS = (scenes.card(0), scenes.card(1))
+ON_0, ON_1 = CARDS[0].gpu.uuid, CARDS[1].gpu.uuid
+
+
+def observe(*tenants: Tenant, loads=None, seen=None) -> NodeUsage:
+    return measure("n0", CARDS, tenants, scenes.reading(loads or {}, seen))
+
+
+def test_processes_count_for_the_container_that_holds_the_card():
+    train = scenes.tenant("train")
+    processes = (scenes.process(7, 1000, 20), scenes.process(8, 500, 5))
+
+    usage = observe(
+        train,
+        loads={ON_0: scenes.load(*processes)},
+        seen={7: [scenes.inside(train)], 8: [scenes.inside(train)]},
+    )
+
+    (held,) = usage.containers[0].cards
+    assert (held.memory, held.cores, held.pids) == (1500, 25, (7, 8))
+    assert usage.strays == usage.trespasses == ()
+
+
+def test_an_idle_container_uses_nothing_of_what_it_was_promised():
+    usage = observe(scenes.tenant("idle"), loads={ON_0: scenes.load()})
+
+    (held,) = usage.containers[0].cards
+    assert (held.answers, held.memory, held.cores, held.pids) == (True, 0, 0, ())
+    assert held.promised == builders.piece()
+
+
+def test_a_process_outside_every_container_is_a_stray():
+    usage = observe(loads={ON_0: scenes.load(scenes.process(7))}, seen={7: []})
+
+    (stray,) = usage.strays
+    assert (stray.origin, stray.gpu.index, stray.command) == (Origin.HOST, 0, "python3")
+
+
+def test_a_process_of_an_unknown_pod_is_a_stray_that_names_it():
+    usage = observe(
+        loads={ON_0: scenes.load(scenes.process(7))}, seen={7: [Place("gone", "someid")]}
+    )
+
+    assert [(each.origin, each.pod) for each in usage.strays] == [(Origin.POD, "gone")]
+
+
+def test_a_process_that_proc_does_not_show_is_told_apart():
+    usage = observe(loads={ON_0: scenes.load(scenes.process(7))})
+
+    assert [each.origin for each in usage.strays] == [Origin.UNSEEN]
+
+
+def test_a_process_on_a_card_its_container_does_not_hold_is_reported():
+    train = scenes.tenant("train")
+    usage = observe(
+        train, loads={ON_1: scenes.load(scenes.process(7))}, seen={7: [scenes.inside(train)]}
+    )
+
+    (found,) = usage.trespasses
+    assert (found.tenant, found.container, found.gpu.index) == (train, "c0", 1)
+    assert usage.containers[0].memory == 0
+
+
+def test_a_container_may_not_use_the_card_of_its_neighbour_in_the_pod():
+    train = scenes.tenant("train", {"a": [builders.piece(0)], "b": [builders.piece(1)]})
+    usage = observe(
+        train, loads={ON_0: scenes.load(scenes.process(7))}, seen={7: [scenes.inside(train, "b")]}
+    )
+
+    assert [each.container for each in usage.trespasses] == ["b"]
+
+
+def test_a_pod_without_gpus_on_a_card_trespasses():
+    web = scenes.tenant("web", {"c0": []}, asks=False)
+    usage = observe(
+        web, loads={ON_0: scenes.load(scenes.process(7))}, seen={7: [scenes.inside(web)]}
+    )
+
+    assert [each.tenant.name for each in usage.trespasses] == ["web"]
+    assert usage.containers == ()
+
+
+def test_static_pods_are_found_under_the_uid_of_their_cgroup():
+    static = scenes.tenant("static", cgroup="0123456789abcdef0123456789abcdef")
+    usage = observe(
+        static,
+        loads={ON_0: scenes.load(scenes.process(7))},
+        seen={7: [Place("0123456789abcdef0123456789abcdef", "not-in-the-status-yet")]},
+    )
+
+    assert usage.containers[0].cards[0].pids == (7,)
+
+
+def test_the_outermost_known_place_decides():
+    victim, forger = scenes.tenant("victim"), scenes.tenant("forger")
+    usage = observe(
+        victim,
+        forger,
+        loads={ON_0: scenes.load(scenes.process(7))},
+        seen={7: [scenes.inside(forger), scenes.inside(victim)]},
+    )
+
+    assert [len(each.cards[0].pids) for each in usage.containers] == [0, 1]
+
+
+def test_a_node_that_is_itself_a_container_is_seen_through():
+    train = scenes.tenant("train")
+    usage = observe(
+        train,
+        loads={ON_0: scenes.load(scenes.process(7))},
+        seen={7: [Place(None, "outer"), scenes.inside(train)]},
+    )
+
+    assert usage.containers[0].cards[0].pids == (7,)
+
+
+@pytest.mark.parametrize(
+    ("held", "owned"),
+    [
+        pytest.param({"a": [builders.piece(0)], "b": [builders.piece(1)]}, True, id="one-holder"),
+        pytest.param({"a": [builders.piece(0)], "b": [builders.piece(0)]}, False, id="two-holders"),
+    ],
+)
+def test_while_a_status_lags_only_an_unambiguous_card_tells_the_container(held, owned):
+    train = scenes.tenant("train", held)
+    usage = observe(
+        train,
+        loads={ON_0: scenes.load(scenes.process(7))},
+        seen={7: [Place(train.uid, "unheard-of")]},
+    )
+
+    assert (usage.containers[0].cards[0].pids == (7,)) is owned
+    assert bool(usage.trespasses) is not owned
+
+
+def test_an_ended_container_has_no_usage_while_its_neighbour_has():
+    train = scenes.tenant(
+        "train",
+        {"prepare": [builders.piece(0)], "c0": [builders.piece(0)]},
+        containers=[
+            scenes.container("prepare", role=scenes.INIT, ended=True),
+            scenes.container("c0"),
+        ],
+    )
+
+    assert [each.container.name for each in observe(train).containers] == ["c0"]
+
+
+def test_a_card_is_promised_what_the_ledger_charges():
+    train = scenes.tenant(
+        "train",
+        {"prepare": [builders.piece(0, 50, 100)], "c0": [builders.piece(0, 30, 400)]},
+        containers=[scenes.container("prepare", role=scenes.INIT), scenes.container("c0")],
+    )
+
+    card = observe(train, scenes.tenant("other")).cards[0]
+    assert (card.cores, card.memory) == (50 + 30, 400 + 4096)
+
+
+def test_nothing_is_known_of_a_card_that_does_not_answer():
+    train = scenes.tenant("train", {"c0": [builders.piece(0), builders.piece(1)]})
+    usage = observe(train, loads={ON_0: scenes.load()})
+
+    assert [each.answers for each in usage.containers[0].cards] == [True, False]
+    assert usage.cards[1].load is None
+
+
+def test_nothing_is_known_before_the_first_reading():
+    usage = measure("n0", CARDS, [scenes.tenant("train")], None)
+
+    assert usage.at is None
+    assert not usage.containers[0].cards[0].answers
+
+
+def test_a_promise_of_a_card_the_node_lost_is_left_out():
+    usage = observe(scenes.tenant("train", {"c0": [builders.piece(5), builders.piece(1)]}))
+
+    assert [each.promised.gpu for each in usage.containers[0].cards] == [1]
+
+
+@st.composite
+def scenery(draw: st.DrawFn) -> tuple[list[Tenant], dict, dict]:
+    """Pods that hold random cards, and processes that run anywhere at all."""
+    tenants = [
+        scenes.tenant(
+            f"p{at}",
+            {
+                f"c{number}": [
+                    builders.piece(gpu) for gpu in draw(st.sets(st.integers(0, 1), max_size=2))
+                ]
+                for number in range(draw(st.integers(1, 2)))
+            },
+        )
+        for at in range(draw(st.integers(0, 4)))
+    ]
+    places = [None, (), (Place("gone", "gone"),)]
+    places += [(Place(each.uid, member.id),) for each in tenants for member in each.containers] + [
+        (Place(each.uid, "new"),) for each in tenants
+    ]
+    loads, seen = {}, {}
+    for at, uuid in enumerate((ON_0, ON_1)):
+        found = []
+        for pid in range(at * 100, at * 100 + draw(st.integers(0, 6))):
+            found.append(scenes.process(pid, draw(st.integers(0, 9999)), draw(st.integers(0, 100))))
+            place = draw(st.sampled_from(places))
+            if place is not None:
+                seen[pid] = place
+        loads[uuid] = scenes.load(*found)
+    return tenants, loads, seen
+
+
+@given(scenery())
+def test_every_process_is_counted_exactly_once(scene):
+    tenants, loads, seen = scene
+    usage = observe(*tenants, loads=loads, seen=seen)
+
+    for card in CARDS:
+        counted = Counter(
+            pid
+            for each in usage.containers
+            for held in each.cards
+            if held.card is card
+            for pid in held.pids
+        )
+        apart = [*usage.strays, *usage.trespasses]
+        counted.update(each.process.pid for each in apart if each.gpu is card.gpu)
+        assert counted == Counter(each.pid for each in loads[card.gpu.uuid].processes)
+
+
+@given(scenery())
+def test_the_sums_match_what_the_driver_said(scene):
+    tenants, loads, seen = scene
+    usage = observe(*tenants, loads=loads, seen=seen)
+    apart = [each.process for each in (*usage.strays, *usage.trespasses)]
+
+    for quantity in ("memory", "cores"):
+        told = sum(getattr(each, quantity) for load in loads.values() for each in load.processes)
+        found = sum(getattr(each, quantity) for each in (*usage.containers, *apart))
+        assert found == told
+
+
+@given(scenery())
+def test_a_container_is_there_for_as_long_as_its_pod_holds_cards(scene):
+    tenants, loads, seen = scene
+    usage = observe(*tenants, loads=loads, seen=seen)
+    after = observe(*tenants[1:], loads=loads, seen=seen)
+
+    def names(told: NodeUsage) -> set[tuple[str, str, Slice]]:
+        return {
+            (each.tenant.uid, each.container.name, held.promised)
+            for each in told.containers
+            for held in each.cards
+        }
+
+    assert {uid for uid, _, _ in names(usage)} == {
+        each.uid for each in tenants if each.allocation.containers
+    }
+    assert names(after) == {name for name in names(usage) if name[0] != "uid-p0"}

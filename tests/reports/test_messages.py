@@ -1,0 +1,80 @@
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reports.values import card, node, pod
+from slicewise.reports import NodeReport, ReportError, Use, apply_change, find_change
+from slicewise.reports.messages import BEAT, Change, Frames, encode
+
+NAMES = st.sampled_from(["a", "b", "c", "d", "e"])
+CARDS = st.dictionaries(NAMES, st.booleans()).map(
+    lambda found: tuple(card(uuid, healthy=found[uuid]) for uuid in sorted(found))
+)
+PODS = st.dictionaries(NAMES, st.lists(NAMES, max_size=3)).map(
+    lambda found: tuple(pod(name, cards=found[name]) for name in sorted(found))
+)
+REPORTS = st.builds(
+    lambda cards, pods, why: NodeReport(node="n1", cards=cards, pods=pods, why=why),
+    CARDS,
+    PODS,
+    st.sampled_from(["", "no driver"]),
+)
+
+
+@given(REPORTS, REPORTS)
+def test_change_makes_the_new_report_of_the_old_one(old, new):
+    change = find_change(old, new)
+
+    assert (old if change is None else apply_change(old, change)) == new
+
+
+def test_lost_pod_is_named_and_its_neighbours_are_not():
+    change = find_change(node(pods=[pod("a"), pod("b"), pod("c")]), node(pods=[pod("a"), pod("c")]))
+
+    assert change == Change(pods_lost=("ml/b",))
+
+
+def test_changed_use_of_one_card_sends_that_card_alone():
+    old = node(cards=(card("GPU-a"), card("GPU-b")))
+    new = node(cards=(card("GPU-a"), card("GPU-b", use=Use(memory_mib=512, cores=40))))
+
+    assert find_change(old, new) == Change(cards=(new.cards[1],))
+
+
+@given(st.lists(st.none() | REPORTS, max_size=6), st.integers(1, 50))
+def test_messages_survive_being_cut_anywhere(messages, size):
+    sent = b"".join(BEAT if message is None else encode(message) for message in messages)
+    frames = Frames()
+
+    found = [
+        message for at in range(0, len(sent), size) for message in frames.feed(sent[at : at + size])
+    ]
+
+    assert found == messages
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        pytest.param(b"\xff\xff\xff\xff", id="too-long"),
+        pytest.param(b"\0\0\0\1x", id="not-a-message"),
+        pytest.param(b"\0\0\0\2\x80\x80", id="no-type"),
+    ],
+)
+def test_nonsense_is_refused(sent):
+    with pytest.raises(ReportError):
+        Frames().feed(sent)
+
+
+def test_fields_of_newer_agents_are_ignored():
+    report = msgspec.to_builtins(node())
+    body = msgspec.msgpack.encode({**report, "type": "report", "novelty": [1, 2]})
+
+    assert list(Frames().feed(len(body).to_bytes(4, "big") + body)) == [node()]
+
+
+def test_busy_cards_are_those_that_any_container_holds():
+    held = node(pods=[pod("a", cards=["GPU-a", "GPU-b"]), pod("b", cards=["GPU-b"])])
+
+    assert held.busy == {"GPU-a", "GPU-b"}
