@@ -47,7 +47,8 @@ async def run_pod(scene: Scene, limits: dict, *indexes: tuple[int, ...]):
 async def look(scene: Scene) -> AuditReport:
     sampler = Sampler(scenes.FakeDriver(), Processes(scene.root / "proc"))
     holders = scene.agent._edges.holders
-    return await Auditor(view_node(scene.agent, holders, sampler), pause_seconds=0).audit()
+    views = view_node(scene.agent, holders, sampler)
+    return await Auditor(views.collect, pause_seconds=0).audit()
 
 
 def first_spec(scene: Scene):

@@ -73,7 +73,7 @@ async def run_agent(
         inventory = Inventory(settings.node, await asyncio.to_thread(driver.hardware))
         agent = Agent(settings, inventory, Edges(client, holders, runtime, told))
         sampler = Sampler(driver, Processes(), interval_seconds=settings.sample_seconds)
-        auditor = Auditor(view_node(agent, holders, sampler))
+        auditor = Auditor(view_node(agent, holders, sampler).collect)
         pages = Pages(Meter(agent.census, sampler), auditor=auditor)
         server = Server(pages.handle, command.listen)
         await server.start()

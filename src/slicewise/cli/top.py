@@ -23,7 +23,7 @@ from slicewise.kube.client import Client
 from slicewise.state.live import LiveState
 
 
-@click.command()
+@click.command(short_help="Show what is promised and used, live.")
 @click.argument("nodes", nargs=-1, metavar="[NODE...]")
 @click.option("--once", is_flag=True, help="Print once and leave, as in a pipe.")
 @click.option("--idle", is_flag=True, help="A row for each card that nobody touches as well.")

@@ -8,9 +8,9 @@ from rich.table import Table
 from rich.text import Text
 
 from slicewise.cli.tabs import align
-from slicewise.cli.telling import join_numbers
 from slicewise.cli.top_scene import CardView, NodeView, Part
 from slicewise.cli.usage_reading import Use
+from slicewise.state.wording import join_numbers
 
 HEADINGS: Final = ("NODE / GPU / CONTAINER", "COMPUTE", "USED", "MEMORY MiB", "USED", "NOTE")
 UNKNOWN: Final = "-"

@@ -8,17 +8,19 @@ from typing import Any
 import click
 
 from slicewise.cli.asking import Oracle, fetch, open_ask, oracle_options, read_oracle
-from slicewise.cli.candidates import LeftOut, choose_nodes
+from slicewise.cli.candidates import Candidates, LeftOut
 from slicewise.cli.connecting import Reach, Trouble, open_reader, reach_options, run_connected
 from slicewise.cli.telling import foretell
 from slicewise.cli.templates import Template, read_templates
+from slicewise.kube import sources
 from slicewise.kube.client import Client
-from slicewise.kube.machines import Machine, list_machines
+from slicewise.kube.listing import list_all
+from slicewise.kube.machines import list_machines
 
 Wish = tuple[dict[str, Any], list[str] | None, LeftOut]
 
 
-@click.command("what-if")
+@click.command("what-if", short_help="Say where pods would go if they came now.")
 @click.option(
     "-f",
     "--filename",
@@ -76,9 +78,11 @@ async def ask_cluster(
     client: Client, oracle: Oracle, templates: Sequence[Template], namespace: str | None = None
 ) -> dict[str, Any]:
     """What the cluster's state says, about the nodes the scheduler would ask about."""
-    machines = await list_machines(client, open_reader())
+    reader = open_reader()
+    machines = await list_machines(client, reader)
+    candidates = Candidates(machines, await list_all(client, sources.pods(reader)))
     home = namespace or client.access.namespace
-    wishes = [wish for each in templates for wish in _wish(each, machines, home)]
+    wishes = [wish for each in templates for wish in _wish(each, candidates, home)]
     if not wishes:
         return _NOTHING
     async with open_ask(client, oracle) as ask:
@@ -100,9 +104,9 @@ def _make_all(templates: Sequence[Template], namespace: str) -> Iterator[dict[st
             yield each.make(at, namespace)
 
 
-def _wish(template: Template, machines: Sequence[Machine], namespace: str) -> Iterator[Wish]:
+def _wish(template: Template, candidates: Candidates, namespace: str) -> Iterator[Wish]:
     """Each pod with the nodes it may go to; a DaemonSet has one for each of them."""
-    names, left_out = choose_nodes(template.pod["spec"], machines)
+    names, left_out = candidates.choose(template.pod["spec"])
     if template.per_node:
         for at, name in enumerate(names):
             yield template.make(at, namespace), [name], []

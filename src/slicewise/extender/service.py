@@ -34,6 +34,7 @@ from slicewise.extender.protocol import (
 )
 from slicewise.extender.verbs import Filtered, Verbs
 from slicewise.httpd import Answer, Body, Response
+from slicewise.kube.names import is_name
 from slicewise.model import Pod, SlicewiseError
 from slicewise.state.explaining import Inquiry, explain_pod
 from slicewise.state.scene import NotReadyError, Stage
@@ -215,8 +216,8 @@ class Extender:
 
     async def _find(self, name: str) -> Pod | None:
         namespace, _, short = name.rpartition("/")
-        if not short:
-            raise ProtocolError(f"pod={name!r}: expected namespace/name")
+        if not is_name(short) or (namespace and not is_name(namespace)):
+            raise ProtocolError(f"pod={name[:160]!r}: expected namespace/name")
         return await self._writer.read_pod(namespace or "default", short)
 
     def _note_filter(self, ask: Ask, filtered: Filtered, start: float) -> None:
