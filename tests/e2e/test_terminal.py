@@ -124,13 +124,15 @@ def test_real_scheduler_does_what_what_if_foretold(ours: GpuCluster, tmp_path: P
             found = ours.wait_bound("default", each["metadata"]["name"])
             assert (found["spec"]["nodeName"], cards_of(found)) == (told["node"], told["gpus"])
         else:
-            ours.wait_message("default", each["metadata"]["name"], "No GPU is large enough")
+            ours.wait_message(
+                "default", each["metadata"]["name"], "Insufficient slicewise.io/memory"
+            )
 
     assert [told["fits"] for told in foretold] == [True, True, True, False]
     why = kubectl(ours, "slicewise", "why", "d")
     assert why.returncode == 1
-    assert "0 of 2 nodes can take it; 2: No GPU is large enough" in why.stdout
-    assert "smallest change: " in why.stdout
+    assert "the scheduler itself leaves out 2: 2: insufficient slicewise.io/memory" in why.stdout
+    assert "smallest change: ask for " in why.stdout
 
 
 def test_cordoned_card_gets_no_pod_from_the_real_scheduler(ours: GpuCluster):
