@@ -12,6 +12,7 @@ from typing import Final
 
 import structlog
 
+from slicewise.cli.witness import AgentWitness, follow_reports
 from slicewise.extender.routes import build_handler
 from slicewise.extender.service import Extender
 from slicewise.httpd import Answer, Handler, Request
@@ -77,12 +78,14 @@ async def _deciding(
         yield
         return
     state = LiveState(client, StateSettings(policy=settings.policy))
+    state.witness = AgentWitness(service.board)
     events = Events(client, COMPONENT)
     extender = Extender(
         state, Writes(client, state.reader, events), calls=lambda: client.calls.counts
     )
     service.serve_scheduler(_translate(build_handler(extender)))
-    tasks = [asyncio.create_task(events.run()), asyncio.create_task(state.start())]
+    works = [events.run(), state.start(), follow_reports(service.hub, state)]
+    tasks = [asyncio.create_task(work) for work in works]
     try:
         yield
     finally:
