@@ -10,6 +10,7 @@ from bench.bindrate import measure_bind_rate
 from bench.decisions import measure_decisions, measure_tables
 from bench.events import measure_events
 from bench.extender import measure_filter, measure_writes
+from bench.fanout import measure_fanout
 from bench.load import measure_load
 from bench.openb import measure_replay
 
@@ -29,6 +30,7 @@ BENCHES: Final[Mapping[str, Callable[[], Measures]]] = {
     "extender.filter.nodes.5000": partial(measure_filter, "nodes", 20, 2),
     "extender.writes_per_pod": measure_writes,
     "cluster.bind_rate": measure_bind_rate,
+    "api.fanout.5000": measure_fanout,
 }
 
 

@@ -5,6 +5,7 @@ What agents tell of cards and pods completes what the API server shows of them.
 
 import asyncio
 import contextlib
+import gc
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -49,6 +50,8 @@ async def run_metrics_api(
 ) -> None:
     """Serve until told to stop; `started` hears the address once connections are accepted."""
     log = structlog.get_logger(COMPONENT)
+    # Reports live long and hold no cycles; looking through them often would stop all answers.
+    gc.set_threshold(50_000, 20, 50)
     async with Client(find_access(settings.kubeconfig), agent=COMPONENT) as client:
         service = Service(client, settings.service)
         async with _deciding(client, settings, service):
