@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -86,3 +87,72 @@ def place(request: Request, node: Node) -> Allocation:
             for each in request.containers
         ),
     )
+
+
+MODELS = {"NVIDIA A100-SXM4-40GB": 40960, "NVIDIA A10": 23028, "Tesla T4": 15360}
+
+
+@st.composite
+def clusters(draw: st.DrawFn, most: int = 4) -> list[Node]:
+    """A few nodes of one model each, with cards that are shut, ill, linked or fine."""
+    made = []
+    for at in range(draw(st.integers(1, most))):
+        model = draw(st.sampled_from(sorted(MODELS)))
+        count = draw(st.integers(0, 4))
+        gpus = [
+            builders.gpu(
+                index,
+                model=model,
+                memory=MODELS[model],
+                uuid=f"GPU-n{at}-{index}",
+                healthy=draw(st.sampled_from((True, True, True, False))),
+                cordoned=draw(st.sampled_from((False, False, False, True))),
+            )
+            for index in range(count)
+        ]
+        halves = (range(count // 2), range(count // 2, count))
+        links = builders.pairs_linked(*halves, nvlinks=4) if draw(st.booleans()) else None
+        made.append(builders.node(f"n{at}", gpus, links=links))
+    return made
+
+
+@st.composite
+def gpu_pods(draw: st.DrawFn, name: str = "p0") -> dict[str, Any]:
+    """A pod of any system as the API would show it: one or two containers, perhaps with wishes."""
+    limits, keys = draw(_limits), {}
+    if "slicewise.io/gpu" in limits:
+        if draw(st.booleans()):
+            keys["slicewise.io/models"] = draw(st.sampled_from(["a100", "a10", "t4,a10"]))
+        if draw(st.booleans()):
+            keys["slicewise.io/topology"] = draw(st.sampled_from(["nvlink", "required:nvlink"]))
+    containers = [
+        {"name": f"c{at}", "resources": {"limits": limits}} for at in range(draw(st.integers(1, 2)))
+    ]
+    return {
+        "metadata": {"name": name, "namespace": "default", "uid": name, "annotations": keys},
+        "spec": {"containers": containers},
+        "status": {"phase": "Pending"},
+    }
+
+
+def _write_own(count: int, cores: int, memory: int) -> dict[str, int]:
+    parts = {} if cores == 100 else {"slicewise.io/cores": cores, "slicewise.io/memory": memory}
+    return {"slicewise.io/gpu": count, **parts}
+
+
+_limits = st.one_of(
+    st.builds(
+        _write_own,
+        st.integers(1, 4),
+        st.sampled_from([10, 40, 60, 100]),
+        st.sampled_from([64, 4096, 16000, 50000]),
+    ),
+    st.builds(lambda units: {"aliyun.com/gpu-mem": units}, st.integers(1, 50)),
+    st.builds(lambda cores: {"elasticgpu.io/gpu-core": cores}, st.sampled_from([20, 70, 100, 200])),
+    st.builds(
+        lambda cores, memory: {"nvidia.com/vcuda-core": cores, "nvidia.com/vcuda-memory": memory},
+        st.sampled_from([20, 70, 100, 300]),
+        st.sampled_from([512, 20000]),
+    ),
+    st.just({"nvidia.com/gpu": 1}),
+)

@@ -3,7 +3,9 @@ import logging
 import click
 import pytest
 
-from slicewise.cli.extender import _read_level, extender, read_address, read_settings
+from slicewise.cli.addresses import read_address
+from slicewise.cli.extender import DEFAULT_ADDRESS, extender, read_settings
+from slicewise.cli.logs import read_level
 
 
 def settings(*arguments, monkeypatch=None):
@@ -39,13 +41,13 @@ def test_listens_on_loopback_unless_told():
     ],
 )
 def test_address_and_port_are_read_as_the_originals_did(address, port, expected):
-    assert read_address(address, port) == expected
+    assert read_address(address, DEFAULT_ADDRESS, port) == expected
 
 
 @pytest.mark.parametrize("text", ["3456", "host:", "host:x", "host:70000"])
 def test_broken_address_is_refused(text):
     with pytest.raises(click.BadParameter, match="expected host:port"):
-        read_address(text)
+        read_address(text, DEFAULT_ADDRESS)
 
 
 def test_gpu_admissions_command_line_is_accepted(tmp_path):
@@ -116,10 +118,10 @@ def test_certificates_come_in_pairs(tmp_path):
 
 
 def test_levels_of_klog_and_gpushare_are_understood(monkeypatch):
-    assert _read_level(flags()) == logging.INFO
-    assert _read_level(flags("-v", "5")) == logging.DEBUG
+    assert read_level(flags()) == logging.INFO
+    assert read_level(flags("-v", "5")) == logging.DEBUG
     monkeypatch.setenv("LOG_LEVEL", "warn")
-    assert _read_level(flags()) == logging.WARNING
+    assert read_level(flags()) == logging.WARNING
 
 
 def test_lease_counts_only_when_asked_for():

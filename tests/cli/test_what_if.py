@@ -8,6 +8,16 @@ from extender.living import Cluster
 from slicewise.cli.main import main
 from slicewise.cli.templates import read_templates
 
+CAPACITY = {
+    "cpu": "64",
+    "memory": "512Gi",
+    "pods": "110",
+    "slicewise.io/gpu": "200",
+    "slicewise.io/cores": "200",
+    "slicewise.io/memory": "81920",
+    "aliyun.com/gpu-mem": "4",
+    "aliyun.com/gpu-count": "2",
+}
 SHARE = {"slicewise.io/cores": "60", "slicewise.io/memory": "1024"}
 
 
@@ -28,7 +38,7 @@ def pod(name="p", limits=SHARE, **more):
 @pytest.fixture(scope="module")
 def living():
     """Two nodes of two cards, each with room for one share of 60 percent."""
-    with Cluster(nodes=2, gpus=2) as cluster:
+    with Cluster(nodes=2, gpus=2, capacity=CAPACITY) as cluster:
         yield cluster.wait_ready()
 
 
@@ -76,7 +86,7 @@ def test_nothing_is_left_behind(living, tmp_path):
     result = run(living, tmp_path, pod(), words=("--url", living.url))
 
     assert result.exit_code == 0
-    assert living.ask("/scheduler/status")[1] == before
+    assert json.loads(living.ask("/scheduler/status")[1]) == json.loads(before)
     assert living.playground.objects("pods") == []
 
 
@@ -102,6 +112,38 @@ def test_taints_and_selectors_leave_nodes_out(living, tmp_path):
 
     assert result.exit_code == 1
     assert "the scheduler leaves out 2 more: 2: no label zone=b" in result.output
+
+
+@pytest.mark.parametrize(
+    ("limits", "reason"),
+    [
+        pytest.param({"elasticgpu.io/gpu-core": "10"}, "offers no elasticgpu.io/gpu-core", id="no"),
+        pytest.param({"aliyun.com/gpu-mem": "5"}, "insufficient aliyun.com/gpu-mem", id="too-few"),
+    ],
+)
+def test_sums_of_resources_leave_nodes_out_before_cards_are_looked_at(
+    living, tmp_path, limits, reason
+):
+    result = run(living, tmp_path, pod(limits=limits))
+
+    assert result.exit_code == 1
+    assert f"the scheduler leaves out 2 more: 2: {reason}" in result.output
+
+
+def test_resource_that_schedulers_ignore_leaves_no_node_out(living, tmp_path):
+    limits = {"nvidia.com/vcuda-core": "20", "nvidia.com/vcuda-memory": "100"}
+
+    assert run(living, tmp_path, pod(limits=limits)).exit_code == 0
+
+
+def test_files_and_folders_are_read_in_order(tmp_path):
+    (tmp_path / "b.yml").write_text(yaml.safe_dump(pod("second")))
+    (tmp_path / "a.json").write_text(json.dumps(pod("first")))
+    (tmp_path / "notes.txt").write_text("not: [")
+
+    found = read_templates(tmp_path, tmp_path / "a.json")
+
+    assert [each.name for each in found] == ["first", "second", "first"]
 
 
 def test_replicas_can_be_changed(living, tmp_path):

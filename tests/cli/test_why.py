@@ -7,11 +7,20 @@ import builders
 from extender.living import Cluster
 from fakes.cluster import FakeState, FakeWriter
 from slicewise.cli.main import main
-from slicewise.cli.telling import describe, join_numbers
+from slicewise.cli.telling import describe
 from slicewise.extender.routes import build_handler
 from slicewise.extender.service import Extender
 from slicewise.httpd import ThreadedServer
+from slicewise.state.wording import join_numbers
 
+CAPACITY = {
+    "cpu": "64",
+    "memory": "512Gi",
+    "pods": "110",
+    "slicewise.io/gpu": "100",
+    "slicewise.io/cores": "100",
+    "slicewise.io/memory": "40960",
+}
 HALF = {"slicewise.io/cores": "50", "slicewise.io/memory": "1024"}
 
 
@@ -56,7 +65,7 @@ def test_unreachable_extender_is_an_error():
 
 @pytest.fixture(scope="module")
 def living():
-    with Cluster(nodes=2, gpus=1) as cluster:
+    with Cluster(nodes=2, gpus=1, capacity=CAPACITY) as cluster:
         cluster.wait_ready()
         cluster.schedule(cluster.add("placed", HALF))
         cluster.add("huge", {"slicewise.io/gpu": "3"})

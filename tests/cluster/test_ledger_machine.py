@@ -2,8 +2,11 @@
 
 The machine plays the API server (the truth), the watch (events that may come late, twice or out
 of order) and an extender that decides, assumes and binds, and may be killed at any moment.
+It plays a scheduler as well that binds pods by itself, which say nothing of their cards until the
+extender has recorded what the ledger gave them.
 """
 
+from collections import Counter
 from dataclasses import dataclass, replace
 
 from hypothesis import HealthCheck, settings
@@ -17,16 +20,18 @@ from hypothesis.stateful import (
 )
 
 import builders
-from fakes.reader import PlainReader, annotate
+from fakes.reader import SILENT, PlainReader, annotate
 from slicewise.cluster import (
     Assume,
     CardHealth,
     Confirm,
     Expire,
+    Extend,
     Forget,
     Ledger,
     NodeGone,
     NodeSeen,
+    Pin,
     PodGone,
     PodSeen,
 )
@@ -35,18 +40,19 @@ from slicewise.model import (
     Allocation,
     ContainerRequest,
     Node,
+    NodeState,
     Phase,
     Pod,
     Request,
     Role,
     charge,
 )
-from slicewise.placement import POLICIES, Planner, Question
+from slicewise.placement import POLICIES, UNLIMITED, Planner, Question, feasible
 
 NODES = {
-    "n0": builders.node("n0", gpus=2),
+    "n0": builders.node("n0", gpus=2, agent=True),
     "n1": builders.node("n1", gpus=[builders.gpu(0, memory=8192), builders.gpu(3, memory=81920)]),
-    "n2": builders.node("n2", gpus=4, memory=16384),
+    "n2": builders.node("n2", gpus=4, memory=16384, agent=True),
 }
 
 shares = st.one_of(
@@ -77,6 +83,17 @@ class Truth:
     pod: Pod
     request: Request
     allocation: Allocation | None = None
+
+    @property
+    def silent(self) -> bool:
+        return SILENT in self.pod.annotations
+
+    def may_become(self, phase: Phase) -> bool:
+        if self.pod.node is None or self.pod.phase.terminal:
+            return False
+        # Our agent starts no container before the pod's record is there.
+        unnamed = self.silent and self.allocation is None and NODES[self.pod.node].agent
+        return phase is not Phase.RUNNING or not unnamed
 
 
 class LedgerMachine(RuleBasedStateMachine):
@@ -124,12 +141,56 @@ class LedgerMachine(RuleBasedStateMachine):
         self.truth[uid] = Truth(pod, request)
         self.watch.append(PodSeen(pod))
 
-    def undecided(self):
+    @rule(count=st.integers(1, 2))
+    def create_silent_pod(self, count):
+        uid = f"u{self.next_version()}"
+        request = builders.whole(count)
+        marks = {**annotate(request), SILENT: ""}
+        pod = builders.pod(uid=uid, name=uid, annotations=marks, version=self.version)
+        self.truth[uid] = Truth(pod, request)
+        self.watch.append(PodSeen(pod))
+
+    def waiting(self, silent):
         return sorted(
             uid
             for uid, truth in self.truth.items()
-            if truth.pod.node is None and uid not in self.assumed
+            if truth.pod.node is None and truth.silent == silent and uid not in self.assumed
         )
+
+    def undecided(self):
+        return self.waiting(silent=False)
+
+    @precondition(lambda self: self.waiting(silent=True))
+    @rule(data=st.data(), heeds=st.booleans())
+    def bind_by_the_scheduler_itself(self, data, heeds):
+        """Bound on a node that the filter let pass, or by somebody who never asked."""
+        uid = data.draw(st.sampled_from(self.waiting(silent=True)))
+        names = sorted(self.nodes)
+        if heeds:
+            question = Question(self.truth[uid].request)
+            decision = self.planner.decide(self.ledger.snapshot(), question)
+            names = sorted(decision.scores)
+        if names:
+            self.write(uid, node=data.draw(st.sampled_from(names)))
+
+    @rule(data=st.data(), outcome=st.sampled_from(["done", "refused", "lost answer"]))
+    def record(self, data, outcome):
+        """The extender writes what a pod was given, if the pod is still as it was when read."""
+        gifts = [each for each in self.ledger.gifts() if each.allocation and each.node.agent]
+        if not gifts:
+            return
+        gift = data.draw(st.sampled_from(gifts))
+        uid, truth = gift.pod.uid, self.truth.get(gift.pod.uid)
+        self.ledger.apply(Pin(uid))
+        current = truth is not None and truth.pod.version == gift.pod.version
+        if truth is not None and current and outcome != "refused":
+            truth.allocation = gift.allocation
+            marks = {**annotate(truth.request, gift.allocation), SILENT: ""}
+            self.write(uid, annotations=marks)
+        if truth is not None and (outcome == "lost answer" or not current):
+            self.ledger.apply(PodSeen(truth.pod))
+        if not current or outcome == "refused":
+            self.ledger.apply(Pin(uid, pinned=False))
 
     @precondition(lambda self: self.undecided())
     @rule(data=st.data())
@@ -161,6 +222,13 @@ class LedgerMachine(RuleBasedStateMachine):
             self.ledger.apply(PodSeen(truth.pod))
         self.ledger.apply(Confirm(uid) if accepted else Forget(uid))
 
+    @precondition(lambda self: self.assumed)
+    @rule(data=st.data())
+    def extend(self, data):
+        uid = data.draw(st.sampled_from(sorted(self.assumed)))
+        if self.ledger.apply(Extend(uid, self.now + 4.0)):
+            self.assumed[uid] = replace(self.assumed[uid], deadline=self.now + 4.0)
+
     @precondition(lambda self: self.truth)
     @rule(
         data=st.data(),
@@ -173,7 +241,7 @@ class LedgerMachine(RuleBasedStateMachine):
             self.watch.append(PodGone(uid))
         elif end == "deleting":
             self.write(uid, deleting=True)
-        elif not self.truth[uid].pod.phase.terminal and self.truth[uid].pod.node is not None:
+        elif self.truth[uid].may_become(end):
             self.write(uid, phase=end)
 
     @precondition(lambda self: self.watch)
@@ -226,13 +294,13 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def rebuilt(self) -> Ledger:
         ledger = Ledger(PlainReader())
-        for truth in self.truth.values():
-            ledger.apply(PodSeen(truth.pod))
         for node in self.nodes.values():
             ledger.apply(NodeSeen(node, self.version))
         for assume in self.assumed.values():
             if assume.uid in self.truth and assume.allocation.node in self.nodes:
                 ledger.apply(assume)
+        for truth in self.truth.values():
+            ledger.apply(PodSeen(truth.pod))
         for (name, uuid), healthy in self.healthy.items():
             ledger.apply(CardHealth(name, uuid, healthy))
         return ledger
@@ -243,11 +311,44 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @invariant()
     def no_card_holds_more_than_it_has(self):
-        for state in self.ledger.snapshot():
+        for state in map(without_uncertain, self.ledger.snapshot()):
             for at, gpu in enumerate(state.node.gpus):
                 assert 0 <= state.used_cores[at] <= 100
                 assert 0 <= state.used_memory[at] <= gpu.memory
-        assert not self.ledger.problems()
+
+    @invariant()
+    def only_pods_bound_without_room_are_problems(self):
+        subjects = {each.subject for each in self.ledger.problems()}
+        starving = {
+            f"default/{gift.pod.name}" for gift in self.ledger.gifts() if gift.allocation is None
+        }
+        crowded = {
+            f"{state.node.name}/gpu-{gpu.index}"
+            for state in self.ledger.snapshot()
+            for gpu in state.node.gpus
+            if any(not each.certain for each in state.holdings)
+        }
+        assert starving <= subjects <= starving | crowded
+
+    @invariant()
+    def no_pod_starves_beside_enough_free_cards(self):
+        for gift in self.ledger.gifts():
+            if gift.allocation is None:
+                state = without_uncertain(self.ledger.snapshot().get(gift.node.name))
+                assert not feasible(state, gift.request, UNLIMITED)
+
+    @invariant()
+    def no_silent_pod_on_a_known_node_is_forgotten(self):
+        snapshot = self.ledger.snapshot()
+        for gift in self.ledger.gifts():
+            held = snapshot.get(gift.node.name).find(gift.pod.uid)
+            if gift.allocation is not None:
+                assert held.charges == charge(gift.request, gift.allocation)
+                assert held.certain
+            else:
+                assert {piece.gpu for piece in held.charges} == {
+                    gpu.index for gpu in gift.node.gpus
+                }
 
     @invariant()
     def the_cluster_itself_is_never_overcommitted(self):
@@ -296,11 +397,38 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule()
     def rebuild_equals_live(self):
         self.deliver_all()
-        assert states(self.rebuilt()) == states(self.ledger)
+        rebuilt = self.rebuilt()
+        assert named(rebuilt) == named(self.ledger)
+        if all(self.healthy.values()) and all(gift.allocation for gift in self.ledger.gifts()):
+            # An ill card keeps whom it was given to, and who starves depends on who came first.
+            assert cards_given(rebuilt) == cards_given(self.ledger)
 
 
-def states(ledger: Ledger):
-    return {state.node.name: state for state in ledger.snapshot()}
+def named(ledger: Ledger):
+    """Every node without the pods that only the ledger names cards for, which may choose anew."""
+    open_pods = {gift.pod.uid for gift in ledger.gifts()}
+    return {state.node.name: without(state, open_pods) for state in ledger.snapshot()}
+
+
+def cards_given(ledger: Ledger):
+    """How many cards of each node such pods were given."""
+    counts = Counter()
+    for gift in ledger.gifts():
+        if gift.allocation is not None:
+            counts[gift.node.name] += len(gift.allocation.gpus)
+    return counts
+
+
+def without_uncertain(state: NodeState) -> NodeState:
+    """The node without pods that are charged to every card."""
+    return without(state, [each.uid for each in state.holdings if not each.certain])
+
+
+def without(state: NodeState, uids) -> NodeState:
+    """The node without these pods."""
+    for uid in uids:
+        state = state.release(uid)
+    return state
 
 
 def test_ten_thousand_steps_of_a_faulty_cluster():

@@ -5,7 +5,7 @@ import pytest
 import builders
 from slicewise.cluster import Ledger, NodeSeen, PodSeen
 from slicewise.dialects import DEFAULT
-from slicewise.model import Container
+from slicewise.model import Container, Phase
 
 TKESTACK = {"nvidia.com/vcuda-core": 30, "nvidia.com/vcuda-memory": 2048}
 GPUSHARE = {"aliyun.com/gpu-mem": 3}
@@ -105,8 +105,11 @@ def test_predicated_but_unbound_pod_is_counted_on_the_node_its_marks_name():
     assert (state.used_cores, state.used_memory) == used
 
 
-def test_plain_gpu_pod_without_record_blocks_every_card_until_understood():
-    ledger = taken_over(builders.pod(limits={"nvidia.com/gpu": 1}, node="n0"))
+def test_plain_gpu_pod_that_ran_before_our_agent_blocks_every_card_until_understood():
+    ledger = Ledger(DEFAULT)
+    pod = builders.pod(limits={"nvidia.com/gpu": 1}, node="n0", phase=Phase.RUNNING)
+    ledger.apply(PodSeen(pod))
+    ledger.apply(NodeSeen(builders.node("n0", gpus=2, agent=True)))
 
     assert ledger.snapshot().get("n0").used_cores == (100, 100)
     assert [problem.trouble for problem in ledger.problems()] == ["MissingAllocation"]

@@ -95,16 +95,26 @@ class FakeWriter:
         same = seen.node == node and apply_marks(seen, marks) == seen
         return WriteOutcome(WriteStatus.REPEATED if same else WriteStatus.CONFLICT, "", seen)
 
-    async def annotate_pod(self, pod, marks):
+    async def annotate_pod(self, pod, marks, *, version=None):
         self.calls["annotate_pod"] += 1
+        if self.gate is not None:
+            await self.gate.wait()
         if self.answers:
-            return WriteOutcome(self.answers.pop(0), "as told")
+            status = self.answers.pop(0)
+            if status is WriteStatus.UNKNOWN and self.done_unheard:
+                self._annotate(pod, marks, version)
+            return WriteOutcome(status, "as told")
+        return self._annotate(pod, marks, version)
+
+    def _annotate(self, pod, marks, version):
         seen = self.pods.get((pod.namespace, pod.name))
         if seen is None or seen.uid != pod.uid:
             return WriteOutcome(WriteStatus.GONE, "not found")
+        if version is not None and version != seen.version:
+            return WriteOutcome(WriteStatus.REFUSED, "conflict", seen)
         marked = replace(apply_marks(seen, marks), version=seen.version + 1)
         self.pods[pod.namespace, pod.name] = marked
-        return WriteOutcome(WriteStatus.DONE)
+        return WriteOutcome(WriteStatus.DONE, pod=marked)
 
     async def remove_marks(self, pod, marks):
         self.calls["remove_marks"] += 1

@@ -20,6 +20,7 @@ from slicewise.model import (
 
 REQUEST = "test/request"
 ALLOCATION = "test/allocation"
+SILENT = "test/silent"
 
 
 class PlainReader:
@@ -60,6 +61,9 @@ class PlainReader:
                 for name, pieces in body["containers"]
             ),
         )
+
+    def is_silent(self, pod: Pod) -> bool:
+        return SILENT in pod.annotations
 
     def read_target(self, pod: Pod) -> str | None:
         text = pod.annotations.get(ALLOCATION)

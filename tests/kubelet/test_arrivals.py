@@ -42,7 +42,7 @@ def test_restarted_kubelet_knows_its_plugins_again_long_before_the_next_look(tmp
     async def scenario():
         async with FakeKubelet(tmp_path) as kubelet:
             plugin = Plugin(kubelet.plugins, Offer("example.com/gpu", "gpu.sock"), None)
-            plugin.publish([Unit("a")])
+            plugin.publish("well", lambda: [Unit("a")])
             registrar = Registrar(kubelet.plugins, [plugin], every=LONG)
             running = asyncio.create_task(registrar.run())
             try:

@@ -37,7 +37,7 @@ class Servant:
 async def living(kubelet, servant=None, count=4, socket="share.sock"):
     """A registered plugin of so many units."""
     plugin = Plugin(kubelet.plugins, Offer(RESOURCE, socket), servant or Servant())
-    plugin.publish(Unit(f"u{at}") for at in range(count))
+    plugin.publish("well", lambda: [Unit(f"u{at}") for at in range(count)])
     registrar = Registrar(kubelet.plugins, [plugin], every=0.01)
     running = asyncio.create_task(registrar.run())
     try:
@@ -109,7 +109,7 @@ def test_plugin_waits_for_a_kubelet_that_is_not_there_yet(tmp_path):
 
     async def scene():
         plugin = Plugin(kubelet.plugins, Offer(RESOURCE, "share.sock"), Servant())
-        plugin.publish([Unit("u0")])
+        plugin.publish("well", lambda: [Unit("u0")])
         registrar = Registrar(kubelet.plugins, [plugin])
         await registrar.look()
         early = registrar.ready
@@ -125,7 +125,7 @@ def test_plugin_waits_for_a_kubelet_that_is_not_there_yet(tmp_path):
 def test_change_of_health_reaches_the_kubelet_on_the_open_stream(tmp_path):
     async def scene():
         async with FakeKubelet(tmp_path) as kubelet, living(kubelet) as plugin:
-            plugin.publish(Unit(f"u{at}", healthy=at != 1) for at in range(4))
+            plugin.publish("ill", lambda: [Unit(f"u{at}", healthy=at != 1) for at in range(4)])
             await kubelet.until(lambda: kubelet.known[RESOURCE].sick == {"u1"})
             return kubelet.registrations, kubelet.allocatable(RESOURCE)
 

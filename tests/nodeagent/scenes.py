@@ -98,6 +98,12 @@ class FakeCensus:
     def cards(self):
         return list(self.present)
 
+    def links(self):
+        return None
+
+    def departed(self):
+        return frozenset()
+
     def tenants(self):
         return list(self.held)
 

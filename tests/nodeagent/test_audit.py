@@ -9,6 +9,7 @@ from nodeagent import scenes
 from slicewise.kubelet.holders import Holder
 from slicewise.model import Slice
 from slicewise.nodeagent.audit import audit
+from slicewise.nodeagent.cdi import name_units
 from slicewise.nodeagent.cgroups import Place
 from slicewise.nodeagent.evidence import Evidence, SpecFile
 from slicewise.nodeagent.findings import AuditReport, Finding, Kind, Verdict, confirm
@@ -25,8 +26,10 @@ def grant(tenant: Tenant, container: str = "c0", start: int = 0, **facts) -> Hol
     return Holder(tenant.namespace, tenant.name, container, facts.get("units", units))
 
 
-def spec(tenant: Tenant, container: str = "c0", *gpus: str, **facts) -> SpecFile:
-    return SpecFile(f"{tenant.name}.json", tenant.uid, container, frozenset(gpus), **facts)
+def spec(tenant: Tenant, holder: Holder, *gpus: str) -> SpecFile:
+    """The spec of the units that a container of the pod holds."""
+    name = name_units(CORES, holder.units[CORES])
+    return SpecFile(name, tenant.uid, holder.container, frozenset(gpus) or None)
 
 
 def gather(
@@ -47,11 +50,11 @@ def gather(
             if each.held(container.name)
         ]
     if specs is None:
+        pods = {each.pod: each for each in tenants}
         specs = [
-            spec(each, container.name, *(f"GPU-{piece.gpu}" for piece in held))
-            for each in tenants
-            for container in each.containers
-            if (held := each.held(container.name))
+            spec(pods[pod], each, *(f"GPU-{piece.gpu}" for piece in pods[pod].held(each.container)))
+            for each in holders
+            if (pod := f"{each.namespace}/{each.pod}") in pods and CORES in each.units
         ]
     loads = loads or {card.gpu.uuid: scenes.load() for card in cards}
     usage = measure("n0", cards, tenants, scenes.reading(loads, seen))
@@ -61,6 +64,7 @@ def gather(
         holders=tuple(holders),
         specs=tuple(specs),
         resources=frozenset({CORES}),
+        served=frozenset({CORES}),
         gaps=gaps,
     )
 
@@ -112,6 +116,7 @@ def test_forgetting_any_spec_or_grant_is_noticed(tenants, data):
 
     assert found.kind is Kind.MISSING_SPEC
     assert found.subject.endswith(f"/{lost.container}")
+    assert CORES in found.what
     assert missed.kind is Kind.MISSING_GRANT
     assert missed.subject == f"{given_up.namespace}/{given_up.pod}/{given_up.container}"
 
@@ -203,7 +208,7 @@ def test_only_running_containers_must_have_units_and_specs(facts):
 
 def test_a_spec_that_hands_over_another_card_is_found():
     tenant = scenes.tenant("a")
-    report = audit(gather(tenant, specs=[spec(tenant, "c0", "GPU-1")]))
+    report = audit(gather(tenant, specs=[spec(tenant, grant(tenant), "GPU-1")]))
 
     (finding,) = report.findings
     assert (finding.kind, finding.subject) == (Kind.WRONG_SPEC, "ml/a/c0")
@@ -214,17 +219,31 @@ def test_a_spec_that_hands_over_another_card_is_found():
 def test_a_spec_that_hands_over_no_card_is_no_wrong_card():
     tenant = scenes.tenant("a")
 
-    assert find(gather(tenant, specs=[SpecFile("memory.json", tenant.uid, "c0")])) == []
+    assert find(gather(tenant, specs=[spec(tenant, grant(tenant))])) == []
 
 
 def test_specs_of_gone_pods_and_broken_files_are_found():
-    gone = spec(scenes.tenant("gone"), "c0", "GPU-0")
-    broken = SpecFile("half.json", trouble="it ends in the middle")
+    gone = SpecFile("old", "uid-gone", "c0", frozenset({"GPU-0"}))
+    broken = SpecFile("half", trouble="it ends in the middle")
 
     assert find(gather(specs=[gone, broken])) == [
-        (Kind.BROKEN_SPEC, "half.json"),
-        (Kind.LEFTOVER_SPEC, "gone.json"),
+        (Kind.BROKEN_SPEC, "half"),
+        (Kind.LEFTOVER_SPEC, "old"),
     ]
+
+
+def test_specs_of_pods_that_just_left_are_not_due_yet():
+    gone = SpecFile("old", "uid-gone", "c0", frozenset({"GPU-0"}))
+    evidence = replace(gather(specs=[gone]), departed=frozenset({"uid-gone"}))
+
+    assert find(evidence) == []
+
+
+def test_containers_of_other_plugins_need_no_spec():
+    evidence = gather(scenes.tenant("a"), specs=[])
+
+    assert find(evidence) == [(Kind.MISSING_SPEC, "ml/a/c0")]
+    assert find(replace(evidence, served=frozenset())) == []
 
 
 def test_processes_of_nobody_are_strays():

@@ -53,9 +53,10 @@ class Scene:
             kubelet=self.kubelet,
             specs=self.specs,
             resources=frozenset({CORES}),
+            served=frozenset({CORES}),
             gaps=lambda: self.gaps,
         )
-        return asyncio.run(Auditor(views, pause=pause).audit())
+        return asyncio.run(Auditor(views.collect, pause=pause).audit())
 
 
 @pytest.fixture

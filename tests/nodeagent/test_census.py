@@ -72,6 +72,16 @@ def test_health_is_taken_over_without_losing_pods():
     assert found.find("u0").held("c0") == (builders.piece(0),)
 
 
+def test_a_pod_that_left_is_remembered_for_a_while():
+    now = [100.0]
+    found = NodeCensus("n0", clock=lambda: now[0])
+    found.apply([Seen(local("u0"), new=True), Gone("u0", 5), Gone("never-here", 6)])
+    soon = found.departed()
+    now[0] += 200
+
+    assert (soon, found.departed()) == ({"u0"}, frozenset())
+
+
 def test_a_pod_that_is_gone_leaves():
     found = census(local("u0"), local("u1"))
     found.apply([Gone("u0", 5)])

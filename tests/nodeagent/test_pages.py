@@ -29,6 +29,9 @@ class FakeMeter:
         self.reading = reading
         self.tally = Tally(samples=3, failures=1, last_seconds=0.25)
 
+    def links(self) -> None:
+        return None
+
     def usage(self) -> NodeUsage:
         return measure("n0", self.census.cards(), self.census.tenants(), self.reading)
 

@@ -13,6 +13,7 @@ typedef enum {
     NVML_ERROR_TIMEOUT = 10,
     NVML_ERROR_GPU_IS_LOST = 15,
     NVML_ERROR_MEMORY = 20,
+    NVML_ERROR_ARGUMENT_VERSION_MISMATCH = 25,
     NVML_ERROR_UNKNOWN = 999,
 } nvmlReturn_t;
 
@@ -24,6 +25,7 @@ enum {
     NVML_FI_DEV_GET_GPU_RECOVERY_ACTION = 230,
 };
 
+#define NVML_MEMORY_V2 (sizeof(nvmlMemory_v2_t) | 2u << 24)
 #define NVML_EVENT_ECC_DOUBLE_BIT 2ULL
 #define NVML_EVENT_XID 8ULL
 

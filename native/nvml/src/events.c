@@ -4,7 +4,7 @@
 
 #include "machine.h"
 
-enum { MAX_WATCHED = 256, LOOK_MILLISECONDS = 20 };
+enum { MAX_WATCHED = 256, LOOK_MILLISECONDS = 50 };
 
 struct nvmlEventSet_st {
     int watched, known;

@@ -27,6 +27,8 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *me
     nvmlMemory_t plain;
     nvmlReturn_t result = nvmlDeviceGetMemoryInfo(device, &plain);
 
+    if (result == NVML_SUCCESS && memory->version != NVML_MEMORY_V2)
+        result = NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
     if (result != NVML_SUCCESS)
         return result;
     memory->total = plain.total;

@@ -18,6 +18,7 @@ static const struct {
     {NVML_ERROR_TIMEOUT, "Timeout"},
     {NVML_ERROR_GPU_IS_LOST, "GPU is lost"},
     {NVML_ERROR_MEMORY, "Insufficient Memory"},
+    {NVML_ERROR_ARGUMENT_VERSION_MISMATCH, "Argument Version Mismatch"},
 };
 
 const char *nvmlErrorString(nvmlReturn_t result)

@@ -116,7 +116,7 @@ async def open_ask(client: Client, oracle: Oracle) -> AsyncIterator[Ask]:
     if oracle.service:
         yield _ask_service(client, oracle.service)
         return
-    settings = await _choose_settings(client, oracle.policy)
+    settings = await choose_settings(client, oracle.policy)
     state = LiveState(client, settings)
     try:
         try:
@@ -171,7 +171,7 @@ def _ask_service(client: Client, service: str) -> Ask:
     return ask
 
 
-async def _choose_settings(client: Client, policy: str) -> StateSettings:
+async def choose_settings(client: Client, policy: str) -> StateSettings:
     """What we may read; without ConfigMaps there is no quota to be known."""
     for resource in ("nodes", "pods"):
         await client.read(Call("list", resource, f"/api/v1/{resource}", {"limit": "1"}))

@@ -1,28 +1,83 @@
-"""Which nodes a scheduler would ask an extender about, and why it leaves out the others."""
+"""Which nodes a scheduler would ask an extender about, and why it leaves out the others.
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+It looks at a pod's demands on its node and at the sums of extended resources before it asks.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 
-from slicewise.cli.connecting import Trouble
+from slicewise.cli.connecting import Trouble, open_reader
+from slicewise.cli.schedulers import IGNORED
+from slicewise.dialects import DEFAULT
 from slicewise.kube.affinity import read_wants, turn_away
 from slicewise.kube.machines import Machine
+from slicewise.kube.objects import PodBody
+from slicewise.model import Pod, Quantity, SlicewiseError, phases, read_count
 
 LeftOut = list[dict[str, str]]
+_COUNTED: Final = tuple(sorted(DEFAULT.resources - IGNORED))
 
 
-def choose_nodes(
-    spec: Mapping[str, Any], machines: Sequence[Machine], *, placed: bool = False
-) -> tuple[list[str], LeftOut]:
-    """The nodes left by a pod's spec, and the others with their reasons.
+class Candidates:
+    """Nodes as a scheduler sees them: labels, taints and what is left of each resource."""
 
-    A pod that is placed has its node in the spec by the scheduler's hand, which demands nothing.
-    """
+    def __init__(self, machines: Sequence[Machine], pods: Iterable[Pod]) -> None:
+        self._machines = machines
+        self._held: dict[str, Counter[str]] = {}
+        for pod in pods:
+            if pod.node is not None and not pod.phase.terminal:
+                self._held.setdefault(pod.node, Counter()).update(_sum_amounts(pod))
+
+    def choose(self, spec: Mapping[str, Any], *, placed: bool = False) -> tuple[list[str], LeftOut]:
+        """The nodes left by a pod's spec, and the others with their reasons.
+
+        A pod that is placed has its node in the spec by the scheduler's hand, which demands
+        nothing, and is counted there already.
+        """
+        home = spec.get("nodeName") if placed else None
+        try:
+            body = msgspec.convert({"metadata": {}, "spec": spec}, PodBody)
+            wants = read_wants({**spec, "nodeName": None} if placed else spec)
+        except msgspec.ValidationError as error:
+            raise Trouble(f"pod spec: {error}") from error
+        asked = _sum_amounts(open_reader().read_pod(body))
+        reasons = {
+            machine.name: turn_away(wants, machine)
+            or self._lack(machine, asked, own=machine.name == home)
+            for machine in self._machines
+        }
+        names = [name for name, why in reasons.items() if why is None]
+        return names, [{"node": name, "why": why} for name, why in reasons.items() if why]
+
+    def _lack(self, machine: Machine, asked: Counter[str], *, own: bool) -> str | None:
+        for resource, count in asked.items():
+            total = _read(machine.notice.allocatable.get(resource))
+            if not total:
+                return f"offers no {resource}"
+            held = self._held.get(machine.name, Counter[str]())[resource] - (count if own else 0)
+            if total - held < count:
+                return f"insufficient {resource}"
+        return None
+
+
+def _sum_amounts(pod: Pod) -> Counter[str]:
+    """What the pod asks for of every GPU resource, in the phase that peaks."""
+    sums: Counter[str] = Counter()
+    for resource in _COUNTED:
+        each = [
+            _read(container.requests.get(resource, container.limits.get(resource)))
+            for container in pod.containers
+        ]
+        if any(each):
+            sums[resource] = max(sum(each[at] for at in phase) for phase in phases(pod.containers))
+    return sums
+
+
+def _read(value: Quantity | None) -> int:
     try:
-        wants = read_wants({**spec, "nodeName": None} if placed else spec)
-    except msgspec.ValidationError as error:
-        raise Trouble(f"pod spec: {error}") from error
-    reasons = {machine.name: turn_away(wants, machine) for machine in machines}
-    names = [name for name, why in reasons.items() if why is None]
-    return names, [{"node": name, "why": why} for name, why in reasons.items() if why]
+        return 0 if value is None else read_count("", value)
+    except SlicewiseError:
+        return 0

@@ -66,8 +66,6 @@ def run_connected(
         return asyncio.run(run())
     except SlicewiseError as cause:
         raise error(str(cause)) from cause
-    except KeyboardInterrupt:
-        raise SystemExit(130) from None
 
 
 def open_reader() -> ObjectReader:

@@ -20,7 +20,7 @@ from slicewise.kube.marking import annotate_node
 from slicewise.model import Gpu, Node
 
 
-@click.command()
+@click.command(short_help="Close single GPUs of a node to new pods.")
 @click.argument("node")
 @click.argument("gpus", nargs=-1, required=True, metavar="GPU...")
 @reach_options
@@ -30,7 +30,7 @@ def cordon(node: str, gpus: tuple[str, ...], **reach: Any) -> None:
         click.echo(line)
 
 
-@click.command()
+@click.command(short_help="Open them again.")
 @click.argument("node")
 @click.argument("gpus", nargs=-1, metavar="[GPU...]")
 @click.option("--all", "every", is_flag=True, help="Every card of the node.")

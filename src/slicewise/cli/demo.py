@@ -27,7 +27,7 @@ from slicewise.cli.scenery import UNFIT, Manifest, build_nodes, find_examples, r
 from slicewise.cli.schedulers import build_config
 from slicewise.cli.tableau import say, show_pending, show_pods, show_problems, show_usage
 from slicewise.cli.wiring import ExtenderSettings, run_extender
-from slicewise.dialects import ELASTIC, GPUSCHEDULER, GPUSHARE, SLICEWISE, TKESTACK, Dialect
+from slicewise.dialects import ELASTIC, GPUS, GPUSCHEDULER, GPUSHARE, SLICEWISE, TKESTACK, Dialect
 from slicewise.playground.cluster import Playground
 from slicewise.playground.controllers import Controllers
 from slicewise.playground.extenders import read_extenders
@@ -43,7 +43,7 @@ _SCHEDULERS: Final[dict[str, Dialect]] = {
     "gpuscheduler": GPUSCHEDULER,
     "slicewise": SLICEWISE,
 }
-_KUBELET: Final = "its scheduler binds by itself; the route filtered and scored by model"
+_KUBELET: Final = "filtered and scored by model; the kubelet there chooses the cards"
 
 
 @click.command()
@@ -123,10 +123,16 @@ class Stage:
         if len(pods) < sum(each.pods for each in self.manifests):
             return False
         told, refused = self.events("GpuAssigned"), self.events("FailedScheduling")
+        served = {
+            node["metadata"]["name"]
+            for node in self.cluster.objects("nodes")
+            if GPUS in node["metadata"].get("annotations", {})
+        }
         return all(
             _is_unfit(pod) and pod["metadata"]["uid"] in refused
             if not pod["spec"].get("nodeName")
-            else pod["metadata"]["uid"] in told or _is_silent(pod)
+            else pod["metadata"]["uid"] in told
+            or (_is_silent(pod) and pod["spec"]["nodeName"] not in served)
             for pod in pods
         )
 
@@ -136,7 +142,7 @@ def _is_unfit(pod: dict[str, Any]) -> bool:
 
 
 def _is_silent(pod: dict[str, Any]) -> bool:
-    """Whether Slicewise has no part in binding the pod and so tells nothing of it."""
+    """Whether the pod's system binds it by itself and tells nothing of its cards."""
     containers = pod["spec"]["containers"]
     return any("nvidia.com/gpu" in (each["resources"].get("limits") or {}) for each in containers)
 

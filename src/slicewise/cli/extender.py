@@ -2,17 +2,18 @@
 
 import asyncio
 import json
-import logging
 import os
 import signal
 from pathlib import Path
 from typing import Any, Final
 
 import click
+import uvloop
 
 from slicewise import __version__
+from slicewise.cli.addresses import read_address
 from slicewise.cli.goflags import GoCommand, go_switch, klog_flags
-from slicewise.cli.logs import configure_logs
+from slicewise.cli.logs import LEVELS, configure_logs, read_level
 from slicewise.cli.wiring import ExtenderSettings, run_extender
 from slicewise.httpd import Settings, Tls
 from slicewise.model import SlicewiseError
@@ -22,8 +23,6 @@ from slicewise.state.live import StateSettings
 DEFAULT_ADDRESS: Final = "127.0.0.1:3456"
 _MODES: Final = ("gpushare", "pgpu", "qgpu")
 _FILE = click.Path(dir_okay=False, exists=True, path_type=Path)
-_LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING,
-                  "error": logging.ERROR}  # fmt: skip
 
 
 @click.command(cls=GoCommand)
@@ -41,9 +40,10 @@ _LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warn": logging.
 @click.option("--tls-cert", type=_FILE, help="PEM certificate chain; read again when it changes.")
 @click.option("--tls-key", type=_FILE, help="PEM key of that certificate.")
 @click.option("--tls-client-ca", type=_FILE, help="PEM authorities that clients must be from.")
+@click.option("--health-address", help="host:port of a plain listener for probes alone.")
 @click.option("--max-body-mib", default=128, show_default=True, help="Largest request body.")
 @click.option("--request-seconds", default=30.0, show_default=True, help="Longest answer.")
-@click.option("--log-level", type=click.Choice(sorted(_LEVELS)), help="[env LOG_LEVEL]")
+@click.option("--log-level", type=click.Choice(sorted(LEVELS)), help="[env LOG_LEVEL]")
 @click.option("-v", "--v", "verbosity", type=int, default=0, help="klog's level; 4 logs more.")
 @click.option("--pprofAddress", "--pprofaddress", expose_value=False, hidden=True)
 @go_switch("--nodeCacheCapable", expose_value=False, hidden=True)
@@ -53,7 +53,7 @@ _LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warn": logging.
 @click.version_option(__version__, prog_name="slicewise")
 def extender(**flags: Any) -> None:
     """Serve kube-scheduler: filter, prioritize, preempt and bind pods that ask for GPUs."""
-    configure_logs(_read_level(flags))
+    configure_logs(read_level(flags))
     settings = read_settings(flags)
 
     async def serve() -> None:
@@ -64,14 +64,14 @@ def extender(**flags: Any) -> None:
         await run_extender(settings, stop)
 
     try:
-        asyncio.run(serve())
+        uvloop.run(serve())
     except (SlicewiseError, OSError) as error:
         raise click.ClickException(str(error)) from error
 
 
 def read_settings(flags: dict[str, Any]) -> ExtenderSettings:
     """The settings that flags, environment and gpu-admission's file amount to."""
-    host, port = read_address(flags["address"], os.environ.get("PORT"))
+    host, port = read_address(flags["address"], DEFAULT_ADDRESS, os.environ.get("PORT"))
     lease = _read_pair("--lease", flags["lease"]) if flags["leader_elect"] else None
     return ExtenderSettings(
         kubeconfig=flags["kubeconfig"],
@@ -83,21 +83,18 @@ def read_settings(flags: dict[str, Any]) -> ExtenderSettings:
             max_body_bytes=flags["max_body_mib"] << 20,
             request_seconds=flags["request_seconds"],
         ),
+        health=_read_health(flags["health_address"]),
         state=StateSettings(policy=_read_policy(flags), quota=_read_quota(flags)),
         commit_in_filter=flags["commit_in_filter"],
         lease=lease,
     )
 
 
-def read_address(text: str | None, port: str | None = None) -> tuple[str, int]:
-    """Host and port; without an address the originals' PORT counts, on loopback."""
+def _read_health(text: str | None) -> Settings | None:
     if text is None:
-        host, _, fallback = DEFAULT_ADDRESS.rpartition(":")
-        return host, int(port if port and port.isdecimal() else fallback)
-    host, colon, number = text.rpartition(":")
-    if not colon or not number.isdecimal() or int(number) > 65535:
-        raise click.BadParameter(f"{text!r}: expected host:port", param_hint="--address")
-    return host.strip("[]") or "0.0.0.0", int(number)
+        return None
+    host, port = read_address(text, DEFAULT_ADDRESS, flag="--health-address")
+    return Settings(host=host, port=port, max_body_bytes=1 << 10, request_seconds=5.0)
 
 
 def _read_policy(flags: dict[str, Any]) -> str:
@@ -151,11 +148,3 @@ def _read_tls(flags: dict[str, Any]) -> Tls | None:
     if certificate is None or key is None:
         raise click.UsageError("--tls-cert and --tls-key are only of use together")
     return Tls(certificate, key, authority, require_client=authority is not None)
-
-
-def _read_level(flags: dict[str, Any]) -> int:
-    word = flags["log_level"] or os.environ.get("LOG_LEVEL", "")
-    if word in _LEVELS:
-        return _LEVELS[word]
-    verbose = flags["verbosity"] >= 4 or (word.isdecimal() and int(word) >= 4)
-    return logging.DEBUG if verbose else logging.INFO

@@ -1,11 +1,29 @@
 """Logs of services: one JSON object a line on standard output, ours and the libraries' alike."""
 
 import logging
+import os
 import sys
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
 import msgspec
 import structlog
+
+LEVELS: Final = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warn": logging.WARNING,
+    "error": logging.ERROR,
+}
+
+
+def read_level(flags: Mapping[str, Any]) -> int:
+    """The level that --log-level, its variable or klog's flag asks for."""
+    word = flags["log_level"] or os.environ.get("LOG_LEVEL", "")
+    if word in LEVELS:
+        return LEVELS[word]
+    verbose = flags["verbosity"] >= 4 or (word.isdecimal() and int(word) >= 4)
+    return logging.DEBUG if verbose else logging.INFO
 
 
 def configure_logs(level: int = logging.INFO) -> None:

@@ -12,7 +12,9 @@ from slicewise.cli.verbs import ASKING, Verbs
 
 _VERBS: Final = {
     **ASKING,
+    "agent": "slicewise.cli.agent:agent",
     "compare": "slicewise.cli.compare:compare",
+    "dashboard": "slicewise.cli.dashboard:dashboard",
     "demo": "slicewise.cli.demo:demo",
     "extender": "slicewise.cli.extender:extender",
     "metrics-api": "slicewise.cli.metrics_api:metrics_api",

@@ -54,15 +54,7 @@ class Truth:
 
     def problems(self) -> tuple[Problem, ...]:
         """What is wrong with the cluster: cards promised twice, marks that cannot be read."""
-        # A system that records nothing leaves nothing to be read; its cards are counted anyway.
-        silent = {
-            f"{pod.namespace}/{pod.name}" for pod in self.pods if _claims(pod) == GPUSCHEDULER.name
-        }
-        return tuple(
-            each
-            for each in self.ledger.problems()
-            if not (each.trouble == "MissingAllocation" and each.subject in silent)
-        )
+        return self.ledger.problems()
 
     def judge(self, pod: Pod) -> Given:
         """What a pod was given, held against what its dialect promises."""
@@ -81,7 +73,8 @@ class Truth:
         request = dialect.read_request(pod)
         allocation = dialect.read_allocation(pod, request, node)
         if allocation is None:
-            broken = "" if dialect.name == GPUSCHEDULER.name else "carries no marks"
+            # Where NVIDIA's own plugin serves the cards, the kubelet chooses and tells nobody.
+            broken = "" if dialect.silent and not node.agent else "carries no marks"
             return Given(pod, dialect.name, None, broken or _check_room(request, node))
         broken = _check_cards(request, allocation, node)
         if not broken and dialect.name not in _UNMARKED:
@@ -89,11 +82,6 @@ class Truth:
             own = dialect.read_allocation(replace(pod, annotations=bare), request, node)
             broken = "" if own == allocation else "its system's own marks say otherwise"
         return Given(pod, dialect.name, allocation, broken)
-
-
-def _claims(pod: Pod) -> str | None:
-    dialect = DEFAULT.claim(pod)
-    return None if dialect is None else dialect.name
 
 
 def _check_room(request: Request, node: Node) -> str:

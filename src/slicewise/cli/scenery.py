@@ -9,11 +9,12 @@ from typing import Any, Final
 import click
 import yaml
 
-from slicewise.dialects import GPUS, write_gpus
+from slicewise.dialects import ALLOCATION, GPUS, GPUSCHEDULER, write_gpus
 from slicewise.model import Gpu, Links, MiB, Node
 from slicewise.playground.nodes import SimulatedNode
 
 REGISTER: Final = "tydic.io/nvidia-device-register"
+_EVERY: Final = ("slicewise", "tkestack", "gpushare", "elastic", "nvidia")
 _HOST: Final = {"cpu": "64", "memory": "512Gi", "pods": "110"}
 _PLURALS: Final = {
     "ConfigMap": "configmaps",
@@ -101,15 +102,14 @@ def read_manifests(folder: Path) -> list[Manifest]:
 
 
 def build_nodes() -> list[SimulatedNode]:
-    """Six nodes: one per agent, in its own form, and two on which every system is at home."""
+    """Six nodes: three of other agents, in their own form, and three of ours for every system."""
     return [
         _publish(_equal("a10-0", 4, "NVIDIA A10", 23028), "tkestack"),
         _publish(_equal("a30-0", 8, "NVIDIA A30", 24258), "gpushare"),
         _publish(_equal("v100-0", 4, "Tesla V100-SXM2-16GB", 16160), "elastic"),
-        # The kubelet hands these cards out without telling which, so no other system is here.
-        _publish(_equal("t4-0", 2, "Tesla T4", 15360), "nvidia"),
-        _publish(_linked("a100-0", 8), "slicewise", "tkestack", "gpushare", "elastic"),
-        _publish(_mixed("mixed-0"), "slicewise", "tkestack", "gpushare", "elastic"),
+        _publish(_equal("t4-0", 4, "Tesla T4", 15360), *_EVERY),
+        _publish(_linked("a100-0", 8), *_EVERY),
+        _publish(_mixed("mixed-0"), *_EVERY),
     ]
 
 
@@ -152,14 +152,16 @@ def _publish(node: Node, *systems: str) -> SimulatedNode:
     annotations: dict[str, str] = {}
     for system in systems:
         capacity |= {key: str(value) for key, value in _capacity(system, node.gpus)}
+    awaits = {}
     if "slicewise" in systems:
         annotations[GPUS] = write_gpus(node)
+        awaits = dict.fromkeys(GPUSCHEDULER.resources, ALLOCATION)
     if "tkestack" in systems:
         annotations[REGISTER] = json.dumps([_register(gpu) for gpu in node.gpus])
     if len({gpu.model for gpu in node.gpus}) == 1:
         labels["nvidia.com/gpu.product"] = node.gpus[0].model.replace(" ", "-")
         labels["nvidia.com/gpu.memory"] = str(node.gpus[0].memory)
-    return SimulatedNode(node.name, capacity, labels, annotations)
+    return SimulatedNode(node.name, capacity, labels, annotations, awaits=awaits)
 
 
 def _capacity(system: str, gpus: Sequence[Gpu]) -> Iterator[tuple[str, int]]:

@@ -60,7 +60,8 @@ WIRINGS: Final[Mapping[str, Wiring]] = MappingProxyType(
     {
         "slicewise": Wiring(
             "",
-            _verbs(filter="filter", prioritize="prioritize", preempt="preempt", bind="bind"),
+            # One node comes back, so there is nothing to score and no prioritize verb.
+            _verbs(filter="place", preempt="preempt", bind="bind"),
             ("slicewise.io/gpu", "slicewise.io/cores", "slicewise.io/memory"),
         ),
         "tkestack": Wiring(
@@ -82,7 +83,7 @@ WIRINGS: Final[Mapping[str, Wiring]] = MappingProxyType(
 )
 ALL: Final = "all"
 # What the fork's users have their scheduler ignore, for its nodes do not count it per card.
-_IGNORED: Final = frozenset(WIRINGS["tkestack"].resources)
+IGNORED: Final = frozenset(WIRINGS["tkestack"].resources)
 
 
 def build_config(dialect: str, url: str, scheduler: str = "default-scheduler") -> dict[str, Any]:
@@ -99,7 +100,7 @@ def build_config(dialect: str, url: str, scheduler: str = "default-scheduler") -
     extender["ignorable"] = wiring.ignorable
     if resources:
         extender["managedResources"] = [
-            {"name": name, "ignoredByScheduler": name in _IGNORED} for name in resources
+            {"name": name, "ignoredByScheduler": name in IGNORED} for name in resources
         ]
     return _wrap([extender], scheduler)
 

@@ -1,11 +1,12 @@
 """The answers of `why` and `what-if` in words: first the answer, then reasons, nearest first."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final
 
 from slicewise.cli.paint import BAD, FAINT, GOOD, NOTABLE, paint
+from slicewise.state.wording import join_numbers
 
 _SHOWN: Final = 10
 _CHANGES: Final = 2
@@ -44,7 +45,8 @@ def foretell(answer: Mapping[str, Any]) -> list[str]:
         lines = [paint(f"{fitting} of {len(pods)} pods fit", colour, bold=True)]
     for fits, group in groupby(pods, key=lambda each: bool(each["fits"])):
         if fits:
-            lines += [_describe_place(each) for each in group]
+            for _, alike in groupby(group, key=lambda each: (each.get("node"), each.get("cards"))):
+                lines.append(_describe_place(list(alike)))
             continue
         for _, alike in groupby(group, key=lambda each: (each["asks"], each["summary"])):
             lines += _describe_refused(list(alike))
@@ -54,19 +56,6 @@ def foretell(answer: Mapping[str, Any]) -> list[str]:
 def fits_somewhere(answer: Mapping[str, Any]) -> bool:
     """Whether the pod is placed, could be placed now, or asks for no GPU."""
     return bool(answer.get("node") or answer.get("best") or not answer["asks"])
-
-
-def join_numbers(numbers: Iterable[int]) -> str:
-    """Numbers as people write them: 0-3, 5."""
-    parts: list[list[int]] = []
-    for number in sorted(numbers):
-        if parts and parts[-1][-1] == number - 1:
-            parts[-1].append(number)
-        else:
-            parts.append([number])
-    return ", ".join(
-        f"{part[0]}-{part[-1]}" if len(part) > 2 else ", ".join(map(str, part)) for part in parts
-    )
 
 
 def _describe_verdict(answer: Mapping[str, Any]) -> list[str]:
@@ -118,17 +107,25 @@ def _describe_cards(cards: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
 
 
-def _describe_place(pod: Mapping[str, Any]) -> str:
+def _describe_place(pods: Sequence[Mapping[str, Any]]) -> str:
+    pod = pods[0]
     if "node" not in pod:
-        return f"  {pod['pod']}: {pod['summary']}"
-    return f"  {pod['pod']}: node {paint(pod['node'], GOOD)}, {'; '.join(pod['cards'])}"
+        return f"  {_name(pods)}: {pod['summary']}"
+    return f"  {_name(pods)}: node {paint(pod['node'], GOOD)}, {'; '.join(pod['cards'])}"
 
 
 def _describe_refused(pods: Sequence[Mapping[str, Any]]) -> list[str]:
-    names = pods[0]["pod"] if len(pods) == 1 else f"{pods[0]['pod']} and {len(pods) - 1} more"
     first = pods[0]
-    lines = [f"  {names}: {paint('no node', BAD)} for {first['asks']}", f"    {first['summary']}"]
+    lines = [
+        f"  {_name(pods)}: {paint('no node', BAD)} for {first['asks']}",
+        f"    {first['summary']}",
+    ]
     lines += [f"    {line}" for line in _describe_verdict(first)]
     if first.get("leftOut"):
         lines.append(f"    {_describe_left_out(first['leftOut'])}")
     return lines
+
+
+def _name(pods: Sequence[Mapping[str, Any]]) -> str:
+    more = f" and {len(pods) - 1} more" if len(pods) > 1 else ""
+    return f"{pods[0]['pod']}{more}"

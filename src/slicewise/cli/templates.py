@@ -14,7 +14,8 @@ from slicewise.cli.connecting import Trouble
 _MUTE: Final = frozenset(
     (
         "ClusterRole", "ClusterRoleBinding", "ConfigMap", "CustomResourceDefinition",
-        "HorizontalPodAutoscaler", "Ingress", "LimitRange", "Namespace", "NetworkPolicy",
+        "HorizontalPodAutoscaler", "Ingress", "KubeSchedulerConfiguration", "LimitRange",
+        "Namespace", "NetworkPolicy",
         "PersistentVolume", "PersistentVolumeClaim", "PodDisruptionBudget", "PriorityClass",
         "ResourceQuota", "Role", "RoleBinding", "Secret", "Service", "ServiceAccount",
         "StorageClass",
@@ -41,19 +42,35 @@ class Template:
         return {"metadata": meta, "spec": self.pod["spec"], "status": {"phase": "Pending"}}
 
 
-def read_templates(path: Path) -> list[Template]:
-    """Every pod template in a file of YAML or JSON documents, `-` for standard input."""
+def read_templates(*paths: Path) -> list[Template]:
+    """Every pod template in files of YAML or JSON documents, in the order given."""
+    found = [
+        template
+        for path in paths
+        for file in _find_files(path)
+        for document in _read_file(file)
+        for template in _read_document(file, document)
+    ]
+    if not found:
+        where = ", ".join(map(str, paths))
+        raise Trouble(f"{where}: expected a pod, or a workload with a pod template")
+    return found
+
+
+def _find_files(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    return sorted(each for each in path.iterdir() if each.suffix in (".yaml", ".yml", ".json"))
+
+
+def _read_file(path: Path) -> list[Any]:
     try:
         text = sys.stdin.read() if str(path) == "-" else path.read_text()
-        documents = [each for each in yaml.safe_load_all(text) if each is not None]
+        return [each for each in yaml.safe_load_all(text) if each is not None]
     except OSError as error:
         raise Trouble(f"cannot read {path}: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise Trouble(f"{path}: not YAML: {' '.join(str(error).split())}") from error
-    found = [each for document in documents for each in _read_document(path, document)]
-    if not found:
-        raise Trouble(f"{path}: expected a pod, or a workload with a pod template")
-    return found
 
 
 def _read_document(path: Path, document: Any) -> Iterator[Template]:

@@ -9,6 +9,8 @@ import click
 ASKING: Final[Mapping[str, str]] = {
     "audit": "slicewise.cli.audit:audit",
     "cordon": "slicewise.cli.cordon:cordon",
+    "doctor": "slicewise.cli.doctor:doctor",
+    "top": "slicewise.cli.top:top",
     "uncordon": "slicewise.cli.cordon:uncordon",
     "what-if": "slicewise.cli.what_if:what_if",
     "why": "slicewise.cli.why:why",

@@ -8,31 +8,45 @@ from typing import Any
 import click
 
 from slicewise.cli.asking import Oracle, fetch, open_ask, oracle_options, read_oracle
-from slicewise.cli.candidates import LeftOut, choose_nodes
-from slicewise.cli.connecting import FILE, Reach, Trouble, open_reader, reach_options, run_connected
+from slicewise.cli.candidates import Candidates, LeftOut
+from slicewise.cli.connecting import Reach, Trouble, open_reader, reach_options, run_connected
 from slicewise.cli.telling import foretell
 from slicewise.cli.templates import Template, read_templates
+from slicewise.kube import sources
 from slicewise.kube.client import Client
-from slicewise.kube.machines import Machine, list_machines
+from slicewise.kube.listing import list_all
+from slicewise.kube.machines import list_machines
 
 Wish = tuple[dict[str, Any], list[str] | None, LeftOut]
 
 
-@click.command("what-if")
-@click.option("-f", "--filename", type=FILE, required=True, help="Manifests; - for standard input.")
+@click.command("what-if", short_help="Say where pods would go if they came now.")
+@click.option(
+    "-f",
+    "--filename",
+    "files",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    required=True,
+    help="Manifests, a folder of them, or - for standard input; may be given again.",
+)
 @click.option("-n", "--namespace", help="Of manifests that name none [default: the context's].")
 @click.option("--replicas", type=click.IntRange(0), help="In place of each workload's own number.")
 @click.option("-o", "--output", type=click.Choice(["json"]), help="The answer for scripts.")
 @oracle_options
 @reach_options
 def what_if(
-    filename: Path, namespace: str | None, replicas: int | None, output: str | None, **flags: Any
+    files: tuple[Path, ...],
+    namespace: str | None,
+    replicas: int | None,
+    output: str | None,
+    **flags: Any,
 ) -> None:
     """Say where the pods of manifests would go if they came now, one after the other.
 
     Ends with 0 when all of them fit, 1 when one does not, and 2 when nobody can tell.
     """
-    oracle, templates = read_oracle(flags), read_templates(filename)
+    oracle, templates = read_oracle(flags), read_templates(*files)
     if replicas is not None:
         templates = [_resize(each, replicas) for each in templates]
     if oracle.url:
@@ -64,9 +78,11 @@ async def ask_cluster(
     client: Client, oracle: Oracle, templates: Sequence[Template], namespace: str | None = None
 ) -> dict[str, Any]:
     """What the cluster's state says, about the nodes the scheduler would ask about."""
-    machines = await list_machines(client, open_reader())
+    reader = open_reader()
+    machines = await list_machines(client, reader)
+    candidates = Candidates(machines, await list_all(client, sources.pods(reader)))
     home = namespace or client.access.namespace
-    wishes = [wish for each in templates for wish in _wish(each, machines, home)]
+    wishes = [wish for each in templates for wish in _wish(each, candidates, home)]
     if not wishes:
         return _NOTHING
     async with open_ask(client, oracle) as ask:
@@ -88,9 +104,9 @@ def _make_all(templates: Sequence[Template], namespace: str) -> Iterator[dict[st
             yield each.make(at, namespace)
 
 
-def _wish(template: Template, machines: Sequence[Machine], namespace: str) -> Iterator[Wish]:
+def _wish(template: Template, candidates: Candidates, namespace: str) -> Iterator[Wish]:
     """Each pod with the nodes it may go to; a DaemonSet has one for each of them."""
-    names, left_out = choose_nodes(template.pod["spec"], machines)
+    names, left_out = candidates.choose(template.pod["spec"])
     if template.per_node:
         for at, name in enumerate(names):
             yield template.make(at, namespace), [name], []

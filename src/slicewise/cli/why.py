@@ -6,15 +6,16 @@ from typing import Any
 import click
 
 from slicewise.cli.asking import Oracle, fetch, open_ask, oracle_options, read_oracle
-from slicewise.cli.candidates import choose_nodes
+from slicewise.cli.candidates import Candidates
 from slicewise.cli.connecting import Reach, Trouble, open_reader, reach_options, run_connected
 from slicewise.cli.telling import describe, fits_somewhere
+from slicewise.kube import sources
 from slicewise.kube.client import Call, Client
-from slicewise.kube.listing import read_one
+from slicewise.kube.listing import list_all, read_one
 from slicewise.kube.machines import list_machines
 
 
-@click.command()
+@click.command(short_help="Say why a pod is where it is, or nowhere.")
 @click.argument("pod")
 @click.option("-n", "--namespace", help="[default: the context's]")
 @click.option("--node", help="Only this node.")
@@ -58,8 +59,10 @@ async def explain(
     body = await read_one(client, Call("get", "pods", path), dict)
     if body is None:
         raise Trouble(f"pod '{namespace}/{name}': not found")
-    machines = await list_machines(client, open_reader())
-    names, left_out = choose_nodes(body["spec"], machines, placed=True)
+    reader = open_reader()
+    machines = await list_machines(client, reader)
+    candidates = Candidates(machines, await list_all(client, sources.pods(reader)))
+    names, left_out = candidates.choose(body["spec"], placed=True)
     if node is not None:
         names = [each for each in names if each == node]
         left_out = [each for each in left_out if each["node"] == node]

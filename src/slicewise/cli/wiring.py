@@ -6,12 +6,14 @@ import gc
 import os
 import secrets
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import structlog
 
+from slicewise.extender.recording import Recorder
 from slicewise.extender.running import Service
 from slicewise.extender.service import Extender
 from slicewise.httpd import Settings
@@ -36,6 +38,8 @@ class ExtenderSettings:
     """Address of the API server in place of the kubeconfig's."""
     listen: Settings = field(default_factory=Settings)
     """Address, certificates and limits of the listener."""
+    health: Settings | None = None
+    """A second, plain listener for probes alone; none answers them on the first."""
     state: StateSettings = field(default_factory=StateSettings)
     """What of the cluster is followed, and the policy."""
     commit_in_filter: bool = False
@@ -72,8 +76,15 @@ async def run_extender(
         events = Events(client, COMPONENT)
         writes = Writes(client, state.reader, events, bind_seconds=settings.bind_seconds)
         extender = Extender(state, writes, calls=lambda: client.calls.counts)
-        service = Service(extender, settings.listen, commit_in_filter=settings.commit_in_filter)
-        async with _running(service, events, election):
+        events.busy = lambda: extender.binder.writing > 0
+        service = Service(
+            extender,
+            settings.listen,
+            health=settings.health,
+            commit_in_filter=settings.commit_in_filter,
+        )
+        recorder = Recorder(extender.binder, extender.metrics)
+        async with _running(service, events, election, recorder.run(state.stirred)):
             log.info("listening", url=service.url)
             started(service.url)
             loading = asyncio.create_task(state.start())
@@ -100,11 +111,14 @@ async def run_extender(
 
 @contextlib.asynccontextmanager
 async def _running(
-    service: Service, events: Events, election: Election | None
+    service: Service,
+    events: Events,
+    election: Election | None,
+    recording: Coroutine[Any, Any, None],
 ) -> AsyncIterator[None]:
     """The listener and what runs beside it."""
     await service.start()
-    tasks = [asyncio.create_task(events.run())]
+    tasks = [asyncio.create_task(events.run()), asyncio.create_task(recording)]
     if election is not None:
         tasks.append(asyncio.create_task(election.run(lambda _: None)))
     try:

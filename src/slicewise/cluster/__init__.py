@@ -7,13 +7,17 @@ from slicewise.cluster.events import (
     Confirm,
     Event,
     Expire,
+    Extend,
     Forget,
+    Hold,
     NodeGone,
     NodeSeen,
+    Pin,
     PodGone,
     PodSeen,
 )
 from slicewise.cluster.feed import QUOTA_KEY, UNHEALTHY_KEY, UNHEALTHY_PREFIX, Feed
+from slicewise.cluster.giving import Gift, Giver
 from slicewise.cluster.ledger import Ledger
 from slicewise.cluster.problems import Problem, Trouble
 from slicewise.cluster.quota import Allowance, Quota, read_quota
@@ -30,11 +34,16 @@ __all__ = [
     "Confirm",
     "Event",
     "Expire",
+    "Extend",
     "Feed",
     "Forget",
+    "Gift",
+    "Giver",
+    "Hold",
     "Ledger",
     "NodeGone",
     "NodeSeen",
+    "Pin",
     "PodGone",
     "PodSeen",
     "Problem",

@@ -19,6 +19,10 @@ class Reader(Protocol):
         """What the pod's marks say it was given on this node; None when they say nothing."""
         ...
 
+    def is_silent(self, pod: Pod) -> bool:
+        """Whether the pod's system never tells which cards it has, so that we may choose them."""
+        ...
+
     def read_target(self, pod: Pod) -> str | None:
         """The node an unbound pod's marks name, if they do."""
         ...
@@ -26,7 +30,12 @@ class Reader(Protocol):
 
 @dataclass(slots=True)
 class Entry:
-    """What is known of one pod: from the API, from us, or both."""
+    """What is known of one pod: from the API, from us, or both.
+
+    `given` is what it has of its node though nothing says so, and `pinned` that this is being
+    recorded; `waited` says that it was seen before its containers could have started.
+    A `tentative` entry is no pod, but one of the places that a pod may come to.
+    """
 
     uid: str
     pod: Pod | None = None
@@ -35,6 +44,10 @@ class Entry:
     confirmed: bool = False
     node: str | None = None
     problem: Problem | None = None
+    given: Allocation | None = None
+    pinned: bool = False
+    waited: bool = False
+    tentative: bool = False
 
 
 def says_the_same(one: Pod, other: Pod) -> bool:

@@ -49,6 +49,27 @@ class Assume:
 
 
 @dataclass(frozen=True, slots=True)
+class Extend:
+    """An allocation that was assumed counts until this deadline instead."""
+
+    uid: str
+    deadline: float
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Somebody may bind the pod to any of these nodes; all count until it is known which.
+
+    It takes the place of what was held for the pod before; no allocations hold nothing.
+    """
+
+    pod: Pod
+    request: Request
+    allocations: tuple[Allocation, ...]
+    deadline: float
+
+
+@dataclass(frozen=True, slots=True)
 class Confirm:
     """The API took the allocation: it counts until the pod itself says otherwise."""
 
@@ -60,6 +81,14 @@ class Forget:
     """The API refused the allocation: it no longer counts."""
 
     uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """What was given to the pod is being recorded, so it moves no more; or no longer is."""
+
+    uid: str
+    pinned: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,4 +107,6 @@ class CardHealth:
     healthy: bool
 
 
-Event = NodeSeen | NodeGone | PodSeen | PodGone | Assume | Confirm | Forget | Expire | CardHealth
+_FromCluster = NodeSeen | NodeGone | PodSeen | PodGone | CardHealth
+_FromUs = Assume | Extend | Hold | Confirm | Forget | Pin | Expire
+Event = _FromCluster | _FromUs

@@ -2,13 +2,15 @@
 
 What the API says of a pod beats what we assumed. A share is freed when its pod has ended or is
 gone, never when deletion merely starts. What cannot be read is charged to every card of its node
-and reported. Events may repeat, come late or out of order: versions and UIDs decide.
+and reported. Pods that others bound and whose system names no cards are given some of their node.
+Events may repeat, come late or out of order: versions and UIDs decide.
 """
 
 from collections import OrderedDict
 from dataclasses import replace
 from typing import Final
 
+from slicewise.cluster.books import Books
 from slicewise.cluster.charges import charge_everywhere, charge_fully, fits
 from slicewise.cluster.entry import Entry, Reader, problem_of, says_the_same
 from slicewise.cluster.events import (
@@ -17,20 +19,24 @@ from slicewise.cluster.events import (
     Confirm,
     Event,
     Expire,
+    Extend,
     Forget,
+    Hold,
     NodeGone,
     NodeSeen,
+    Pin,
     PodGone,
     PodSeen,
 )
-from slicewise.cluster.problems import Problem, Trouble, overcommitted
-from slicewise.cluster.store import Store
+from slicewise.cluster.gifts import UNNAMED, Gifts
+from slicewise.cluster.giving import Gift, Give, Giver
+from slicewise.cluster.problems import Problem, Trouble
 from slicewise.cluster.usage import Usage
 from slicewise.model import (
-    Holding,
+    Allocation,
     Host,
     Node,
-    NodeState,
+    Phase,
     Pod,
     Request,
     Slice,
@@ -45,22 +51,28 @@ _REMEMBERED: Final = 1 << 16
 class Ledger:
     """Events in, immutable snapshots out, at a cost that follows what changed."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: Reader, give: Give | None = None) -> None:
         self._reader = reader
-        self._store = Store()
         self._entries: dict[str, Entry] = {}
-        self._by_node: dict[str, set[str]] = {}
+        self._books = Books()
+        self._gifts = Gifts(self._books, self._entries, give or Giver())
         self._node_versions: dict[str, int] = {}
         self._inventory: dict[str, Node] = {}
         self._ill: dict[str, dict[str, bool]] = {}
         self._ended: OrderedDict[str, None] = OrderedDict()
-        self._overcommitted: dict[str, tuple[Problem, ...]] = {}
         self._waiting: dict[str, float] = {}
-        self.usage = Usage()
+        self._held: dict[str, tuple[str, ...]] = {}
+
+    @property
+    def usage(self) -> Usage:
+        """How much of each model every namespace holds."""
+        self._gifts.give_out()
+        return self._books.usage
 
     def snapshot(self) -> Snapshot:
         """The cluster as of the last event."""
-        return self._store.snapshot()
+        self._gifts.give_out()
+        return self._books.store.snapshot()
 
     def apply(self, event: Event) -> bool:
         """Take in one event; false when it was stale, unknown or, for Assume, does not fit."""
@@ -75,10 +87,16 @@ class Ledger:
                 return self._lose_node(event)
             case Assume():
                 return self._assume(event)
+            case Extend():
+                return self._extend(event)
+            case Hold():
+                return self._reserve(event)
             case Confirm():
                 return self._confirm(event.uid)
             case Forget():
                 return self._forget(event.uid)
+            case Pin():
+                return self._pin(event)
             case Expire():
                 return self._expire(event.now)
             case CardHealth():
@@ -86,18 +104,27 @@ class Ledger:
 
     def problems(self) -> tuple[Problem, ...]:
         """Everything that needs a person, in a stable order."""
+        self._gifts.give_out()
         of_pods = [each.problem for each in self._entries.values() if each.problem is not None]
-        of_cards = [problem for found in self._overcommitted.values() for problem in found]
-        return tuple(sorted((*of_pods, *of_cards)))
+        return tuple(sorted((*of_pods, *self._books.problems())))
 
     def allocation(self, uid: str) -> tuple[Slice, ...] | None:
         """What the pod is charged on its node's cards, if it holds anything."""
+        self._gifts.give_out()
         entry = self._entries.get(uid)
-        state = None if entry is None or entry.node is None else self._store.get(entry.node)
+        state = None if entry is None or entry.node is None else self._books.store.get(entry.node)
         if state is None:
             return None
         held = state.find(uid)
         return None if held is None else held.charges
+
+    def gifts(self) -> tuple[Gift, ...]:
+        """The pods whose cards are named nowhere but here, by UID."""
+        return self._gifts.listed()
+
+    def gift(self, uid: str) -> Gift | None:
+        """What this pod was given, if its cards are named nowhere but here."""
+        return self._gifts.find(uid)
 
     def pod(self, uid: str) -> Pod | None:
         """The pod as the API last showed it, if it did."""
@@ -108,6 +135,13 @@ class Ledger:
         """The node on which the pod is counted, bound or assumed."""
         entry = self._entries.get(uid)
         return None if entry is None else entry.node
+
+    def places(self, uid: str) -> tuple[tuple[str, str], ...]:
+        """Every node on which something counts for the pod, and under which UID."""
+        entry = self._entries.get(uid)
+        found = [] if entry is None or entry.node is None else [(entry.node, uid)]
+        found += [(name.partition("@")[2], name) for name in self._held.get(uid, ())]
+        return tuple(found)
 
     def assumption(self, uid: str) -> tuple[Assume, bool] | None:
         """What we decided for the pod and whether the API took it; None when nothing stands."""
@@ -141,10 +175,14 @@ class Ledger:
                 entry.pod = pod
                 return True
         entry.pod = pod
+        # An agent of ours starts no container before the record is there, so such a pod is free
+        # to be given cards; one that ran before we came has cards that only its node knows.
+        entry.waited = entry.waited or pod.phase is Phase.PENDING
         entry.request, entry.problem = self._read_request(pod)
         if pod.node is not None:
             # The API has spoken: from here on its marks count, not what we assumed of them.
             self._waiting.pop(pod.uid, None)
+            entry.given = self._unhold(pod.uid, pod.node) or entry.given
         self._settle(entry)
         return True
 
@@ -155,9 +193,10 @@ class Ledger:
             if len(self._ended) > _REMEMBERED:
                 self._ended.popitem(last=False)
         self._waiting.pop(uid, None)
+        self._unhold(uid)
         if entry is None:
             return False
-        self._move(entry, None)
+        self._books.move(entry, None)
         return True
 
     def _see_node(self, event: NodeSeen) -> bool:
@@ -175,14 +214,7 @@ class Ledger:
         self._node_versions[event.name] = event.version
         self._inventory.pop(event.name, None)
         self._ill.pop(event.name, None)
-        state = self._store.get(event.name)
-        if state is None:
-            return False
-        for holding in state.holdings:
-            self.usage.count(state.node, holding, -1)
-        self._store.drop(event.name)
-        self._overcommitted.pop(event.name, None)
-        return True
+        return self._books.drop(event.name)
 
     def _judge_card(self, event: CardHealth) -> bool:
         self._ill.setdefault(event.node, {})[event.uuid] = event.healthy
@@ -202,22 +234,17 @@ class Ledger:
                 for gpu in node.gpus
             )
             node = replace(node, gpus=gpus)
-        state = self._store.get(name)
-        if state is not None and state.node == node:
-            return
-        if state is not None:
-            for holding in state.holdings:
-                self.usage.count(state.node, holding, -1)
-        self._put(NodeState.empty(node))
-        for uid in sorted(self._by_node.get(name, ())):
-            self._settle(self._entries[uid])
+        if self._books.renew(node):
+            for uid in self._books.pods_on(name):
+                self._settle(self._entries[uid])
 
     def _assume(self, event: Assume) -> bool:
         """Count an allocation we decided on, if it fits what is free right now."""
         entry = self._entries.get(event.uid)
         if event.uid in self._ended or (entry and entry.pod and entry.pod.node is not None):
             return False
-        state = self._store.get(event.allocation.node)
+        self._gifts.give_out()
+        state = self._books.store.get(event.allocation.node)
         if state is None:
             return False
         charges = charge(event.request, event.allocation)
@@ -227,9 +254,54 @@ class Ledger:
             entry = self._entries[event.uid] = Entry(event.uid)
         entry.assumed, entry.confirmed = event, False
         self._waiting[event.uid] = event.deadline
-        self._move(entry, event.allocation.node)
-        self._hold(entry, charges, event.request.host)
+        self._books.move(entry, event.allocation.node)
+        self._books.hold(entry, charges, event.request.host)
         return True
+
+    def _extend(self, event: Extend) -> bool:
+        """Move the deadline of an assumption that the API has not yet taken."""
+        if event.uid not in self._waiting:
+            return False
+        self._waiting[event.uid] = event.deadline
+        return True
+
+    def _reserve(self, event: Hold) -> bool:
+        """Count cards on every node that the pod may go to, each as if it were a pod."""
+        pod = event.pod
+        self._unhold(pod.uid)
+        entry = self._entries.get(pod.uid)
+        if pod.uid in self._ended or (entry and entry.pod and entry.pod.node is not None):
+            return False
+        held = []
+        for allocation in event.allocations:
+            assume = Assume(
+                uid=f"{pod.uid}@{allocation.node}",
+                namespace=pod.namespace,
+                name=pod.name,
+                request=event.request,
+                allocation=allocation,
+                deadline=event.deadline,
+                priority=pod.priority,
+            )
+            self._entries[assume.uid] = Entry(assume.uid, tentative=True)
+            if self._assume(assume):
+                held.append(assume.uid)
+            else:
+                del self._entries[assume.uid]
+        if held:
+            self._held[pod.uid] = tuple(held)
+        return bool(held)
+
+    def _unhold(self, uid: str, node: str | None = None) -> Allocation | None:
+        """Let go of what was held for the pod; what that was on this node."""
+        found = None
+        for name in self._held.pop(uid, ()):
+            held = self._entries.get(name)
+            if held is not None and held.assumed is not None:
+                if held.assumed.allocation.node == node:
+                    found = held.assumed.allocation
+                self._forget(name)
+        return found
 
     def _confirm(self, uid: str) -> bool:
         entry = self._entries.get(uid)
@@ -247,15 +319,24 @@ class Ledger:
         self._waiting.pop(uid, None)
         if entry.pod is None:
             del self._entries[uid]
-            self._move(entry, None)
+            self._books.move(entry, None)
         else:
             self._settle(entry)
+        return True
+
+    def _pin(self, event: Pin) -> bool:
+        entry = self._entries.get(event.uid)
+        if entry is None or entry.given is None:
+            return False
+        entry.pinned = event.pinned
         return True
 
     def _expire(self, now: float) -> bool:
         late = [uid for uid, deadline in self._waiting.items() if deadline <= now]
         for uid in late:
             self._forget(uid)
+            # All that is held for one pod ends at the same time.
+            self._held.pop(uid.partition("@")[0], None)
         return bool(late)
 
     def _read_request(self, pod: Pod) -> tuple[Request | None, Problem | None]:
@@ -268,30 +349,33 @@ class Ledger:
         """Work out where the pod is and what it costs there, and charge exactly that."""
         pod = entry.pod
         if pod is not None and pod.node is not None:
-            self._move(entry, pod.node)
+            self._books.move(entry, pod.node)
             self._charge_bound(entry, pod)
             return
         if entry.assumed is not None:
-            self._move(entry, entry.assumed.allocation.node)
+            self._books.move(entry, entry.assumed.allocation.node)
             assumed = entry.assumed
-            self._hold(entry, charge(assumed.request, assumed.allocation), assumed.request.host)
+            self._books.hold(
+                entry, charge(assumed.request, assumed.allocation), assumed.request.host
+            )
             return
         target = None if pod is None else self._reader.read_target(pod)
-        self._move(entry, target)
+        self._books.move(entry, target)
         if pod is not None and target is not None:
             self._charge_bound(entry, pod)
 
     def _charge_bound(self, entry: Entry, pod: Pod) -> None:
         """Charge a pod by its own marks; by every card of its node if they cannot be read."""
-        state = None if entry.node is None else self._store.get(entry.node)
+        state = None if entry.node is None else self._books.store.get(entry.node)
         if state is None:
             return
+        self._books.close(entry)
         if entry.request is None:
-            self._hold(entry, charge_fully(state.node), Host(), certain=False)
+            self._books.hold(entry, charge_fully(state.node), Host(), certain=False)
             return
         request = entry.request
         if not request.containers:
-            self._hold(entry, (), request.host)
+            self._books.hold(entry, (), request.host)
             return
         if entry.problem is not None and entry.problem.trouble != Trouble.UNREADABLE_REQUEST.value:
             entry.problem = None
@@ -301,66 +385,27 @@ class Ledger:
             entry.problem = problem_of(pod, Trouble.UNREADABLE_ALLOCATION, str(error))
             allocation = None
         else:
+            if allocation is None and self._may_give(entry, pod, state.node):
+                self._books.open(entry)
+                return
             if allocation is None and entry.assumed is not None:
                 allocation = entry.assumed.allocation
             if allocation is None:
-                entry.problem = problem_of(
-                    pod, Trouble.MISSING_ALLOCATION, "no mark says which cards it was given"
-                )
+                entry.problem = problem_of(pod, Trouble.MISSING_ALLOCATION, UNNAMED)
+        entry.given, entry.pinned = None, False
         if allocation is None or allocation.node != state.node.name:
-            self._hold(entry, charge_everywhere(request, state.node), request.host, certain=False)
+            self._books.hold(
+                entry, charge_everywhere(request, state.node), request.host, certain=False
+            )
         else:
-            self._hold(entry, charge(request, allocation), request.host)
+            self._books.hold(entry, charge(request, allocation), request.host)
 
-    def _hold(
-        self, entry: Entry, charges: tuple[Slice, ...], host: Host, certain: bool = True
-    ) -> None:
-        state = None if entry.node is None else self._store.get(entry.node)
-        if state is None:
-            return
-        about = entry.pod or entry.assumed
-        assert about is not None
-        holding = Holding(
-            uid=entry.uid,
-            namespace=about.namespace,
-            name=about.name,
-            charges=charges,
-            host=host,
-            priority=about.priority,
-            certain=certain,
-        )
-        before = state.find(entry.uid)
-        if before == holding:
-            return
-        if before is not None:
-            self.usage.count(state.node, before, -1)
-        self.usage.count(state.node, holding, 1)
-        self._put(state.hold(holding))
-
-    def _move(self, entry: Entry, node: str | None) -> None:
-        """Note which node the pod is on, and free what it held on another."""
-        if entry.node == node:
-            return
-        if entry.node is not None:
-            self._by_node[entry.node].discard(entry.uid)
-            self._release(entry.node, entry.uid)
-        entry.node = node
-        if node is not None:
-            self._by_node.setdefault(node, set()).add(entry.uid)
-
-    def _release(self, node: str, uid: str) -> None:
-        state = self._store.get(node)
-        if state is None:
-            return
-        held = state.find(uid)
-        if held is not None:
-            self.usage.count(state.node, held, -1)
-            self._put(state.release(uid))
-
-    def _put(self, state: NodeState) -> None:
-        self._store.put(state)
-        found = overcommitted(state)
-        if found:
-            self._overcommitted[state.node.name] = found
-        else:
-            self._overcommitted.pop(state.node.name, None)
+    def _may_give(self, entry: Entry, pod: Pod, node: Node) -> bool:
+        """Whether the cards of a bound pod are ours to choose; what we held for it counts first."""
+        if pod.node is None or not self._reader.is_silent(pod):
+            return False
+        if node.agent and not entry.waited:
+            return False
+        if entry.assumed is not None:
+            entry.given, entry.assumed, entry.confirmed = entry.assumed.allocation, None, False
+        return True

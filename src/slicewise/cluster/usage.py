@@ -13,7 +13,7 @@ class Usage:
 
     def count(self, node: Node, holding: Holding, sign: int) -> None:
         """Add a pod's holding, or take it away again."""
-        if not holding.certain:
+        if not holding.certain or holding.tentative:
             return
         for piece in holding.charges:
             at = node.position(piece.gpu)
@@ -27,6 +27,10 @@ class Usage:
     def held(self, namespace: str, model: str) -> int:
         """Percent of cards of exactly this model that the namespace's pods hold."""
         return self._held[namespace, model]
+
+    def listed(self) -> tuple[tuple[str, str, int], ...]:
+        """Namespace, model and percent of everything that is held, in a stable order."""
+        return tuple((*key, self._held[key]) for key in sorted(self._held))
 
     def models(self, namespace: str) -> frozenset[str]:
         """The models of which the namespace holds anything."""

@@ -100,6 +100,7 @@ class Elastic:
 
     editions: tuple[Names, ...]
     name: str = "elastic"
+    silent: bool = False
 
     @property
     def resources(self) -> frozenset[str]:

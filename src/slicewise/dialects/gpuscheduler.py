@@ -42,6 +42,7 @@ class GpuScheduler:
 
     editions: tuple[Names, ...]
     name: str = "gpuscheduler"
+    silent: bool = True
 
     @property
     def resources(self) -> frozenset[str]:

@@ -105,6 +105,7 @@ class Gpushare:
 
     names: Names = GIB
     name: str = "gpushare"
+    silent: bool = False
 
     @property
     def resources(self) -> frozenset[str]:

@@ -24,6 +24,10 @@ class Dialect(Protocol):
         """What people call the system."""
 
     @property
+    def silent(self) -> bool:
+        """Whether the system never tells which cards a pod has, so that they are ours to give."""
+
+    @property
     def resources(self) -> frozenset[str]:
         """The resource names this dialect owns."""
 
@@ -104,6 +108,11 @@ class Dialects:
         if request is None:
             request = dialect.read_request(pod)
         return dialect.read_allocation(pod, request, node)
+
+    def is_silent(self, pod: Pod) -> bool:
+        """Whether the pod's system never tells which cards it has."""
+        dialect = self.claim(pod)
+        return dialect is not None and dialect.silent
 
     def read_target(self, pod: Pod) -> str | None:
         """The node that marks name before the pod is bound, as gpu-admission's do."""

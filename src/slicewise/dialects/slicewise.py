@@ -4,7 +4,7 @@ Limits count cards, percent of each and MiB of each; annotations say what limits
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -107,6 +107,7 @@ class Slicewise:
     """Reads and writes pods in our own words."""
 
     name: str = "slicewise"
+    silent: bool = False
 
     @property
     def resources(self) -> frozenset[str]:
@@ -141,7 +142,7 @@ class Slicewise:
     def read_node(self, notice: NodeNotice) -> Node | None:
         """The cards our own agent published."""
         text = notice.annotations.get(GPUS)
-        return None if text is None else read_gpus(notice.name, text)
+        return None if text is None else replace(read_gpus(notice.name, text), agent=True)
 
 
 SLICEWISE: Final = Slicewise()

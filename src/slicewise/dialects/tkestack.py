@@ -110,6 +110,7 @@ class Tkestack:
 
     editions: tuple[Names, ...]
     name: str = "tkestack"
+    silent: bool = False
 
     @property
     def resources(self) -> frozenset[str]:

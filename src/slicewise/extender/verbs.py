@@ -23,7 +23,7 @@ from slicewise.extender.protocol import (
     keep_nodes,
 )
 from slicewise.model import NodeState, Pod, Reason
-from slicewise.placement import Screener, Screening, Tables, admitted_cards, evict
+from slicewise.placement import Screening, admitted_cards, evict
 from slicewise.state.scene import Scene, Stage
 
 HIGHEST: Final = 10
@@ -48,7 +48,6 @@ class Verbs:
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
-        self._screener = (Tables(), Screener(Tables()))
 
     def filter(self, ask: Ask) -> Filtered:
         """Which nodes can take the pod, and why each of the others cannot."""
@@ -59,10 +58,7 @@ class Verbs:
 
     def screen(self, scene: Scene, names: list[str]) -> Screening:
         """What each of these nodes says of the pod."""
-        tables = scene.planner.tables
-        if self._screener[0] is not tables:
-            self._screener = (tables, Screener(tables))
-        return self._screener[1].screen(scene.snapshot, scene.question, names)
+        return self.stage.screen(scene, names)
 
     def prioritize(self, ask: Ask) -> list[HostScore]:
         """Points from 0 to 10 by the policy; only the best node has 10."""
@@ -169,6 +165,14 @@ def give_one(candidates: Candidates, node: str, screening: Screening) -> Filtere
         failed_and_unresolvable_nodes=told.reply.failed_and_unresolvable_nodes,
     )
     return Filtered(reply, 1, told.reasons, kept.bodies)
+
+
+def keep_one(candidates: Candidates, node: str) -> Filtered:
+    """A reply that leaves the scheduler this node; of the others nothing need be said."""
+    if candidates.bodies is None:
+        return Filtered(FilterReply(node_names=[node], failed_nodes={}), 1, {})
+    kept = keep_nodes(candidates, [name == node for name in candidates.names])
+    return Filtered(FilterReply(failed_nodes={}), 1, {}, kept.bodies)
 
 
 def spread_points(scores: Mapping[str, float], best: str | None) -> dict[str, int]:

@@ -1,13 +1,15 @@
 """Reading once what is there now, for commands that answer a question and leave."""
 
 from typing import Any, Final, TypeVar
+from urllib.parse import quote
 
 import msgspec
 
 from slicewise.kube.client import Call, Client
 from slicewise.kube.errors import LostError, RefusedError
-from slicewise.kube.objects import ListBody
+from slicewise.kube.objects import ListBody, ObjectReader, PodBody
 from slicewise.kube.watch import Body, Source
+from slicewise.model import Pod
 
 B = TypeVar("B", bound=Body)
 V = TypeVar("V")
@@ -42,6 +44,13 @@ async def read_one(client: Client, call: Call, kind: type[T]) -> T | None:
             return None
         raise
     return _decode(msgspec.json.Decoder(kind), call, content)
+
+
+async def find_pod(client: Client, reader: ObjectReader, namespace: str, name: str) -> Pod | None:
+    """The pod of this name, if there is one."""
+    call = Call("get", "pods", f"/api/v1/namespaces/{quote(namespace)}/pods/{quote(name)}")
+    body = await read_one(client, call, PodBody)
+    return None if body is None else reader.read_pod(body)
 
 
 def _decode(decoder: "msgspec.json.Decoder[T]", call: Call, content: bytes) -> T:

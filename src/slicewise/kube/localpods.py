@@ -28,6 +28,7 @@ _HASH: Final = "kubernetes.io/config.hash"
 _HASHED: Final = re.compile(r"[0-9a-f]{32}")
 _CLUSTER: Final = "clusterName"
 _SUBMITTER: Final = "SUBMITTER"
+_COMPAT: Final = "compat32"
 _ALWAYS: Final = "Always"
 
 
@@ -110,6 +111,8 @@ class LocalPod:
     cgroup: str | None = None
     user: str = ""
     cluster: str = ""
+    compat32: frozenset[str] = frozenset()
+    """The containers that ask for gpu-manager's 32-bit libraries."""
 
 
 def local_pods(reader: ObjectReader, node: str) -> Source[LocalPodBody, LocalPod]:
@@ -142,6 +145,13 @@ def read_local_pod(reader: ObjectReader, body: LocalPodBody) -> LocalPod:
         _read_cgroup(annotations),
         next((each.value for each in first or () if each.name == _SUBMITTER), ""),
         annotations.get(_CLUSTER, ""),
+        frozenset(each.name for each in body.spec.containers if _wants_compat(each)),
+    )
+
+
+def _wants_compat(container: LocalContainerBody) -> bool:
+    return any(
+        each.name == _COMPAT and each.value.lower() == "true" for each in container.env or ()
     )
 
 

@@ -93,8 +93,10 @@ class Writer(Protocol):
     ) -> BindOutcome:
         """Read the pod until it is known how a bind ended; REFUSED when the pod is not bound."""
 
-    async def annotate_pod(self, pod: PodKey, marks: Marks) -> WriteOutcome:
-        """Put marks on a pod that somebody else will bind."""
+    async def annotate_pod(
+        self, pod: PodKey, marks: Marks, *, version: int | None = None
+    ) -> WriteOutcome:
+        """Put marks on a pod that somebody else binds; only if it is at this version, if given."""
 
     async def remove_marks(self, pod: PodKey, marks: Marks) -> WriteOutcome:
         """Take marks of these names off a pod."""

@@ -16,6 +16,7 @@ from slicewise.kube.backoff import Backoff
 from slicewise.kube.client import MERGE_PATCH, Call, Client
 from slicewise.kube.errors import KubeError, LostError, RefusedError, UnreachedError
 from slicewise.kube.events import Events
+from slicewise.kube.names import pod_path
 from slicewise.kube.objects import ConfigMapBody, Metadata, ObjectReader, PodBody
 from slicewise.kube.writer import BindOutcome, PodKey, Remark, WriteOutcome, WriteStatus
 from slicewise.model import Marks, Pod
@@ -96,9 +97,11 @@ class Writes:
                 return outcome
             await self._client.sleep(min(left, _LOOKS.pause(looks, self._client.chance)))
 
-    async def annotate_pod(self, pod: PodKey, marks: Marks) -> WriteOutcome:
-        """Put marks on a pod that somebody else will bind."""
-        return await self._patch(pod, dict(marks.annotations), dict(marks.labels))
+    async def annotate_pod(
+        self, pod: PodKey, marks: Marks, *, version: int | None = None
+    ) -> WriteOutcome:
+        """Put marks on a pod that somebody else binds; only if it is at this version, if given."""
+        return await self._patch(pod, dict(marks.annotations), dict(marks.labels), version=version)
 
     async def remove_marks(self, pod: PodKey, marks: Marks) -> WriteOutcome:
         """Take marks of these names off a pod."""
@@ -177,7 +180,7 @@ class Writes:
         return WriteOutcome(WriteStatus.OTHER_MARKS, words, found.pod)
 
     async def _find(self, namespace: str, name: str) -> _Found | None:
-        path = f"/api/v1/namespaces/{namespace}/pods/{name}"
+        path = pod_path(namespace, name)
         try:
             # Whoever waits for a bind waits for this as well, however often it is tried.
             async with asyncio.timeout(self.bind_seconds):
@@ -192,9 +195,16 @@ class Writes:
         return _Found(body, self._reader.read_pod(body))
 
     async def _patch(
-        self, pod: PodKey, annotations: Mapping[str, str | None], labels: Mapping[str, str | None]
+        self,
+        pod: PodKey,
+        annotations: Mapping[str, str | None],
+        labels: Mapping[str, str | None],
+        *,
+        version: int | None = None,
     ) -> WriteOutcome:
         metadata: dict[str, Any] = {"uid": pod.uid}
+        if version:
+            metadata["resourceVersion"] = str(version)
         if annotations:
             metadata["annotations"] = annotations
         if labels:
@@ -242,7 +252,7 @@ def _within(wanted: Mapping[str, str], given: Mapping[str, str] | None) -> bool:
 
 
 def _path(pod: PodKey) -> str:
-    return f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
+    return pod_path(pod.namespace, pod.name)
 
 
 def _binding(pod: PodKey, node: str, marks: Marks) -> dict[str, Any]:

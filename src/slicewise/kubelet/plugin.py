@@ -6,7 +6,7 @@ Whoever answers for the resource sees ids and gives values; gRPC and protobuf st
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -68,7 +68,8 @@ class Plugin:
         """The kubelet that knows of this plugin, by its socket."""
         self._folder = folder
         self._servant = servant
-        self._units = b""
+        self._state: Hashable = None
+        self._units: Callable[[], Iterable[Unit]] = tuple
         self._changed = asyncio.Event()
         self._server: Any = None
         self._stamp: Stamp | None = None
@@ -83,12 +84,14 @@ class Plugin:
         """Whether the socket the plugin made is still there."""
         return self._server is not None and socket_stamp(self.path) == self._stamp
 
-    def publish(self, units: Iterable[Unit]) -> None:
-        """Tell the kubelet of these units from now on."""
-        message = encode_units(units)
-        if message == self._units:
+    def publish(self, state: Hashable, units: Callable[[], Iterable[Unit]]) -> None:
+        """Tell the kubelet of these units from now on, unless it was told of the same state.
+
+        They are listed only when the kubelet listens, so that no list stays in memory.
+        """
+        if state == self._state:
             return
-        self._units = message
+        self._state, self._units = state, units
         # Whoever waits holds the old event; the next change has one of its own.
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
@@ -156,7 +159,7 @@ class Plugin:
     async def _list(self, _request: bytes, _call: Any) -> AsyncIterator[bytes]:
         while True:
             changed = self._changed
-            yield self._units
+            yield await asyncio.to_thread(lambda: encode_units(self._units()))
             await changed.wait()
 
     async def _allocate(self, request: bytes, call: Any) -> bytes:

@@ -49,13 +49,17 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A machine with its cards in index order; cards may differ in model and size."""
+    """A machine with its cards in index order; cards may differ in model and size.
+
+    `agent` says that Slicewise's own agent serves the cards, and so waits for pods' records.
+    """
 
     name: str
     gpus: tuple[Gpu, ...] = ()
     links: Links | None = None
     host: Host | None = None
     pool: str | None = None
+    agent: bool = False
 
     def __post_init__(self) -> None:
         check_gpus(self.name, self.gpus)

@@ -21,6 +21,7 @@ class Holding:
     """What one pod holds of its node: charges per card, and CPU and main memory.
 
     `certain` is false when the pod's allocation could not be read: then every card is charged.
+    `tentative` says that the pod may yet come to another node, where as much is held for it.
     """
 
     uid: str
@@ -30,6 +31,7 @@ class Holding:
     host: Host = Host()
     priority: int = 0
     certain: bool = True
+    tentative: bool = False
 
     @property
     def pod(self) -> str:

@@ -3,7 +3,9 @@
 A pod's dialect is read when the pod or the cards change, never when somebody asks.
 """
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from slicewise.dialects import DEFAULT, Dialects
 from slicewise.kube.localpods import LocalPod
@@ -12,12 +14,23 @@ from slicewise.model import DialectError, Links, Node
 from slicewise.nodeagent.tenants import NO_ALLOCATION, Tenant
 from slicewise.nvml.driver import Card
 
+# Leftovers are looked for once a minute, and removed at the second look.
+FAREWELL_SECONDS: Final = 180.0
+
 
 class NodeCensus:
     """Follows the pods and cards of one node; it is fed from one thread."""
 
-    def __init__(self, node: str, dialects: Dialects = DEFAULT) -> None:
+    def __init__(
+        self,
+        node: str,
+        dialects: Dialects = DEFAULT,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._dialects = dialects
+        self._clock = clock
+        self._departed: dict[str, float] = {}
         self._node = Node(node)
         self._cards: tuple[Card, ...] = ()
         self._pods: dict[str, LocalPod] = {}
@@ -32,9 +45,19 @@ class NodeCensus:
         """The cards in index order."""
         return self._cards
 
+    def links(self) -> Links | None:
+        """How near the cards are, in their order; None when that is unknown."""
+        return self._node.links
+
     def tenants(self) -> Sequence[Tenant]:
         """The pods bound to the node that have not ended."""
         return tuple(self._tenants.values())
+
+    def departed(self) -> frozenset[str]:
+        """UIDs of pods that left within the last minutes."""
+        since = self._clock() - FAREWELL_SECONDS
+        self._departed = {uid: at for uid, at in self._departed.items() if at > since}
+        return frozenset(self._departed)
 
     def find(self, uid: str) -> Tenant | None:
         """The pod with this UID, if it is here."""
@@ -53,7 +76,8 @@ class NodeCensus:
         """Take in what the API told of the node's pods, in its order."""
         for change in changes:
             if isinstance(change, Gone):
-                self._pods.pop(change.key, None)
+                if self._pods.pop(change.key, None) is not None:
+                    self._departed[change.key] = self._clock()
                 self._tenants.pop(change.key, None)
             else:
                 local = change.value

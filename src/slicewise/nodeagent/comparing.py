@@ -5,6 +5,7 @@ from dataclasses import replace
 from itertools import combinations
 
 from slicewise.kubelet.holders import Holder
+from slicewise.nodeagent.cdi import name_units
 from slicewise.nodeagent.evidence import Evidence, SpecFile, walk_holding
 from slicewise.nodeagent.findings import Finding, Kind
 from slicewise.nodeagent.tenants import Tenant
@@ -78,44 +79,59 @@ def check_specs(evidence: Evidence) -> Iterator[Finding]:
     """CDI specs that are missing, left over, unreadable, or hand over other cards."""
     if evidence.specs is None:
         return
-    uuids = {each.card.gpu.index: each.card.gpu.uuid for each in evidence.usage.cards}
-    pods = {tenant.uid: tenant for tenant in evidence.tenants}
+    tenants = {tenant.uid: tenant for tenant in evidence.tenants}
+    owned: dict[tuple[str, str], list[SpecFile]] = {}
     for spec in evidence.specs:
-        yield from _judge_spec(spec, pods.get(spec.pod), uuids)
-    covered = {(spec.pod, spec.container) for spec in evidence.specs}
-    for tenant, container in walk_holding(evidence):
-        if (tenant.uid, container) not in covered:
+        if spec.trouble is not None:
+            remedy = "delete the file; the agent writes it before its container starts again"
+            yield Finding(Kind.BROKEN_SPEC, spec.name, spec.trouble, remedy)
+        elif spec.pod in tenants:
+            owned.setdefault((spec.pod, spec.container), []).append(spec)
+        elif spec.pod not in evidence.departed:
             yield Finding(
-                Kind.MISSING_SPEC,
-                f"{tenant.pod}/{container}",
-                "it runs and has no CDI spec, so it could not start again",
-                "restart the agent, which writes it",
+                Kind.LEFTOVER_SPEC,
+                spec.name,
+                f"it is for container {spec.container} of a pod that is gone ({spec.pod})",
+                "delete the file, or restart the agent",
             )
+    uuids = {each.card.gpu.index: each.card.gpu.uuid for each in evidence.usage.cards}
+    for (uid, container), specs in owned.items():
+        yield from _compare_cards(tenants[uid], container, specs, uuids)
+    yield from _find_missing_specs(evidence)
 
 
-def _judge_spec(
-    spec: SpecFile, tenant: Tenant | None, uuids: Mapping[int, str]
+def _compare_cards(
+    tenant: Tenant, container: str, specs: Iterable[SpecFile], uuids: Mapping[int, str]
 ) -> Iterator[Finding]:
-    if spec.trouble is not None:
-        remedy = "delete the file; the agent writes it again"
-        yield Finding(Kind.BROKEN_SPEC, spec.name, spec.trouble, remedy)
-        return
-    if tenant is None:
-        yield Finding(
-            Kind.LEFTOVER_SPEC,
-            spec.name,
-            f"it is for container {spec.container} of a pod that is gone ({spec.pod})",
-            "delete the file, or restart the agent",
-        )
-        return
-    promised = {uuids.get(piece.gpu, f"gpu {piece.gpu}") for piece in tenant.held(spec.container)}
-    if promised and spec.gpus is not None and spec.gpus != promised:
+    telling = [spec for spec in specs if spec.gpus is not None]
+    given = {uuid for spec in telling for uuid in spec.gpus or ()}
+    promised = {uuids.get(piece.gpu, f"gpu {piece.gpu}") for piece in tenant.held(container)}
+    if promised and telling and given != promised:
+        names = _join(spec.name for spec in telling)
         yield Finding(
             Kind.WRONG_SPEC,
-            f"{tenant.pod}/{spec.container}",
-            f"{spec.name} hands over {_join(spec.gpus)}, but it was promised {_join(promised)}",
+            f"{tenant.pod}/{container}",
+            f"it is given {_join(given)} by {names}, but was promised {_join(promised)}",
             "delete the pod: it may run on another's card",
         )
+
+
+def _find_missing_specs(evidence: Evidence) -> Iterator[Finding]:
+    names = {spec.name for spec in evidence.specs or ()}
+    running = {f"{tenant.pod}/{container}" for tenant, container in walk_holding(evidence)}
+    for holder in _keep_ours(evidence.holders or (), evidence.served):
+        missing = [
+            resource
+            for resource, ids in sorted(holder.units.items())
+            if name_units(resource, ids) not in names
+        ]
+        if missing and _name(holder) in running:
+            yield Finding(
+                Kind.MISSING_SPEC,
+                _name(holder),
+                f"it runs, but the CDI spec for its {_join(missing)} is gone",
+                "find out who removes files there; the agent writes it before the next start",
+            )
 
 
 def _join(names: Iterable[str]) -> str:

@@ -28,7 +28,9 @@ class SpecFile:
 class Evidence:
     """What each view says; `holders` and `specs` are None where nobody answered or none is kept.
 
-    `resources` are the names whose units are ours to account for.
+    `resources` are the names whose units are ours to account for, `served` those whose containers
+    are described by specs. `departed` are pods that left a moment ago: what they left is not yet
+    due to be removed.
     """
 
     usage: NodeUsage
@@ -36,6 +38,8 @@ class Evidence:
     holders: tuple[Holder, ...] | None
     specs: tuple[SpecFile, ...] | None
     resources: frozenset[str]
+    served: frozenset[str]
+    departed: frozenset[str] = frozenset()
     gaps: tuple[str, ...] = ()
 
 

@@ -17,6 +17,7 @@ from slicewise.nodeagent.answers import tell_cards, tell_usage
 from slicewise.nodeagent.auditing import Auditor, tell_audit
 from slicewise.nodeagent.dashboards import collect_exporter, collect_manager
 from slicewise.nodeagent.gauges import render
+from slicewise.nodeagent.graph import draw_graph
 from slicewise.nodeagent.metrics import collect_own
 from slicewise.nodeagent.sampling import Meter
 
@@ -45,6 +46,7 @@ class Pages:
             "/metric": self._metric,
             "/usage": self._usage,
             "/usage/cards": self._cards,
+            "/graph": self._graph,
             "/version": self._version,
         }
         if auditor is not None:
@@ -82,6 +84,9 @@ class Pages:
 
     async def _cards(self) -> Response:
         return json_response(tell_cards(self._meter.usage()))
+
+    async def _graph(self) -> Response:
+        return json_response({"graph": draw_graph(self._meter.usage(), self._meter.links())})
 
     async def _audit(self, auditor: Auditor) -> Response:
         return json_response(tell_audit(await auditor.audit()))

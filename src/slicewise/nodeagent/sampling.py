@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from slicewise.model import Links
 from slicewise.nodeagent.cgroups import Processes
 from slicewise.nodeagent.tenants import Tenant
 from slicewise.nodeagent.usage import NodeUsage, Reading, measure
@@ -32,8 +33,14 @@ class Census(Protocol):
     def cards(self) -> Sequence[Card]:
         """The cards in index order, each with its health as the agent judges it."""
 
+    def links(self) -> Links | None:
+        """How near the cards are, in their order; None when that is unknown."""
+
     def tenants(self) -> Sequence[Tenant]:
         """The pods bound to the node that have not ended."""
+
+    def departed(self) -> frozenset[str]:
+        """UIDs of pods that left a moment ago."""
 
 
 @dataclass(slots=True)
@@ -115,3 +122,7 @@ class Meter:
         """Who uses how much of which card."""
         census = self._census
         return measure(census.node, census.cards(), census.tenants(), self._sampler.reading())
+
+    def links(self) -> Links | None:
+        """How near the cards are."""
+        return self._census.links()

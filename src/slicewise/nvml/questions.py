@@ -40,6 +40,8 @@ _UNANSWERED: Final = frozenset(
         pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
         pynvml.NVML_ERROR_NO_DATA,
         pynvml.NVML_ERROR_INVALID_ARGUMENT,
+        pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
+        pynvml.NVML_ERROR_DEPRECATED,
         # A list that grew between asking for its length and for itself.
         pynvml.NVML_ERROR_INSUFFICIENT_SIZE,
     )
@@ -82,7 +84,7 @@ def read_card(index: int, handle: Handle, sysfs: Path) -> Card:
         index,
         read_uuid(handle),
         text(insist(pynvml.nvmlDeviceGetName, handle)),
-        MiB(insist(pynvml.nvmlDeviceGetMemoryInfo, handle).total // _MIB),
+        MiB(read_memory(handle).total // _MIB),
         insist(pynvml.nvmlDeviceGetMinorNumber, handle),
         numa=_read_numa(handle, bus, sysfs),
         healthy=not trouble,
@@ -104,7 +106,7 @@ def read_uuid(handle: Handle) -> str:
 
 def read_load(handle: Handle, window_seconds: float) -> Load:
     """What the card does, its processes by the samples of the last moments."""
-    memory = insist(pynvml.nvmlDeviceGetMemoryInfo, handle)
+    memory = read_memory(handle)
     rates = ask(pynvml.nvmlDeviceGetUtilizationRates, handle)
     return Load(
         MiB(memory.used // _MIB),
@@ -113,6 +115,13 @@ def read_load(handle: Handle, window_seconds: float) -> Load:
         ask(pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU),
         ask(pynvml.nvmlDeviceGetPowerUsage, handle),
     )
+
+
+def read_memory(handle: Handle) -> Any:
+    """Bytes in total and in use, without what the driver reserves for itself where it says."""
+    known = ask(pynvml.nvmlDeviceGetMemoryInfo, handle, pynvml.nvmlMemory_v2)
+    # Older drivers count their own reserve as used.
+    return known or insist(pynvml.nvmlDeviceGetMemoryInfo, handle)
 
 
 def text(value: bytes | str) -> str:

@@ -12,12 +12,21 @@ import pynvml
 
 from slicewise.nvml.driver import ECC, LOST, XID, DriverError, Fault
 from slicewise.nvml.links import read_pairs
-from slicewise.nvml.questions import Handle, Silent, address, ask, insist, read_uuid
+from slicewise.nvml.questions import (
+    Handle,
+    Silent,
+    address,
+    ask,
+    insist,
+    read_memory,
+    read_uuid,
+)
 from slicewise.nvml.roster import Nearness, Pair
 
 _log: Final = logging.getLogger(__name__)
 _EVENTS: Final = pynvml.nvmlEventTypeXidCriticalError | pynvml.nvmlEventTypeDoubleBitEccError
 _LINKS_EVERY: Final = 60.0
+_LOOK_EVERY: Final = 2.0
 _ADVICE: Final = {
     pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: (
         "install the NVIDIA driver, mount its libraries into the agent's container, "
@@ -42,6 +51,8 @@ class Session:
         self._events: Any = None
         self._watched: dict[str, Handle] = {}
         self._registered: set[str] = set()
+        self._suspicious = False
+        self._looked = 0.0
         self._links: tuple[frozenset[str], float, dict[Pair, Nearness]] | None = None
         self._renew()
 
@@ -82,12 +93,17 @@ class Session:
             if _value(error) != pynvml.NVML_ERROR_TIMEOUT:
                 # A lost card ends the wait at once; without a pause the caller would spin.
                 _log.debug("waiting for events failed: %s", error)
+                self._suspicious = True
                 time.sleep(seconds)
             return []
         return [] if event is None else [self._tell(event)]
 
     def find_lost(self) -> list[Fault]:
         """The cards that answered at the last look and do not now; for one thread at a time."""
+        now = time.monotonic()
+        if not self._suspicious and now - self._looked < _LOOK_EVERY:
+            return []
+        self._suspicious, self._looked = False, now
         with self._lock:
             lost = [uuid for uuid in self._registered if not _answers(self._watched[uuid])]
         if not lost:
@@ -173,7 +189,7 @@ def _load(library: Path | None) -> None:
 
 def _answers(handle: Handle) -> bool:
     try:
-        insist(pynvml.nvmlDeviceGetMemoryInfo, handle)
+        read_memory(handle)
     except Silent:
         return False
     return True

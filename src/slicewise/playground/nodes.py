@@ -41,6 +41,8 @@ class SimulatedNode:
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     taints: Sequence[Mapping[str, str]] = ()
+    awaits: Mapping[str, str] = field(default_factory=dict)
+    """By resource: the annotation without which a pod that asks for it is not started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +210,8 @@ class SimulatedNodes:
         elif phase in ENDED:
             self._forget(key)
         elif not is_running(pod):
+            if _lacks(pod, self._nodes[node].awaits):
+                return
             self._later(key, "start", self._timing.start_seconds, lambda: self._start(key, uid))
         else:
             seconds_to_run = _run_seconds(pod)
@@ -270,6 +274,17 @@ def _ready(status: str, reason: str, moment: str) -> Object:
         "lastHeartbeatTime": moment,
         "lastTransitionTime": moment,
     }
+
+
+def _lacks(pod: Object, awaits: Mapping[str, str]) -> bool:
+    """Whether the pod asks for a resource whose agent waits for an annotation it does not have."""
+    annotations = pod["metadata"].get("annotations") or {}
+    asked = {
+        resource
+        for container in pod["spec"].get("containers", ())
+        for resource in (container.get("resources") or {}).get("limits") or {}
+    }
+    return any(key not in annotations for resource, key in awaits.items() if resource in asked)
 
 
 def _run_seconds(pod: Object) -> float | None:

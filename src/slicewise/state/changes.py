@@ -56,7 +56,8 @@ def _lower(state: NodeState, request: Request, grant: Grant) -> Iterator[Change]
             text = f"ask for {most} MiB of each GPU instead of {memory}"
             yield Change(lost, text, {"ask": {"memory": most}})
     cores = max(share.cores for share in shares)
-    if cores:
+    # A part of a card names no memory where the whole card had it all, and is of use to nobody.
+    if cores and not any(share.whole for share in shares):
         most = _largest(cores, lambda c: _fits(state, _clip(request, c, memory), grant))
         if most:
             lost = (cores - most) / cores

@@ -19,6 +19,7 @@ from slicewise.cluster import (
     Event,
     Expire,
     Feed,
+    Giver,
     Ledger,
     PodGone,
     PodSeen,
@@ -91,15 +92,18 @@ class LiveState:
         dialects: Dialects = DEFAULT,
     ) -> None:
         self.settings = settings or StateSettings()
-        read_policy(self.settings.policy)
         self.synced = asyncio.Event()
         """Set once everything has been listed."""
         keep = Keep((*KEYS, *self.settings.labels), KEYS, AMOUNTS)
         self.reader = ObjectReader(keep)
         """Reads pods and nodes as the ledger knows them; for the Writes beside this state."""
         self.lessons = Lessons()
+        self.stirred = asyncio.Event()
+        """Set whenever pods or nodes have changed; whoever acts on that clears it."""
         self._requests = Requests(dialects)
-        self.ledger = Ledger(self._requests)
+        # Its tables follow one node at a time, so it shares them with no other planner.
+        self._giver = Giver(Planner(read_policy(self.settings.policy), self.lessons.workload))
+        self.ledger = Ledger(self._requests, self._giver)
         self._feed = Feed(dialects)
         self._client = client
         self._clock = clock
@@ -238,6 +242,7 @@ class LiveState:
             else:
                 self._shown_nodes.pop(change.key, None)
                 self._apply(self._feed.lose_node(change.key, change.version))
+        self.stirred.set()
         if self.listener is not None:
             self.listener.hear_nodes(changes)
 
@@ -250,6 +255,7 @@ class LiveState:
             else:
                 self._drop_shown(change.key)
                 self.ledger.apply(PodGone(change.key))
+        self.stirred.set()
         if self.listener is not None:
             self.listener.hear_pods(changes)
 
@@ -276,6 +282,7 @@ class LiveState:
         if self.lessons.count(request):
             for planner in self._planners.values():
                 planner.workload = self.lessons.workload
+            self._giver.planner.workload = self.lessons.workload
 
     def _apply(self, events: Sequence[Event]) -> None:
         for event in events:

@@ -7,10 +7,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from slicewise.cluster import Usage
+from slicewise.cluster import Requests, Usage
 from slicewise.dialects import DEFAULT, Dialects
 from slicewise.model import CHUNK, MiB, NodeState, Pod, Request, SlicewiseError, Snapshot
-from slicewise.placement import UNLIMITED, Grant, Planner, Question
+from slicewise.placement import (
+    UNLIMITED,
+    Grant,
+    Planner,
+    Question,
+    Screener,
+    Screening,
+    Tables,
+)
 from slicewise.state.ports import State
 
 
@@ -43,22 +51,34 @@ class Stage:
     def __init__(self, state: State, dialects: Dialects = DEFAULT) -> None:
         self.state = state
         self.dialects = dialects
+        self._requests = Requests(dialects)
+        self._screener = (Tables(), Screener(Tables()))
 
     def set(self, pod: Pod) -> Scene:
         """The scene for this pod; raises when the pod cannot be read."""
-        request = self.dialects.read_request(pod)
+        request = self._requests.read_request(pod)
         snapshot = self.state.snapshot()
         planner = self.state.planner(request.constraints.policy)
         if not request.containers:
             return Scene(pod, Question(request), snapshot, planner)
         if not self.state.ready:
             raise NotReadyError("this extender has not synced or does not lead: retry later")
-        own = self.state.ledger.node_of(pod.uid)
+        ledger = self.state.ledger
+        own = ledger.node_of(pod.uid)
         held = None if own is None else snapshot.get(own)
-        if held is not None:
-            snapshot = put_state(snapshot, held.release(pod.uid))
+        for name, uid in ledger.places(pod.uid):
+            state = snapshot.get(name)
+            if state is not None:
+                snapshot = put_state(snapshot, state.release(uid))
         grant = self._grant(pod, request, held, planner)
         return Scene(pod, Question(request, grant, salt=pod.uid), snapshot, planner)
+
+    def screen(self, scene: Scene, names: list[str]) -> Screening:
+        """What each of these nodes says of the pod."""
+        tables = scene.planner.tables
+        if self._screener[0] is not tables:
+            self._screener = (tables, Screener(tables))
+        return self._screener[1].screen(scene.snapshot, scene.question, names)
 
     @contextmanager
     def _apart(self, pod: Pod, held: NodeState | None) -> Iterator[Usage]:

@@ -1,8 +1,9 @@
 """Requests and cards in the words that people read in events and explanations."""
 
 from collections import Counter
+from collections.abc import Iterable
 
-from slicewise.model import ContainerAllocation, Node, Request, Share, Slice
+from slicewise.model import FULL, ContainerAllocation, Node, Request, Share, Slice
 
 
 def describe_request(request: Request) -> str:
@@ -15,20 +16,47 @@ def describe_request(request: Request) -> str:
 
 
 def describe_container(given: ContainerAllocation, node: Node) -> str:
-    """The cards of one container, for people."""
-    return f"{given.name}: " + ", ".join(describe_slice(piece, node) for piece in given.slices)
+    """The cards of one container, for people; equal parts of equal cards are told together."""
+    alike: dict[tuple[int, int, str], list[int]] = {}
+    for piece in given.slices:
+        model = _model(piece, node)
+        # All of two cards is all of each, whatever their sizes.
+        key = (piece.cores, 0 if piece.cores == FULL else piece.memory, model)
+        alike.setdefault(key, []).append(piece.gpu)
+    parts = (_describe_part(*key, numbers) for key, numbers in alike.items())
+    return f"{given.name}: {', '.join(parts)}"
 
 
 def describe_slice(piece: Slice, node: Node) -> str:
     """A part of a card, for people."""
+    return _describe_part(piece.cores, piece.memory, _model(piece, node), [piece.gpu])
+
+
+def _describe_part(cores: int, memory: int, model: str, numbers: list[int]) -> str:
+    cards = f"gpu {join_numbers(numbers)}{f' ({model})' if model else ''}"
+    if cores == FULL:
+        return f"all of {cards}"
+    amounts = [f"{cores} percent"] if cores else []
+    amounts += [f"{memory} MiB"] if memory else []
+    return f"{' and '.join(amounts)} of {'' if len(numbers) == 1 else 'each of '}{cards}"
+
+
+def _model(piece: Slice, node: Node) -> str:
     at = node.position(piece.gpu)
-    model = "" if at is None else f" ({node.gpus[at].model})"
-    if piece.cores == 100:
-        return f"all of gpu {piece.gpu}{model}"
-    parts = [f"{piece.cores} percent"] if piece.cores else []
-    if piece.memory:
-        parts.append(f"{piece.memory} MiB")
-    return f"{' and '.join(parts)} of gpu {piece.gpu}{model}"
+    return "" if at is None else node.gpus[at].model
+
+
+def join_numbers(numbers: Iterable[int]) -> str:
+    """Numbers as people write them: 0-3, 5."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and runs[-1][-1] == number - 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(
+        f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs
+    )
 
 
 def _describe_shares(share: Share, count: int) -> str:

@@ -1,0 +1,221 @@
+"""The agent put together with its edges: driver, kubelet, runtime, API server and listener."""
+
+import asyncio
+import contextlib
+import gc
+from collections.abc import AsyncIterator, Callable, Coroutine
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+
+from slicewise.cli.agent_pages import build_pages, keep_reporting
+from slicewise.dialects.publications import NodeFacts
+from slicewise.httpd import Server, Settings
+from slicewise.kube.client import Client
+from slicewise.kube.errors import KubeError
+from slicewise.kube.kubeconfig import find_access
+from slicewise.kube.nodepatch import NodePatches
+from slicewise.kubelet.errors import KubeletError
+from slicewise.kubelet.holders import PodResourcesClient
+from slicewise.kubelet.runtime import RuntimeClient
+from slicewise.nodeagent.cardwatch import CardWatch
+from slicewise.nodeagent.cgroups import Processes
+from slicewise.nodeagent.configuration import Flags, NodeSetup, load_node_config, settle
+from slicewise.nodeagent.detection import detect_host
+from slicewise.nodeagent.inventory import Inventory
+from slicewise.nodeagent.publishing import Publisher
+from slicewise.nodeagent.sampling import Sampler
+from slicewise.nodeagent.service import Agent, Edges
+from slicewise.nodeagent.settings import AgentSettings, Identity
+from slicewise.nvml.driver import Driver
+from slicewise.nvml.library import LibraryDriver
+from slicewise.nvml.simulated import SimulatedDriver
+from slicewise.reports import Reporter
+from slicewise.reports.credentials import FileCredentials
+
+COMPONENT: Final = "slicewise-agent"
+NODE_CONFIG: Final = Path("/etc/gpu-manager/config/config.json")
+_RUNTIME_TRIES: Final = 6
+_TOKEN: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
+_AUTHORITY: Final = _TOKEN.with_name("ca.crt")
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Which metrics API hears of the node's usage."""
+
+    address: str
+    """Its address, such as https://name.namespace.svc."""
+    authority: Path | None = None
+    """PEM authorities its certificate must be from; none takes the cluster's."""
+    token: Path | None = None
+    """The token to show; none takes the pod's own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentCommand:
+    """How one agent is started."""
+
+    settings: AgentSettings
+    """How it runs."""
+    kubeconfig: Path | None = None
+    """Kubeconfig of the API server; none looks where kubectl and pods do."""
+    listen: Settings = field(default_factory=Settings)
+    """Where health, metrics and usage are served."""
+    simulated: bool = False
+    """Whether the cards are described by a file."""
+    driver_file: Path | None = None
+    """The file that describes the cards, or NVML's library."""
+    node_config: Path = NODE_CONFIG
+    """gpu-manager's file of all nodes."""
+    flags: Flags = field(default_factory=Flags)
+    """What flags say of this node."""
+    heartbeat_seconds: float | None = None
+    """How often the fork's heartbeat is published; none does without it."""
+    report: Report | None = None
+    """Whom usage is reported to."""
+
+
+async def run_agent(
+    command: AgentCommand,
+    stop: asyncio.Event,
+    *,
+    started: Callable[[str], None] = lambda _: None,
+) -> None:
+    """Serve until told to stop; `started` hears the address once connections are accepted."""
+    log = structlog.get_logger(COMPONENT)
+    setup = read_setup(command)
+    async with contextlib.AsyncExitStack() as stack:
+        driver = await asyncio.to_thread(open_driver, command)
+        stack.callback(driver.close)
+        runtime = RuntimeClient(setup.runtime or Path("/run/containerd/containerd.sock"))
+        stack.push_async_callback(runtime.close)
+        settings, told = await settle_identity(command.settings, runtime)
+        holders = PodResourcesClient(settings.paths.pod_resources)
+        stack.push_async_callback(holders.close)
+        client = await stack.enter_async_context(
+            Client(find_access(command.kubeconfig), agent=COMPONENT)
+        )
+        watch = CardWatch(driver, settings.node, scaling=setup.scaling)
+        agent = await start_agent(settings, watch, Edges(client, holders, runtime, told))
+        sampler = Sampler(driver, Processes(), interval_seconds=settings.sample_seconds)
+        pages, meter = build_pages(agent, sampler, holders)
+        server = Server(pages.handle, command.listen)
+        await server.start()
+        stack.push_async_callback(server.stop)
+        assert server.app is not None
+        server.app.ready = lambda: agent.ready
+        log.info("listening", url=server.url)
+        started(server.url)
+        work = [agent.run(), sampler.run(), publish(command, agent, watch, client)]
+        if command.report is not None:
+            reporter = build_reporter(command.report)
+            work += [reporter.run(), keep_reporting(reporter, meter, watch)]
+        async with _beside(work) as tasks:
+            # What was loaded stays, and looking through it again would only cost time.
+            gc.collect()
+            gc.freeze()
+            await _until_stopped(stop, tasks)
+            log.info("stopping")
+
+
+async def start_agent(settings: AgentSettings, watch: CardWatch, edges: Edges) -> Agent:
+    """The agent on the cards as they are now."""
+    try:
+        notice = await NodePatches(edges.client, settings.node).read()
+    except KubeError as error:
+        structlog.get_logger(COMPONENT).warning("node not read", error=str(error))
+        notice = None
+    if notice is not None:
+        watch.resume(notice)
+    await asyncio.to_thread(watch.look)
+    assert watch.hardware is not None
+    return Agent(settings, Inventory(settings.node, watch.hardware), edges)
+
+
+async def publish(command: AgentCommand, agent: Agent, watch: CardWatch, client: Client) -> None:
+    """Follow the cards, tell the rest of the agent, and keep the Node saying what is true."""
+    door = NodePatches(client, agent.settings.node)
+    publisher = Publisher(
+        door, agent.settings.dialects, heartbeat_seconds=command.heartbeat_seconds
+    )
+
+    async def tell(facts: NodeFacts) -> None:
+        if watch.hardware is not None:
+            agent.inventory.take(watch.hardware)
+        notice = agent.notice
+        if notice is not None:
+            watch.follow(notice)
+            facts = watch.facts or facts
+        await publisher.publish(facts, agent.amounts, notice, agent.annotations)
+
+    await watch.run(tell)
+
+
+def read_setup(command: AgentCommand) -> NodeSetup:
+    """What file, flags and host say of this node; what cannot be read is logged."""
+    config = load_node_config(command.node_config, command.settings.node)
+    for problem in config.problems:
+        structlog.get_logger(COMPONENT).warning("node configuration not read", problem=problem)
+    return settle(config, command.flags, detect_host())
+
+
+def open_driver(command: AgentCommand) -> Driver:
+    """The driver that is asked for; loading it may fail."""
+    if command.simulated:
+        return SimulatedDriver(command.driver_file, name=command.settings.node)
+    return LibraryDriver(command.driver_file)
+
+
+def build_reporter(report: Report) -> Reporter:
+    """The line to the metrics API."""
+    credentials = FileCredentials(report.authority or _AUTHORITY, report.token or _TOKEN)
+    return Reporter(report.address, credentials)
+
+
+async def settle_identity(
+    settings: AgentSettings, runtime: RuntimeClient
+) -> tuple[AgentSettings, str]:
+    """The settings with the way owners are known, and the runtime's name for itself."""
+    tries = _RUNTIME_TRIES if settings.identity is None else 1
+    for attempt in range(1, tries + 1):
+        try:
+            told = await runtime.identify()
+        except KubeletError as error:
+            if settings.identity is not None:
+                return settings, "unknown"
+            if attempt == tries:
+                raise KubeletError(
+                    f"{error}; cannot tell whether it knows CDI: "
+                    "pass --runtime-endpoint, or --identity=cdi or match"
+                ) from error
+        else:
+            chosen = Identity.CDI if told.cdi else Identity.MATCH
+            return replace(settings, identity=settings.identity or chosen), str(told)
+    raise AssertionError("one of the tries has returned or raised")
+
+
+async def _until_stopped(stop: asyncio.Event, tasks: list[asyncio.Task[None]]) -> None:
+    """Return when told to stop; raise what ended a task before that."""
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({stopping, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            if task.done():
+                task.result()
+    finally:
+        stopping.cancel()
+
+
+@contextlib.asynccontextmanager
+async def _beside(work: list[Coroutine[Any, Any, None]]) -> AsyncIterator[list[asyncio.Task[None]]]:
+    """Tasks that live while the block does."""
+    tasks = [asyncio.create_task(each) for each in work]
+    try:
+        yield tasks
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,189 @@
+"""`slicewise doctor`: looks at everything placement depends on, and says what to do about it.
+
+Nothing is changed, and what cannot be looked at is said to be so.
+"""
+
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from slicewise import __version__
+from slicewise.cli.asking import choose_settings
+from slicewise.cli.connecting import (
+    FILE,
+    Reach,
+    Trouble,
+    open_reader,
+    reach_options,
+    run_connected,
+)
+from slicewise.cli.doctor_agents import check_agents, check_extender
+from slicewise.cli.doctor_nodes import check_nodes, find_resources
+from slicewise.cli.doctor_scheduler import SCHEDULER, check_config, read_config
+from slicewise.cli.doctor_services import QUOTA, check_apiservice, check_quota, check_rights
+from slicewise.cli.findings import (
+    Finding,
+    Level,
+    describe_findings,
+    note,
+    ok,
+    problem,
+    summarise,
+    warning,
+    write_findings,
+)
+from slicewise.cli.scheduler_finding import find_schedulers
+from slicewise.cli.usage_reading import AGENT_PORT
+from slicewise.cluster import problems as troubles
+from slicewise.kube.client import Call, Client
+from slicewise.kube.errors import KubeError, RefusedError
+from slicewise.kube.listing import read_one
+from slicewise.kube.machines import Machine, list_machines
+from slicewise.kube.reviewing import may_do
+from slicewise.state.live import LiveState, StateSettings
+
+APISERVICES: Final = ("v1alpha1.metrics.nvidia.com",)
+LEDGER: Final = "pods and cards"
+_REMAKE: Final = (
+    "kubectl slicewise why POD says what it holds; delete and recreate it if it is wrong"
+)
+_UNMARKED: Final = "no mark says which cards it has, so that it counts on all of its node"
+_BIND: Final = "let pods be bound through Slicewise, or keep a node for those whose kubelet chooses"
+_RIGHTS: Final = (
+    ("list", "nodes", "", "every command"),
+    ("list", "pods", "", "every command"),
+    ("list", "configmaps", "kube-system", "the quota in why and what-if"),
+    ("get", "nodes/proxy", "", "the use in top"),
+    ("patch", "nodes", "", "cordon"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """What a person has asked the doctor to look at."""
+
+    scheduler_config: Path | None = None
+    extender: str | None = None
+    agent_port: int = AGENT_PORT
+
+
+@click.command(short_help="Find what keeps pods from their GPUs.")
+@click.option("--scheduler-config", type=FILE, help="The file kube-scheduler is started with.")
+@click.option("--extender", help="Address of the extender, to look at it as well.")
+@click.option("--agent-port", default=AGENT_PORT, show_default=True, help="Of the nodes' agents.")
+@click.option("--strict", is_flag=True, help="End with 1 for warnings as well.")
+@click.option("-o", "--output", type=click.Choice(["json"]), help="The findings for scripts.")
+@reach_options
+def doctor(strict: bool, output: str | None, **flags: Any) -> None:
+    """Look for whatever keeps pods from getting their GPUs, and say what to do about it.
+
+    Ends with 0 when there is no problem, 1 when there is one, and 2 when nobody can tell.
+    """
+    visit = Visit(*(flags.pop(each) for each in ("scheduler_config", "extender", "agent_port")))
+    findings = run_connected(Reach(**flags), lambda client: examine(client, visit), Trouble)
+    if output == "json":
+        click.echo(json.dumps(describe_findings(findings), indent=2))
+    else:
+        for line in write_findings(findings):
+            click.echo(line)
+        click.echo(summarise(findings))
+    grave = (Level.PROBLEM, Level.WARNING) if strict else (Level.PROBLEM,)
+    raise SystemExit(1 if any(each.level in grave for each in findings) else 0)
+
+
+async def examine(client: Client, visit: Visit) -> list[Finding]:
+    """Everything that was found, in the order in which it is best read."""
+    machines = await list_machines(client, open_reader())
+    findings, with_cards = check_nodes(machines)
+    findings += await check_agents(client, with_cards, visit.agent_port)
+    findings += await _try(SCHEDULER, _check_schedulers(client, visit, machines))
+    if visit.extender:
+        findings += await check_extender(visit.extender, __version__, datetime.now(UTC))
+    for name in APISERVICES:
+        findings += await _try("metrics API", _check_apiservice(client, name))
+    findings += await _try(QUOTA, _check_quota(client))
+    findings += await _try(LEDGER, _check_ledger(client))
+    findings += await _check_rights(client)
+    return findings
+
+
+async def _try(topic: str, work: Awaitable[list[Finding]]) -> list[Finding]:
+    """The findings, or that nobody let us look."""
+    try:
+        return await work
+    except RefusedError as error:
+        return [note(topic, f"cannot be looked at: {error.message}")]
+    except KubeError as error:
+        return [warning(topic, f"cannot be looked at: {error}", "try again")]
+
+
+async def _check_schedulers(
+    client: Client, visit: Visit, machines: Sequence[Machine]
+) -> list[Finding]:
+    def check(config: dict[str, Any], where: str) -> list[Finding]:
+        return check_config(config, find_resources(machines), len(machines), where)
+
+    if visit.scheduler_config is not None:
+        return _check_file(visit.scheduler_config, check)
+    return await find_schedulers(client, check)
+
+
+def _check_file(path: Path, check: Callable[[dict[str, Any], str], list[Finding]]) -> list[Finding]:
+    try:
+        config = read_config(path.read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        raise Trouble(f"cannot read {path}: {error}") from error
+    if config is None:
+        fix = "pass what kube-scheduler has as --config or --policy-config-file"
+        return [problem(SCHEDULER, f"{path} is no scheduler configuration", fix)]
+    return check(config, str(path))
+
+
+async def _check_apiservice(client: Client, name: str) -> list[Finding]:
+    path = f"/apis/apiregistration.k8s.io/v1/apiservices/{name}"
+    body = await read_one(client, Call("get", "apiservices", path), dict)
+    return check_apiservice(name, body, datetime.now(UTC))
+
+
+async def _check_quota(client: Client) -> list[Finding]:
+    place = StateSettings().quota
+    assert place is not None
+    path = f"/api/v1/namespaces/{place[0]}/configmaps/{place[1]}"
+    body = await read_one(client, Call("get", "configmaps", path), dict)
+    return check_quota("/".join(place), None if body is None else body.get("data") or {})
+
+
+async def _check_ledger(client: Client) -> list[Finding]:
+    """What a ledger that reads everything anew has to complain about."""
+    state = LiveState(client, await choose_settings(client, "default"))
+    try:
+        await state.start()
+        # Nodes that cannot be read were told before.
+        found = [each for each in state.problems() if not each.subject.startswith("node/")]
+    finally:
+        await state.stop()
+    if not found:
+        return [ok(LEDGER, "every pod's cards are known, and no card is promised twice")]
+    return [
+        note(LEDGER, _UNMARKED, _BIND, each.subject)
+        if each.trouble == troubles.Trouble.MISSING_ALLOCATION.value
+        else warning(LEDGER, f"{each.trouble}: {each.detail}", _REMAKE, each.subject)
+        for each in found
+    ]
+
+
+async def _check_rights(client: Client) -> list[Finding]:
+    answers = [
+        (
+            f"{verb} {resource}{f' in {space}' if space else ''}",
+            use,
+            await may_do(client, verb, resource, namespace=space),
+        )
+        for verb, resource, space, use in _RIGHTS
+    ]
+    return check_rights(answers)

@@ -1,0 +1,93 @@
+"""`slicewise top`: who holds what of every card and how much of it they use, redrawn as it changes.
+
+On a terminal it stays; in a pipe, with --once or as JSON it prints once.
+"""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.live import Live
+
+from slicewise.cli.asking import choose_settings
+from slicewise.cli.connecting import Failure, Reach, reach_options, run_connected
+from slicewise.cli.top_scene import NodeView, describe_nodes, view_node
+from slicewise.cli.top_text import write_plain, write_table
+from slicewise.cli.usage_reading import AGENT_PORT, UsageReader
+from slicewise.kube.client import Client
+from slicewise.state.live import LiveState
+
+
+@click.command(short_help="Show what is promised and used, live.")
+@click.argument("nodes", nargs=-1, metavar="[NODE...]")
+@click.option("--once", is_flag=True, help="Print once and leave, as in a pipe.")
+@click.option("--idle", is_flag=True, help="A row for each card that nobody touches as well.")
+@click.option("--interval", default=2.0, show_default=True, help="Seconds between two drawings.")
+@click.option("-o", "--output", type=click.Choice(["json"]), help="A document for scripts, once.")
+@click.option("--agent-port", default=AGENT_PORT, show_default=True, help="Of the nodes' agents.")
+@reach_options
+def top(nodes: tuple[str, ...], once: bool, output: str | None, **flags: Any) -> None:
+    """Show per node, card and container what is promised and what is used."""
+    idle, interval, port = (flags.pop(each) for each in ("idle", "interval", "agent_port"))
+    console = Console()
+
+    async def show(client: Client) -> None:
+        async with _following(client) as state:
+            reader = UsageReader(client, port)
+            first = await look(state, reader, nodes)
+            if output == "json":
+                click.echo(json.dumps(describe_nodes(first), indent=2))
+            elif once or not console.is_terminal:
+                click.echo(write_plain(first, idle=idle), nl=False)
+            else:
+                again = partial(look, state, reader, nodes)
+                await _redraw(console, again, idle=idle, interval=interval)
+
+    with contextlib.suppress(KeyboardInterrupt):
+        run_connected(Reach(**flags), show)
+
+
+async def look(state: LiveState, reader: UsageReader, names: Sequence[str]) -> list[NodeView]:
+    """The nodes that have cards, or those named, as they are now."""
+    snapshot = state.snapshot()
+    unknown = [name for name in names if name not in snapshot]
+    if unknown:
+        raise Failure(f'node "{unknown[0]}" not found')
+    states = sorted(
+        (each for each in snapshot if (each.node.name in names if names else each.node.gpus)),
+        key=lambda each: each.node.name,
+    )
+    uses = await reader.read(each.node.name for each in states)
+    return [view_node(each, state.ledger, uses.get(each.node.name)) for each in states]
+
+
+@contextlib.asynccontextmanager
+async def _following(client: Client) -> AsyncIterator[LiveState]:
+    state = LiveState(client, await choose_settings(client, "default"))
+    try:
+        await state.start()
+        yield state
+    finally:
+        await state.stop()
+
+
+async def _redraw(
+    console: Console,
+    again: Callable[[], Awaitable[list[NodeView]]],
+    *,
+    idle: bool,
+    interval: float,
+) -> None:
+    """Draw until the person has seen enough."""
+    with Live(console=console, screen=True, auto_refresh=False) as live:
+        while True:
+            views = await again()
+            # Title, headings and a line for the cursor stand beside the rows.
+            table = write_table(views, idle=idle, most=max(5, console.height - 3))
+            live.update(table, refresh=True)
+            await asyncio.sleep(interval)

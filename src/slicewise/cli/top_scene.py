@@ -1,0 +1,167 @@
+"""What `slicewise top` shows, as values: nodes, their cards, and the containers on each."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from slicewise.cli.usage_reading import NodeUse, Use
+from slicewise.cluster import Ledger
+from slicewise.dialects import DEFAULT
+from slicewise.model import Allocation, Gpu, Holding, NodeState, Pod, SlicewiseError
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one container was promised of one card, and what it uses of it."""
+
+    pod: str
+    container: str
+    cores: int
+    memory: int
+    used: Use | None
+
+
+@dataclass(frozen=True, slots=True)
+class CardView:
+    """One card: promised to whom, used by whom."""
+
+    gpu: Gpu
+    cores: int
+    memory: int
+    used: Use | None
+    parts: tuple[Part, ...]
+    loose: tuple[int, ...] = ()
+    trouble: str = ""
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody holds or uses anything of it, and there is nothing to say of it."""
+        return not (self.parts or self.cores or self.memory or self.loose or self.state)
+
+    @property
+    def state(self) -> str:
+        """Why it takes no new pods; empty when it does."""
+        if self.gpu.cordoned:
+            return "cordoned"
+        if self.gpu.mig:
+            return "split by MIG"
+        return "" if self.gpu.healthy else self.trouble or "not healthy"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """One node; `unplaced` are pods of which nobody can tell the cards."""
+
+    name: str
+    cards: tuple[CardView, ...]
+    unplaced: tuple[str, ...] = ()
+
+    @property
+    def answers(self) -> bool:
+        """Whether its agent says what is used."""
+        return any(card.used is not None for card in self.cards)
+
+    def total(self) -> tuple[int, int, int]:
+        """Percent and MiB promised, and MiB there are."""
+        return (
+            sum(card.cores for card in self.cards),
+            sum(card.memory for card in self.cards),
+            sum(card.gpu.memory for card in self.cards),
+        )
+
+    def used(self) -> Use | None:
+        """What all its cards use; None when its agent does not answer."""
+        known = [card.used for card in self.cards if card.used is not None]
+        if not known:
+            return None
+        return Use(sum(each.cores for each in known), sum(each.memory_mib for each in known))
+
+
+def view_node(state: NodeState, ledger: Ledger, use: NodeUse | None) -> NodeView:
+    """The node as it is now, with what its agent said."""
+    use = use or NodeUse()
+    parts: dict[int, list[Part]] = {gpu.index: [] for gpu in state.node.gpus}
+    unplaced = []
+    for holding in sorted(state.holdings, key=lambda each: each.pod):
+        if not holding.charges:
+            continue
+        if not holding.certain:
+            unplaced.append(holding.pod)
+            continue
+        for gpu, part in _split(holding, ledger, state, use):
+            parts.setdefault(gpu, []).append(part)
+    cards = tuple(
+        CardView(
+            gpu=gpu,
+            cores=state.used_cores[at],
+            memory=state.used_memory[at],
+            used=use.cards.get(gpu.index),
+            parts=tuple(parts[gpu.index]),
+            loose=tuple(use.loose.get(gpu.index, ())),
+            trouble=use.trouble.get(gpu.index, ""),
+        )
+        for at, gpu in enumerate(state.node.gpus)
+    )
+    return NodeView(state.node.name, cards, tuple(unplaced))
+
+
+def _split(
+    holding: Holding, ledger: Ledger, state: NodeState, use: NodeUse
+) -> Iterable[tuple[int, Part]]:
+    """The holding by container; whole where only the sum is known."""
+    pod = ledger.pod(holding.uid)
+    allocation = None if pod is None else _read_allocation(pod, state)
+    if allocation is None:
+        for piece in holding.charges:
+            yield piece.gpu, Part(holding.pod, "", piece.cores, piece.memory, None)
+        return
+    for each in allocation.containers:
+        for piece in each.slices:
+            used = use.containers.get((holding.uid, each.name, piece.gpu))
+            yield piece.gpu, Part(holding.pod, each.name, piece.cores, piece.memory, used)
+
+
+def _read_allocation(pod: Pod, state: NodeState) -> Allocation | None:
+    try:
+        return DEFAULT.read_allocation(pod, state.node)
+    except SlicewiseError:
+        return None
+
+
+def describe_nodes(nodes: Iterable[NodeView]) -> dict[str, Any]:
+    """The same as a document for scripts."""
+    return {"nodes": [_describe_node(node) for node in nodes]}
+
+
+def _describe_node(node: NodeView) -> dict[str, Any]:
+    return {
+        "node": node.name,
+        "cards": [
+            {
+                "gpu": card.gpu.index,
+                "uuid": card.gpu.uuid,
+                "model": card.gpu.model,
+                "memoryMib": card.gpu.memory,
+                "state": card.state or "ok",
+                "promised": {"cores": card.cores, "memoryMib": card.memory},
+                "used": _describe_use(card.used),
+                "containers": [
+                    {
+                        "pod": part.pod,
+                        "container": part.container,
+                        "promised": {"cores": part.cores, "memoryMib": part.memory},
+                        "used": _describe_use(part.used),
+                    }
+                    for part in card.parts
+                ],
+                "looseProcesses": len(card.loose),
+                "looseMemoryMib": sum(card.loose),
+            }
+            for card in node.cards
+        ],
+        "unplacedPods": list(node.unplaced),
+    }
+
+
+def _describe_use(use: Use | None) -> Mapping[str, int] | None:
+    return None if use is None else {"cores": use.cores, "memoryMib": use.memory_mib}

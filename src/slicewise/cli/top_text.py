@@ -1,0 +1,162 @@
+"""`slicewise top` as text: one row per node, card and container, promised beside used."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from rich.table import Table
+from rich.text import Text
+
+from slicewise.cli.tabs import align
+from slicewise.cli.top_scene import CardView, NodeView, Part
+from slicewise.cli.usage_reading import Use
+from slicewise.state.wording import join_numbers
+
+HEADINGS: Final = ("NODE / GPU / CONTAINER", "COMPUTE", "USED", "MEMORY MiB", "USED", "NOTE")
+UNKNOWN: Final = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table, and how it is shown on a terminal."""
+
+    cells: tuple[str, ...]
+    style: str = ""
+
+
+def write_rows(nodes: Sequence[NodeView], *, idle: bool = False) -> list[Row]:
+    """Every row; cards that nobody touches are gathered in one unless they are asked for."""
+    return [row for node in nodes for row in _write_node(node, idle=idle)]
+
+
+def write_head(nodes: Sequence[NodeView]) -> str:
+    """The cluster in one line."""
+    cards = [card for node in nodes for card in node.cards]
+    if not cards:
+        return f"{len(nodes)} nodes, no GPU"
+    memory = sum(card.gpu.memory for card in cards)
+    promised = sum(card.memory for card in cards)
+    line = (
+        f"{_count(len(nodes), 'node')}, {_count(len(cards), 'GPU')}; promised "
+        f"{sum(card.cores for card in cards) // len(cards)}% of compute and "
+        f"{100 * promised // memory}% of memory"
+    )
+    known = [node for node in nodes if node.answers]
+    if not known:
+        return f"{line}; use unknown: no agent answers"
+    uses = [use for node in known if (use := node.used()) is not None]
+    counted = [card for node in known for card in node.cards]
+    size = sum(card.gpu.memory for card in counted)
+    return (
+        f"{line}; used {sum(use.cores for use in uses) // len(counted)}% and "
+        f"{100 * sum(use.memory_mib for use in uses) // size}%"
+        + ("" if len(known) == len(nodes) else f" of the {len(known)} nodes that answer")
+    )
+
+
+def write_plain(nodes: Sequence[NodeView], *, idle: bool = False) -> str:
+    """The table for pipes and files."""
+    lines = ["\t".join(HEADINGS)]
+    lines += ["\t".join(row.cells) for row in write_rows(nodes, idle=idle)]
+    return "\n".join((write_head(nodes), *(line.rstrip() for line in align(lines)))) + "\n"
+
+
+def write_table(nodes: Sequence[NodeView], *, idle: bool = False, most: int | None = None) -> Table:
+    """The table for terminals, cut to so many rows."""
+    table = Table(box=None, pad_edge=False, title=write_head(nodes), title_justify="left")
+    for at, name in enumerate(HEADINGS):
+        table.add_column(name, justify="right" if 0 < at < 5 else "left", no_wrap=True)
+    rows = write_rows(nodes, idle=idle)
+    shown = rows if most is None or len(rows) <= most else rows[: max(0, most - 1)]
+    for row in shown:
+        table.add_row(*(Text(cell) for cell in row.cells), style=row.style)
+    if len(shown) < len(rows):
+        table.add_row(Text(f"... {len(rows) - len(shown)} more rows: name nodes"), style="dim")
+    return table
+
+
+def _write_node(node: NodeView, *, idle: bool) -> Iterator[Row]:
+    cores, memory, size = node.total()
+    used = node.used()
+    yield Row(
+        (
+            node.name,
+            f"{cores}/{100 * len(node.cards)}%",
+            _percent(used),
+            f"{memory}/{size}",
+            _mib(used),
+            _models(node.cards),
+        ),
+        "bold",
+    )
+    free = [] if idle else [card for card in node.cards if card.idle]
+    for card in node.cards:
+        if card not in free:
+            yield from _write_card(card)
+    if free:
+        numbers = join_numbers(card.gpu.index for card in free)
+        known = [card.used for card in free if card.used is not None]
+        use = Use(sum(u.cores for u in known), sum(u.memory_mib for u in known)) if known else None
+        yield Row((f"  gpu {numbers}", "0%", _percent(use), "0", _mib(use), "free"), "dim")
+    for pod in node.unplaced:
+        yield Row(
+            (f"  {pod}", "?", UNKNOWN, "?", UNKNOWN, "which cards it has is not recorded"), "yellow"
+        )
+
+
+def _write_card(card: CardView) -> Iterator[Row]:
+    notes = [card.state] if card.state else []
+    if card.loose:
+        notes.append(f"{_count(len(card.loose), 'process', 'processes')} of nobody here")
+    if card.used is not None and card.used.memory_mib > card.memory and card.parts:
+        notes.append("uses more memory than promised")
+    over = card.cores > 100 or card.memory > card.gpu.memory
+    notes += ["promised more than there is"] if over else []
+    yield Row(
+        (
+            f"  gpu {card.gpu.index}",
+            f"{card.cores}%",
+            _percent(card.used),
+            f"{card.memory}/{card.gpu.memory}",
+            _mib(card.used),
+            "; ".join(notes),
+        ),
+        "red" if over else "yellow" if notes else "",
+    )
+    for part in card.parts:
+        yield _write_part(part)
+
+
+def _write_part(part: Part) -> Row:
+    over = part.used is not None and 0 < part.memory < part.used.memory_mib
+    return Row(
+        (
+            f"    {part.pod}{f' {part.container}' if part.container else ''}",
+            f"{part.cores}%" if part.cores else UNKNOWN,
+            _percent(part.used),
+            str(part.memory) if part.memory else UNKNOWN,
+            _mib(part.used),
+            "over its memory" if over else "",
+        ),
+        "red" if over else "",
+    )
+
+
+def _models(cards: Iterable[CardView]) -> str:
+    counts: dict[str, int] = {}
+    for card in cards:
+        model = card.gpu.model or "unknown model"
+        counts[model] = counts.get(model, 0) + 1
+    return ", ".join(f"{count} x {model}" for model, count in counts.items())
+
+
+def _percent(use: Use | None) -> str:
+    return UNKNOWN if use is None else f"{use.cores}%"
+
+
+def _mib(use: Use | None) -> str:
+    return UNKNOWN if use is None else str(use.memory_mib)
+
+
+def _count(count: int, noun: str, plural: str = "") -> str:
+    return f"{count} {noun if count == 1 else plural or noun + 's'}"

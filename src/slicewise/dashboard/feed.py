@@ -1,0 +1,66 @@
+"""The feed of one reader: everything first, then what changed, as server-sent events.
+
+An event's id is the revision it brings the reader to; a reader that comes back with it is told
+only what it missed.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+from slicewise.dashboard.tables import Tables
+
+EVENT_STREAM: Final = "text/event-stream"
+_BEAT: Final = b": well\n\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manner:
+    """How readers are served."""
+
+    rows: int = 500
+    """Nodes in one event, so that the first are drawn while the others are on their way."""
+    beat_seconds: float = 10.0
+    """How often a reader hears that nothing changed."""
+    most: int = 64
+    """Readers at the same time."""
+    review_seconds: float = 60.0
+    """How often it is asked again whether a reader may look."""
+
+
+async def tell(
+    tables: Tables, manner: Manner, mark: str, welcome: Callable[[], Awaitable[bool]]
+) -> AsyncIterator[bytes]:
+    """Events until the reader leaves or is welcome no more."""
+    loop = asyncio.get_running_loop()
+    reviewed = loop.time()
+    at = tables.read_mark(mark) if mark else None
+    if at is None:
+        at = tables.revision
+        name = tables.mark()
+        bodies = list(tables.tell_all(manner.rows))
+        for number, body in enumerate(bodies, 1):
+            # Only the whole of it is something to go on from.
+            yield write_event(body, name if number == len(bodies) else None)
+    else:
+        yield _BEAT
+    while True:
+        if loop.time() - reviewed >= manner.review_seconds:
+            reviewed = loop.time()
+            if not await welcome():
+                return
+        try:
+            async with asyncio.timeout(manner.beat_seconds):
+                await tables.wait(at)
+        except TimeoutError:
+            yield _BEAT
+            continue
+        body, name, at = tables.tell_since(at), tables.mark(), tables.revision
+        yield write_event(body, name)
+
+
+def write_event(body: bytes, name: str | None) -> bytes:
+    """One server-sent event."""
+    head = b"" if name is None else b"id: %b\n" % name.encode()
+    return head + b"data: " + body + b"\n\n"

@@ -1,0 +1,245 @@
+"""Keeps what clients are told in step with the cluster: looks, compares, writes what changed.
+
+Snapshots share what did not change, so that looking costs what happened since the last time.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Final
+
+from slicewise.dashboard.history import History, Point
+from slicewise.dashboard.quotas import list_quota
+from slicewise.dashboard.rows import (
+    NOT_READY,
+    SILENT,
+    UNSCHEDULABLE,
+    Models,
+    Sums,
+    sum_up,
+    write_row,
+)
+from slicewise.dashboard.tables import Tables
+from slicewise.dashboard.uses import NodeUse, Uses, write_use
+from slicewise.dashboard.waiting import Waiting
+from slicewise.kube.watch import Change, Seen
+from slicewise.model import Chunk, NodeNotice, NodeState, Pod, Snapshot
+from slicewise.state.ports import State
+from slicewise.state.scene import Stage
+
+_log = logging.getLogger(__name__)
+_MOST_TROUBLES: Final = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How often what is looked at, in seconds."""
+
+    look: float = 0.25
+    """The cluster."""
+    reasons: float = 0.05
+    """How long reasons of waiting pods may be worked out each time."""
+    troubles: float = 2.0
+    """What needs a person."""
+    uses: float = 5.0
+    """What is in use."""
+
+
+class Keeper:
+    """The tables of one cluster; hears of nodes and pods, and looks at the snapshot by itself."""
+
+    def __init__(
+        self,
+        state: State,
+        tables: Tables,
+        *,
+        uses: Uses | None = None,
+        pace: Pace | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.tables = tables
+        self.models = Models()
+        self.sums = Sums()
+        self.waiting = Waiting(Stage(state), clock)
+        self._state = state
+        self._uses = uses
+        self._pace = pace or Pace()
+        self._clock = clock
+        self._history = History()
+        self._flags: dict[str, int] = {}
+        self._silent: set[str] = set()
+        self._stale: set[str] = set()
+        self._chunks: tuple[Chunk, ...] = ()
+        self._summed: dict[str, Sums] = {}
+        self._looked: Snapshot | None = None
+        self._troubles_at = 0.0
+        self._used: dict[str, NodeUse] = {}
+        self._quota: object = None
+
+    def hear_nodes(self, changes: Sequence[Change[NodeNotice]]) -> None:
+        """Note whether nodes are ready and open."""
+        for change in changes:
+            if isinstance(change, Seen):
+                notice = change.value
+                flags = NOT_READY * (not notice.ready) | UNSCHEDULABLE * notice.unschedulable
+                if self._flags.get(notice.name, 0) != flags:
+                    self._flags[notice.name] = flags
+                    self._stale.add(notice.name)
+            else:
+                self._flags.pop(change.key, None)
+
+    def hear_pods(self, changes: Sequence[Change[Pod]]) -> None:
+        """Note which pods wait."""
+        for change in changes:
+            if isinstance(change, Seen):
+                self.waiting.see(change.value)
+            else:
+                self.waiting.lose(change.key)
+
+    async def run(self) -> None:
+        """Look again and again."""
+        measuring = None if self._uses is None else asyncio.create_task(self._measure(self._uses))
+        try:
+            while True:
+                self.look()
+                await asyncio.sleep(self._pace.look)
+        finally:
+            if measuring is not None:
+                measuring.cancel()
+                await asyncio.gather(measuring, return_exceptions=True)
+
+    def look(self) -> None:
+        """Bring the tables in step with the cluster, and publish them if they changed."""
+        if not self._state.ready:
+            return
+        snapshot, now = self._state.snapshot(), self._clock()
+        changed = snapshot is not self._looked
+        self._take_nodes(snapshot)
+        self._take_waiting(snapshot)
+        if changed or self._state.quota is not self._quota:
+            self._take_quota()
+        if now - self._troubles_at >= self._pace.troubles:
+            self._troubles_at = now
+            self._take_troubles()
+        totals = asdict(self.sums)
+        totals["waiting"] = len(self.tables.sections["waiting"])
+        totals["fragmented"] = self.sums.fragmented
+        self.tables.put("totals", "", totals)
+        self._note_point(now)
+        self._looked = snapshot
+        self.tables.publish()
+
+    def use(self, found: dict[str, NodeUse]) -> None:
+        """Take in what is in use on every node."""
+        snapshot = self._state.snapshot()
+        rows: dict[str, object] = {}
+        for name, use in found.items():
+            state = snapshot.get(name)
+            if state is not None and (use.cards or use.pods):
+                positions = {gpu.uuid: at for at, gpu in enumerate(state.node.gpus)}
+                rows[name] = write_use(name, use, positions)
+        self._used = found
+        self.tables.replace("uses", rows)
+        silent = {name for name, use in found.items() if use.silent}
+        self._stale |= silent ^ self._silent
+        self._silent = silent
+
+    async def _measure(self, uses: Uses) -> None:
+        while True:
+            try:
+                self.use(dict(await uses.read() or {}))
+            except Exception:
+                # The page shows what is promised, whatever becomes of the measurements.
+                _log.exception("use not read")
+            await asyncio.sleep(self._pace.uses)
+
+    def _take_nodes(self, snapshot: Snapshot) -> None:
+        gone: set[str] = set()
+        before = self._chunks
+        if snapshot.chunks is not before:
+            for at in range(max(len(before), len(snapshot.chunks))):
+                old = before[at] if at < len(before) else ()
+                new = snapshot.chunks[at] if at < len(snapshot.chunks) else ()
+                if old is not new:
+                    gone |= self._take_chunk(old, new)
+            self._chunks = snapshot.chunks
+        for name in gone - snapshot.slots.keys():
+            self._drop(name)
+        for name in self._stale:
+            state = snapshot.get(name)
+            if state is not None:
+                self._put(state)
+        self._stale.clear()
+        self.tables.replace("models", self.models.rows())
+
+    def _take_chunk(self, old: Chunk, new: Chunk) -> set[str]:
+        """Write the states that changed; the names of those that are no longer here."""
+        gone = set()
+        for at in range(max(len(old), len(new))):
+            was = old[at] if at < len(old) else None
+            state = new[at] if at < len(new) else None
+            if was is state:
+                continue
+            if was is not None and (state is None or state.node.name != was.node.name):
+                gone.add(was.node.name)
+            if state is not None:
+                self._put(state)
+        return gone
+
+    def _put(self, state: NodeState) -> None:
+        name = state.node.name
+        if not state.node.gpus:
+            self._drop(name)
+            return
+        flags = self._flags.get(name, 0) | SILENT * (name in self._silent)
+        before, after = self._summed.get(name), sum_up(state, flags)
+        if before is not None:
+            self.sums.count(before, -1)
+        self.sums.count(after)
+        self._summed[name] = after
+        self.tables.put("nodes", name, write_row(state, flags, self.models))
+
+    def _drop(self, name: str) -> None:
+        before = self._summed.pop(name, None)
+        if before is not None:
+            self.sums.count(before, -1)
+            self.tables.drop("nodes", name)
+            self.tables.drop("uses", name)
+
+    def _take_waiting(self, snapshot: Snapshot) -> None:
+        end = time.monotonic() + self._pace.reasons
+        self.waiting.refresh(snapshot, lambda: time.monotonic() < end)
+        self.tables.replace("waiting", self.waiting.rows())
+
+    def _take_quota(self) -> None:
+        quota = self._quota = self._state.quota
+        if quota is not None:
+            rows = list_quota(quota, self._state.ledger.usage, self.models.names())
+            self.tables.replace("quota", rows)
+
+    def _take_troubles(self) -> None:
+        found = self._state.problems()[:_MOST_TROUBLES]
+        rows = {f"{each.subject}|{each.trouble}": [*asdict(each).values()] for each in found}
+        self.tables.replace("troubles", rows)
+
+    def _note_point(self, now: float) -> None:
+        if not self._history.due(now):
+            return
+        sums = self.sums
+        waiting = len(self.tables.sections["waiting"])
+        self._history.note(
+            Point(now, sums.allocated, sums.filled, sums.fragmented, waiting, self._used_share())
+        )
+        self.tables.replace("points", dict(self._history.rows()))
+
+    def _used_share(self) -> float | None:
+        """Percent of all measured compute that is in use."""
+        found = [
+            card.cores
+            for use in self._used.values()
+            for card in use.cards
+            if card.cores is not None
+        ]
+        return round(sum(found) / len(found), 2) if found else None

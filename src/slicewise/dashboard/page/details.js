@@ -1,0 +1,88 @@
+// What is known of one node, card or waiting pod, for whoever opened it.
+
+import { cardState, describeModels, nodeState } from "./cards.js";
+import { podColour } from "./colours.js";
+import { make } from "./dom.js";
+import { gib, modelName, percent, plural } from "./words.js";
+
+const NODES = 12;
+
+function heading(title, onClose) {
+  return make("h2", { tabindex: "-1" }, make("span", {}, title), make("button", { type: "button", class: "close", "aria-label": "Close the details (Escape)", on: { click: onClose } }, "close"));
+}
+
+function swatch(pod) {
+  const mark = make("i", { class: "swatch", "aria-hidden": "true" });
+  mark.style.backgroundColor = podColour(pod);
+  return mark;
+}
+
+function facts(pairs) {
+  return make("dl", { class: "facts" }, pairs.flatMap(([name, text]) => [make("dt", {}, name), make("dd", {}, text)]));
+}
+
+function used(amount, unit, label) {
+  return amount === null || amount === undefined ? "" : ` (${amount}${unit} ${label})`;
+}
+
+function podTable(parts, { onPod, use }) {
+  const head = make("thead", {}, make("tr", {}, ["pod", "gpu", "compute", "GiB"].map((name) => make("th", { scope: "col" }, name))));
+  const label = use || "in use";
+  const body = make("tbody", {}, parts.map((part) => make("tr", {},
+    make("td", {}, make("button", { type: "button", class: "link", title: "Show only this pod", on: { click: () => onPod(part.pod.key) } }, swatch(part.pod.key), part.pod.key),
+      part.pod.certain ? null : make("span", { class: "badge" }, "which cards is unknown")),
+    make("td", {}, String(part.card.index)),
+    make("td", {}, part.cores ? `${part.cores}%${used(part.use?.cores, "%", label)}` : `–${used(part.use?.cores, "%", label)}`),
+    make("td", {}, `${gib(part.memory)}${part.use && part.use.memory !== null ? used(gib(part.use.memory), "", label) : ""}`))));
+  return make("table", {}, head, body);
+}
+
+export function drawNode(node, actions) {
+  const parts = node.cards.flatMap((card) => card.parts);
+  return [
+    heading(`Node ${node.name}`, actions.onClose),
+    facts([
+      ["state", nodeState(node).join(", ") || "ready"],
+      ["cards", describeModels(node.cards)],
+      ...(node.pool ? [["pool", node.pool]] : []),
+      ["pods", String(node.pods.length)],
+    ]),
+    parts.length ? podTable(parts, actions) : make("p", { class: "none" }, "Nobody holds a part of its cards."),
+  ];
+}
+
+export function drawCard(card, actions) {
+  const rows = [
+    ["model", modelName(card.model)],
+    ["state", cardState(card) || "healthy"],
+    ["compute", `${card.cores} of 100 percent promised`],
+    ["memory", `${gib(card.held)} of ${gib(card.memory)} GiB promised (${percent(card.held, card.memory)}%)`],
+  ];
+  if (card.use) {
+    const memory = card.use.memory === null ? "" : ` and ${gib(card.use.memory)} GiB`;
+    rows.push([actions.use || "in use", `${card.use.cores ?? "unknown"} percent${memory}`]);
+  }
+  return [
+    heading(`${card.node} · gpu ${card.index}`, actions.onClose),
+    facts(rows),
+    card.parts.length ? podTable(card.parts, actions) : make("p", { class: "none" }, "Nobody holds a part of this card."),
+  ];
+}
+
+export function drawPod(answer, actions) {
+  const children = [heading(`Why ${answer.pod} waits`, actions.onClose), make("p", { class: "why" }, answer.summary)];
+  const rows = [["asks for", answer.asks || "no GPU"]];
+  if (answer.node) rows.push(["is on", answer.node]);
+  if (answer.best) rows.push(["best now", `${answer.best.node}: ${answer.best.cards.join("; ")}`]);
+  if (answer.smallestChange) rows.push(["would fit", `${answer.smallestChange.change} (node ${answer.smallestChange.node})`]);
+  children.push(facts(rows));
+  const refusing = answer.nodes.filter((node) => !node.fits && (node.phrase || node.reason));
+  children.push(make("ul", { class: "nodes" }, refusing.slice(0, NODES).map((node) => make("li", {},
+    make("b", {}, node.node), make("span", { class: "badge" }, node.phrase || node.reason), make("span", { class: "why" }, node.detail || "")))));
+  if (refusing.length > NODES) children.push(make("p", { class: "none" }, `and ${plural(refusing.length - NODES, "node")} more`));
+  return children;
+}
+
+export function drawMessage(title, text, actions) {
+  return [heading(title, actions.onClose), make("p", { class: "why" }, text)];
+}

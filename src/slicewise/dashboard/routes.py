@@ -1,0 +1,132 @@
+"""Which path shows what: the page's files, the feed, and why one pod waits. Only GET.
+
+Nothing is redirected and the page asks by relative paths, so that it works behind a proxy.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from slicewise.dashboard.assets import Asset, read_assets
+from slicewise.dashboard.feed import EVENT_STREAM, Manner, tell
+from slicewise.dashboard.gate import Gate, Verdict
+from slicewise.dashboard.tables import Tables
+from slicewise.httpd import Answer, Handler, Request, Response, Stream, json_response
+from slicewise.model import Pod, SlicewiseError
+from slicewise.state.explaining import Inquiry, explain_pod
+from slicewise.state.scene import NotReadyError, Stage
+
+TEXT: Final = "text/plain; charset=utf-8"
+_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+SAFETY: Final[Mapping[str, str]] = {
+    "content-security-policy": _POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+}
+_NO_STORE: Final = {"cache-control": "no-store"}
+_WORDS: Final = {
+    Verdict.UNKNOWN: b"a token of the cluster is needed\n",
+    Verdict.FORBIDDEN: b"not allowed to see the cluster's GPUs\n",
+    Verdict.UNSURE: b"the API server could not be asked: retry later\n",
+}
+
+FindPod = Callable[[str, str], Awaitable[Pod | None]]
+"""A pod by namespace and name, as the API server has it."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Site:
+    """Everything that is answered from."""
+
+    tables: Tables
+    stage: Stage
+    gate: Gate
+    find: FindPod
+    manner: Manner
+    readers: int = 0
+
+
+def build_handler(site: Site) -> Handler:
+    """The handler of the whole service."""
+    assets = read_assets()
+
+    async def handle(request: Request) -> Answer:
+        answer = await _answer(site, assets, request)
+        return replace(answer, headers={**SAFETY, **answer.headers})
+
+    return handle
+
+
+async def _answer(site: Site, assets: Mapping[str, Asset], request: Request) -> Response | Stream:
+    if request.method not in ("GET", "HEAD"):
+        return _say(405, b"this page only shows\n", {"allow": "GET, HEAD"})
+    asset = assets.get(request.path)
+    if asset is not None:
+        return _show(asset, request)
+    if request.path not in ("/api/feed", "/api/explain"):
+        return _say(404, b"no such path\n")
+    verdict = await site.gate.judge(request)
+    if verdict is not Verdict.WELCOME:
+        asks = {"www-authenticate": "Bearer"} if verdict is Verdict.UNKNOWN else {}
+        return _say(verdict.value, _WORDS[verdict], asks)
+    if request.path == "/api/explain":
+        return await _explain(site, request.query.get("pod", ""))
+    return _feed(site, request)
+
+
+def _show(asset: Asset, request: Request) -> Response:
+    headers = {"etag": asset.tag, "cache-control": "no-cache"}
+    if request.headers.get("if-none-match") == asset.tag:
+        return Response(304, b"", asset.content_type, headers)
+    return Response(200, asset.body, asset.content_type, headers)
+
+
+def _feed(site: Site, request: Request) -> Response | Stream:
+    if not site.tables.revision:
+        return _say(503, b"the cluster is not known yet: retry soon\n", {"retry-after": "1"})
+    if site.readers >= site.manner.most:
+        return _say(503, b"too many readers: retry later\n", {"retry-after": "5"})
+    mark = request.headers.get("last-event-id") or request.query.get("since", "")
+
+    async def welcome() -> bool:
+        return await site.gate.judge(request) is Verdict.WELCOME
+
+    async def chunks() -> AsyncIterator[bytes]:
+        site.readers += 1
+        try:
+            async for event in tell(site.tables, site.manner, mark, welcome):
+                yield event
+        finally:
+            site.readers -= 1
+
+    return Stream(chunks(), EVENT_STREAM, _NO_STORE)
+
+
+async def _explain(site: Site, name: str) -> Response:
+    namespace, _, short = name.rpartition("/")
+    if not short:
+        return _say(400, b"pod: expected namespace/name\n")
+    pod = await site.find(namespace or "default", short)
+    if pod is None:
+        return _say(404, f"pod {name!r}: not found\n".encode())
+    try:
+        scene = site.stage.set(pod)
+        names = sorted(scene.snapshot.slots)
+        inquiry = Inquiry.of(scene, names, site.stage.screen(scene, names))
+        # Trying changes may take seconds, and other readers must not wait for it.
+        answer = json_response(await asyncio.to_thread(explain_pod, inquiry))
+    except NotReadyError as error:
+        return _say(503, f"{error}\n".encode())
+    except SlicewiseError as error:
+        return _say(400, f"{error}\n".encode())
+    return replace(answer, headers=_NO_STORE)
+
+
+def _say(status: int, text: bytes, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(status, text, TEXT, {**_NO_STORE, **(headers or {})})

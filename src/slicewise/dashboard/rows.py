@@ -1,0 +1,128 @@
+"""A node as one row of the page: compact, for a large cluster is sent whole to every reader."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Final
+
+import msgspec
+
+from slicewise.model import Gpu, Holding, NodeState
+
+NOT_READY: Final = 1
+UNSCHEDULABLE: Final = 2
+SILENT: Final = 4
+ILL: Final = 1
+MIG: Final = 2
+CORDONED: Final = 4
+
+
+class Models:
+    """Card models by number, so that a row names none of them."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+
+    def number(self, model: str) -> int:
+        """The number of a model, a new one if it was never seen."""
+        return self._numbers.setdefault(model, len(self._numbers))
+
+    def names(self) -> list[str]:
+        """Every model that was ever seen."""
+        return list(self._numbers)
+
+    def rows(self) -> dict[str, object]:
+        """Every model by its number."""
+        return {str(number): [number, model] for model, number in self._numbers.items()}
+
+
+def write_row(state: NodeState, flags: int, models: Models) -> bytes:
+    """Name, flags, pool, cards and the pods that hold parts of them."""
+    node = state.node
+    cards = [[gpu.index, models.number(gpu.model), gpu.memory, _flags(gpu)] for gpu in node.gpus]
+    pods = [
+        [each.namespace, each.name, int(each.certain), *_pieces(state, each)]
+        for each in state.holdings
+        if each.charges
+    ]
+    return msgspec.json.encode([node.name, flags, node.pool or "", cards, pods])
+
+
+def _flags(gpu: Gpu) -> int:
+    return ILL * (not gpu.healthy) | MIG * gpu.mig | CORDONED * gpu.cordoned
+
+
+def _pieces(state: NodeState, holding: Holding) -> Iterator[int]:
+    """Position of the card, percent and MiB of each charge, one after the other."""
+    for piece in holding.charges:
+        at = state.node.position(piece.gpu)
+        if at is not None:
+            yield from (at, int(piece.cores), int(piece.memory))
+
+
+@dataclass(slots=True)
+class Sums:
+    """What can be added up over nodes; amounts are of cards that may be promised."""
+
+    nodes: int = 0
+    silent: int = 0
+    """Nodes that are not ready, or whose agent is not heard."""
+    cards: int = 0
+    ill: int = 0
+    """Cards that are not healthy."""
+    pods: int = 0
+    cores: int = 0
+    cores_held: int = 0
+    memory: int = 0
+    memory_held: int = 0
+    whole: int = 0
+    """Cards that nobody holds a part of."""
+    stranded: int = 0
+    """Free percent on cards of which others hold a part."""
+
+    def count(self, other: "Sums", sign: int = 1) -> None:
+        """Add a node's sums, or take them away again."""
+        for name in _NAMES:
+            setattr(self, name, getattr(self, name) + sign * getattr(other, name))
+
+    @property
+    def allocated(self) -> float:
+        """Percent of the compute that is promised."""
+        return _share(self.cores_held, self.cores)
+
+    @property
+    def filled(self) -> float:
+        """Percent of the memory that is promised."""
+        return _share(self.memory_held, self.memory)
+
+    @property
+    def fragmented(self) -> float:
+        """Percent of the free compute that is on cards partly taken."""
+        return _share(self.stranded, self.stranded + 100 * self.whole)
+
+
+_NAMES: Final = tuple(each.name for each in fields(Sums))
+
+
+def sum_up(state: NodeState, flags: int) -> Sums:
+    """The sums of one node; an over-full card counts as full."""
+    found = Sums(
+        nodes=1, silent=int(bool(flags & (NOT_READY | SILENT))), cards=len(state.node.gpus)
+    )
+    found.pods = sum(bool(each.charges) for each in state.holdings)
+    for at, gpu in enumerate(state.node.gpus):
+        found.ill += not gpu.healthy
+        if not gpu.usable:
+            continue
+        found.cores += 100
+        found.cores_held += min(100, state.used_cores[at])
+        found.memory += gpu.memory
+        found.memory_held += min(gpu.memory, state.used_memory[at])
+        if state.untouched(at):
+            found.whole += 1
+        else:
+            found.stranded += max(0, state.free_cores(at))
+    return found
+
+
+def _share(part: int, whole: int) -> float:
+    return round(100 * part / whole, 2) if whole else 0.0

@@ -1,0 +1,63 @@
+"""What is really in use of each card, from whoever measures it; the page does without."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class CardUse:
+    """What is in use of one card, by its UUID."""
+
+    uuid: str
+    cores: int | None
+    """Percent of the compute; none where that was not measured."""
+    memory: int | None
+    """MiB; none where that was not measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodUse:
+    """What one pod uses of one card."""
+
+    pod: str
+    """As people write it: `namespace/name`."""
+    uuid: str
+    cores: int | None
+    memory: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeUse:
+    """What is in use on one node, as far as that is known."""
+
+    cards: tuple[CardUse, ...] = ()
+    pods: tuple[PodUse, ...] = ()
+    silent: bool = False
+    """Whether its agent was heard once and is heard no more."""
+
+
+class Uses(Protocol):
+    """Where measurements come from."""
+
+    @property
+    def label(self) -> str:
+        """What the page calls them, such as `measured` or `simulated`."""
+
+    async def read(self) -> Mapping[str, NodeUse] | None:
+        """Every node's use by its name; None when nobody measures."""
+
+
+def write_use(name: str, use: NodeUse, positions: Mapping[str, int]) -> list[object]:
+    """Node, percent and MiB by card position, and the same by pod."""
+    cards = [
+        [positions[each.uuid], each.cores, each.memory]
+        for each in use.cards
+        if each.uuid in positions
+    ]
+    pods = [
+        [each.pod, positions[each.uuid], each.cores, each.memory]
+        for each in use.pods
+        if each.uuid in positions
+    ]
+    return [name, cards, pods]

@@ -1,0 +1,174 @@
+"""What each system's agent offers to the kubelet: resources, their units and their sockets.
+
+A container may ask for several resources of one system, and the kubelet calls for each of them
+in no order. The first resource that the container asks for, in the order of its edition, is the
+one that carries what the container receives.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from slicewise.dialects import elastic, gpuscheduler, gpushare, slicewise, tkestack
+from slicewise.dialects.injection import NOTHING
+from slicewise.dialects.limits import read_amount
+from slicewise.model import FULL, Container, DialectError, Gpu, MiB
+
+_DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
+
+# The pod's own value wins over this one, which it would not if it came with the cards.
+_LIBRARIES: Final = {"LD_LIBRARY_PATH": "/usr/local/nvidia/lib64"}
+
+PerCard = Callable[[Gpu], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One resource: how many units a card makes, and whether it brings the card along."""
+
+    name: str
+    socket: str
+    per_card: PerCard
+    carries: bool = True
+    """Whether a container may receive its cards through this resource."""
+    prefix: str = ""
+    """What the ids of its units begin with."""
+    by_card: bool = False
+    """Whether ids read as card and number, as elastic-gpu's do."""
+    env: Mapping[str, str] = field(default_factory=lambda: NOTHING)
+    """What every container receives that asks for the resource, whatever its cards."""
+    told_in: int | None = None
+    """How much one unit adds to the container's annotation of the resource's name, if any."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edition:
+    """The resources of one system under one set of names, the carrying ones first."""
+
+    name: str
+    dialect: str
+    resources: tuple[Resource, ...]
+    counts: tuple[tuple[str, PerCard], ...] = ()
+    """Amounts that stand on the node alone and are never handed out."""
+
+    def carrier(self, container: Container) -> str | None:
+        """The resource through which the container receives its cards; None when it asks none."""
+        carrying = (each.name for each in self.resources if each.carries)
+        return next((name for name in carrying if read_amount(container, name)), None)
+
+    def has_other_carrier(self, resource: str) -> bool:
+        """Whether a container may receive its cards through another resource than this."""
+        return any(each.carries and each.name != resource for each in self.resources)
+
+
+def name_units(resource: Resource, gpus: Sequence[Gpu]) -> Iterator[tuple[str, Gpu]]:
+    """The id of every unit with the card that makes it; the kubelet may hand out any of them."""
+    running = 0
+    for position, gpu in enumerate(gpus):
+        for at in range(resource.per_card(gpu)):
+            text = f"{position}-{at:02}" if resource.by_card else write_short(running)
+            yield resource.prefix + text, gpu
+            running += 1
+
+
+def write_short(value: int) -> str:
+    """A number in as few letters and digits as there are."""
+    text = _DIGITS[value % 36]
+    while value := value // 36:
+        text = _DIGITS[value % 36] + text
+    return text
+
+
+def hash_ids(ids: Iterable[str]) -> str:
+    """elastic-gpu's name for a set of units: eight digits that its host links carry."""
+    return hashlib.sha256(":".join(sorted(ids)).encode()).hexdigest()[:8]
+
+
+def build_editions(
+    wanted: Iterable[str], *, share_unit: MiB = gpushare.GIB.memory_unit
+) -> tuple[Edition, ...]:
+    """The editions of these names, with the unit of gpushare."""
+    known = {
+        "slicewise": _OWN,
+        "tkestack": _tkestack("tkestack", tkestack.FORK, ""),
+        "tkestack-upstream": _tkestack("tkestack-upstream", tkestack.UPSTREAM, "tencent-"),
+        "gpushare": _gpushare(share_unit),
+        "elastic": _elastic("elastic", elastic.CURRENT, "elastic-gpushare"),
+        "elastic-com": _elastic("elastic-com", elastic.ALIAS, "elastic-com"),
+        "elastic-percent": _percent("elastic-percent", elastic.PERCENT, "elastic-gpu.sock"),
+        "nano": _elastic("nano", elastic.NANO_OLD, "nano-gpu"),
+        "nano-percent": _percent("nano-percent", elastic.NANO, "nano-gpu.sock"),
+        "nvidia": _NVIDIA,
+    }
+    chosen = []
+    for name in dict.fromkeys(wanted):
+        if name not in known:
+            raise DialectError(f"dialect {name!r}: expected {', '.join(known)}")
+        chosen.append(known[name])
+    return tuple(chosen)
+
+
+def _one(_: Gpu) -> int:
+    return 1
+
+
+def _percents(_: Gpu) -> int:
+    return FULL
+
+
+def _units(unit: int) -> PerCard:
+    return lambda gpu: gpu.memory // unit
+
+
+_OWN: Final = Edition(
+    "slicewise",
+    "slicewise",
+    (
+        Resource(slicewise.GPU, "slicewise-gpu.sock", _one),
+        Resource(slicewise.CORES, "slicewise-cores.sock", _percents),
+        Resource(slicewise.MEMORY, "slicewise-memory.sock", _units(1)),
+    ),
+)
+_NVIDIA: Final = Edition(
+    "nvidia", "gpuscheduler", (Resource(gpuscheduler.GPU, "nvidia-gpu.sock", _one),)
+)
+
+
+def _tkestack(name: str, names: tkestack.Names, prefix: str) -> Edition:
+    # gpu-manager's memory resource brings nothing: a container has cards by its cores alone.
+    memory = _units(names.memory_unit)
+    return Edition(
+        name,
+        "tkestack",
+        (
+            Resource(names.core, f"{prefix}vcore.sock", _percents, env=_LIBRARIES, told_in=1),
+            Resource(
+                names.memory,
+                f"{prefix}vmemory.sock",
+                memory,
+                carries=False,
+                told_in=names.memory_unit << 20,
+            ),
+        ),
+    )
+
+
+def _gpushare(unit: MiB) -> Edition:
+    names = gpushare.Names(unit)
+    memory = Resource(names.memory, "aliyungpushare.sock", _units(unit))
+    return Edition("gpushare", "gpushare", (memory,), ((names.count, _one),))
+
+
+def _elastic(name: str, names: elastic.Names, socket: str) -> Edition:
+    resources = [Resource(names.core, f"{socket}-core.sock", _percents, by_card=True)]
+    if names.memory is not None:
+        # The hash in the links' names knows no resource, so ids of the two must never be equal.
+        resources.append(Resource(names.memory, f"{socket}-mem.sock", _units(1), prefix="m"))
+    return Edition(name, "elastic", tuple(resources))
+
+
+def _percent(name: str, names: elastic.Names, socket: str) -> Edition:
+    prefix = f"{name.partition('-')[0][0]}"
+    core = Resource(names.core, socket, _percents, prefix=prefix, by_card=True)
+    return Edition(name, "elastic", (core,))

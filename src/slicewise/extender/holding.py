@@ -1,0 +1,48 @@
+"""Holding cards between a filter and a bind that others make, where few nodes are left.
+
+A scheduler that binds by itself tells us of its choice by the bound pod alone. Until then the
+cards it may come to are counted on every node it may choose, for as long as a bind takes. Where
+many nodes fit, nothing is held: the chance that just the chosen one fills up is small.
+"""
+
+import time
+from itertools import compress
+from typing import Final
+
+from slicewise.cluster import Hold
+from slicewise.extender.ports import Clock
+from slicewise.extender.protocol import Ask
+from slicewise.extender.verbs import Filtered, Verbs, pass_all, tell
+from slicewise.state.scene import Scene
+
+HOLD_SECONDS: Final = 5.0
+MOST_NODES: Final = 8
+
+
+class Holder:
+    """Filters, and counts the cards of the pod on the few nodes it may go to."""
+
+    def __init__(
+        self, verbs: Verbs, clock: Clock = time.monotonic, seconds: float = HOLD_SECONDS
+    ) -> None:
+        self._verbs = verbs
+        self._clock = clock
+        self._seconds = seconds
+
+    def filter(self, ask: Ask) -> Filtered:
+        """Which nodes can take the pod, and why each of the others cannot."""
+        scene = self._verbs.stage.set(ask.pod)
+        if not scene.wants_gpu:
+            return pass_all(ask.candidates)
+        screening = self._verbs.screen(scene, ask.candidates.names)
+        if self._verbs.stage.dialects.is_silent(ask.pod):
+            names = list(compress(ask.candidates.names, screening.fits))
+            self._hold(scene, names if len(names) <= MOST_NODES else [])
+        return tell(ask.candidates, screening)
+
+    def _hold(self, scene: Scene, names: list[str]) -> None:
+        """Count cards on these nodes, in place of what was held for the pod before."""
+        request, deadline = scene.question.request, self._clock() + self._seconds
+        placed = [scene.planner.place_on(scene.snapshot, scene.question, name) for name in names]
+        allocations = tuple(each.allocation for each in placed if each is not None)
+        self._verbs.stage.state.ledger.apply(Hold(scene.pod, request, allocations, deadline))

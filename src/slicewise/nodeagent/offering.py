@@ -1,0 +1,93 @@
+"""What the node offers: which resources the kubelet is told of unit by unit, and which otherwise.
+
+The kubelet takes no message over 4 MiB. A resource that would not fit stands on the Node as a
+plain amount, if containers receive their cards through another resource; if they do not, it is
+not offered at all.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from slicewise.dialects.offers import Edition, Resource, name_units
+from slicewise.kubelet.v1beta1 import MESSAGE_LIMIT, Unit, measure_units
+from slicewise.model import Gpu, Node
+
+_log = logging.getLogger(__name__)
+
+
+class Way(Enum):
+    """How a resource is offered."""
+
+    DEVICES = "devices"
+    AMOUNT = "amount"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How each resource is offered on this node."""
+
+    ways: Mapping[str, Way] = field(default_factory=dict)
+    devices: tuple[tuple[Edition, Resource], ...] = ()
+    amounts: tuple[tuple[Edition, Resource], ...] = ()
+    editions: tuple[Edition, ...] = ()
+
+    def extended(self, node: Node) -> dict[str, int]:
+        """The amounts that stand on the Node, by the cards that are well."""
+        well = _usable(node)
+        amounts = {resource.name: sum(map(resource.per_card, well)) for _, resource in self.amounts}
+        for edition in self.editions:
+            for name, per_card in edition.counts:
+                amounts[name] = sum(map(per_card, _countable(node)))
+        return amounts
+
+
+def plan_offers(editions: Sequence[Edition], node: Node, limit: int = MESSAGE_LIMIT) -> Plan:
+    """How each resource of these editions is offered on a node with these cards."""
+    ways: dict[str, Way] = {}
+    devices, amounts = [], []
+    for edition in editions:
+        for resource in edition.resources:
+            size = measure_units(list_units(resource, node))
+            way = _choose(edition, resource, fits=size <= limit)
+            ways[resource.name] = way
+            if way is Way.DEVICES:
+                devices.append((edition, resource))
+                continue
+            if way is Way.AMOUNT:
+                amounts.append((edition, resource))
+            level = logging.ERROR if way is Way.REFUSED else logging.WARNING
+            _log.log(
+                level,
+                "resource does not fit the kubelet's message resource=%s bytes=%d limit=%d way=%s",
+                resource.name,
+                size,
+                limit,
+                way.value,
+            )
+    return Plan(ways, tuple(devices), tuple(amounts), tuple(editions))
+
+
+def list_units(
+    resource: Resource, node: Node, sick: frozenset[str] | None = None
+) -> Iterator[Unit]:
+    """Every unit of the resource; those of ill cards are ill, unless it is said which are."""
+    for name, gpu in name_units(resource, _countable(node)):
+        yield Unit(name, gpu.healthy if sick is None else name not in sick)
+
+
+def _choose(edition: Edition, resource: Resource, *, fits: bool) -> Way:
+    if fits:
+        return Way.DEVICES
+    return Way.AMOUNT if edition.has_other_carrier(resource.name) else Way.REFUSED
+
+
+def _countable(node: Node) -> list[Gpu]:
+    # Cards in MIG mode are left to others.
+    return [gpu for gpu in node.gpus if not gpu.mig]
+
+
+def _usable(node: Node) -> list[Gpu]:
+    return [gpu for gpu in node.gpus if gpu.usable]

@@ -1,0 +1,323 @@
+import base64
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import trustme
+import yaml
+from click.testing import CliRunner
+
+import builders
+from cli.gpushare_cluster import add_node, add_pod
+from fakes.cluster import FakeState, FakeWriter
+from slicewise.cli.doctor_nodes import check_nodes
+from slicewise.cli.doctor_scheduler import check_config, read_config, read_seconds
+from slicewise.cli.doctor_services import check_apiservice, check_certificates, check_quota
+from slicewise.cli.findings import Finding, Level, write_findings
+from slicewise.cli.main import main
+from slicewise.cli.schedulers import ALL, WIRINGS, build_config
+from slicewise.dialects import CORDONED, GPUS, write_gpus
+from slicewise.extender.routes import build_handler
+from slicewise.extender.service import Extender
+from slicewise.httpd import ThreadedServer
+from slicewise.kube.machines import Machine
+from slicewise.model import NodeNotice
+from slicewise.playground.cluster import Playground
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+def machine(annotations=None, offers=(), labels=None, runtime="containerd://2.0.1"):
+    amounts = {name: 2 if name == "nvidia.com/gpu" else 200 for name in offers}
+    notice = NodeNotice("n0", labels or {}, annotations or {}, amounts, amounts)
+    return Machine(notice, labels or {}, runtime=runtime, kubelet="v1.33.1")
+
+
+OWN, ELASTIC = ("slicewise.io/gpu",), ("elasticgpu.io/gpu-core",)
+
+
+def own(*gpus, **annotations):
+    return {GPUS: write_gpus(builders.node("n0", gpus or 2)), **annotations}
+
+
+def told(findings, *levels):
+    return [each.what for each in findings if each.level in (levels or tuple(Level))]
+
+
+@pytest.mark.parametrize(
+    ("node", "level", "words"),
+    [
+        pytest.param(machine(), Level.PROBLEM, "none of 1 nodes shows a GPU", id="no-gpu"),
+        pytest.param(machine({GPUS: "[]"}), Level.PROBLEM, "cards cannot be read", id="bad-cards"),
+        pytest.param(machine(own()), Level.PROBLEM, "no resource is", id="no-plugin"),
+        pytest.param(
+            machine(labels={"gpushare": "true"}),
+            Level.PROBLEM,
+            "label gpushare=true is set, and aliyun.com/gpu-mem is 0",
+            id="label-without-plugin",
+        ),
+        pytest.param(
+            machine(own(builders.gpu(1, healthy=False)), OWN),
+            Level.WARNING,
+            "gpu 1 is not healthy",
+            id="ill",
+        ),
+        pytest.param(
+            machine(own(**{CORDONED: "GPU-n0-1,GPU-gone"}), OWN),
+            Level.NOTE,
+            "cordoned card GPU-gone is not there",
+            id="cordoned-and-gone",
+        ),
+        pytest.param(
+            machine(None, ELASTIC, runtime="docker://20.10.7"),
+            Level.WARNING,
+            "docker 20.10.7 knows no CDI devices",
+            id="docker",
+        ),
+        pytest.param(
+            machine(None, ELASTIC, runtime="containerd://1.6.8"),
+            Level.WARNING,
+            "containerd 1.6.8 knows no CDI devices",
+            id="old-containerd",
+        ),
+        pytest.param(
+            machine(None, ELASTIC, runtime="containerd://1.7.2"),
+            Level.NOTE,
+            "has CDI off unless",
+            id="containerd-that-must-be-told",
+        ),
+        pytest.param(
+            machine(None, ("nvidia.com/gpu", *ELASTIC)),
+            Level.WARNING,
+            "two device plugins give out one card",
+            id="two-plugins",
+        ),
+    ],
+)
+def test_node_that_needs_something_is_told_with_its_fix(node, level, words):
+    findings, _ = check_nodes([node])
+
+    found = [each for each in findings if words in each.what]
+    assert [each.level for each in found] == [level], told(findings)
+    assert all(each.fix for each in found)
+
+
+def config(**changes):
+    made = build_config("slicewise", "http://x")
+    made["extenders"][0] |= changes
+    return made
+
+
+@pytest.mark.parametrize("dialect", ["slicewise", "gpushare", "elastic", ALL])
+def test_our_own_configurations_are_in_order(dialect):
+    resources = frozenset(WIRINGS.get(dialect, WIRINGS["slicewise"]).resources)
+
+    findings = check_config(build_config(dialect, "http://x"), resources, 5000, "f")
+
+    assert told(findings, Level.PROBLEM, Level.WARNING) == [], findings
+
+
+@pytest.mark.parametrize(
+    ("document", "level", "words"),
+    [
+        pytest.param({"extenders": []}, Level.PROBLEM, "no extender manages", id="none"),
+        pytest.param(config(httpTimeout=None), Level.WARNING, "httpTimeout is 5 s", id="timeout"),
+        pytest.param(config(ignorable=True), Level.PROBLEM, "nobody counted", id="ignorable"),
+        pytest.param(config(managedResources=[]), Level.WARNING, "every pod", id="unmanaged"),
+        pytest.param(config(nodeCacheCapable=False), Level.WARNING, "whole Node", id="whole-nodes"),
+        pytest.param(config(weight=0), Level.PROBLEM, "without weight", id="weight"),
+        pytest.param(
+            {**config(), "percentageOfNodesToScore": 0},
+            Level.WARNING,
+            "of 5000 nodes only some are asked",
+            id="sample",
+        ),
+        pytest.param(
+            {**config(), "extenders": config()["extenders"] * 2},
+            Level.PROBLEM,
+            "2 extenders have a bindVerb",
+            id="two-binds",
+        ),
+        pytest.param(
+            config(managedResources=[{"name": "slicewise.io/gpu", "ignoredByScheduler": True}]),
+            Level.NOTE,
+            "nothing is preempted",
+            id="ignored",
+        ),
+    ],
+)
+def test_configuration_that_needs_something_is_told_with_its_fix(document, level, words):
+    findings = check_config(document, frozenset({"slicewise.io/gpu"}), 5000, "f")
+
+    found = [each for each in findings if words in each.what]
+    assert level in {each.level for each in found}, told(findings)
+    assert all(each.fix for each in found)
+
+
+def test_resource_that_nobody_manages_is_told():
+    findings = check_config(config(), frozenset({"aliyun.com/gpu-mem"}), 3, "f")
+
+    assert told(findings) == ["f: nodes offer aliyun.com/gpu-mem, which no extender manages"]
+
+
+def test_old_policy_is_read_as_a_configuration():
+    policy = {
+        "kind": "Policy",
+        "extenders": [
+            {
+                "urlPrefix": "http://x/gpushare-scheduler",
+                "filterVerb": "filter",
+                "bindVerb": "bind",
+                "nodeCacheCapable": True,
+                "httpTimeout": 30_000_000_000,
+                "managedResources": [{"name": "aliyun.com/gpu-mem"}],
+            }
+        ],
+    }
+
+    findings = check_config(read_config(json.dumps(policy)), frozenset(), 10, "f")
+
+    assert told(findings) == ["f: asks http://x/gpushare-scheduler"]
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [("30s", 30), ("1m30s", 90), ("500ms", 0.5), (None, 5), (5_000_000_000, 5), ("?", 5)],
+)
+def test_timeouts_are_read_as_schedulers_read_them(value, seconds):
+    assert read_seconds(value) == pytest.approx(seconds)
+
+
+def certificate(days):
+    authority = trustme.CA()
+    made = authority.issue_cert(
+        "x.svc", not_before=NOW - timedelta(days=30), not_after=NOW + timedelta(days=days)
+    )
+    return made.cert_chain_pems[0].bytes()
+
+
+@pytest.mark.parametrize(
+    ("days", "level", "words"),
+    [
+        (90, Level.OK, "is valid until 2030-04-01"),
+        (3, Level.WARNING, "runs out on 2030-01-04"),
+        (-1, Level.PROBLEM, "ran out on 2029-12-31"),
+    ],
+)
+def test_certificates_are_judged_by_their_end(days, level, words):
+    [found] = check_certificates("it", certificate(days), NOW, "renew it")
+
+    assert (found.level, found.what) == (level, f"it {words}")
+
+
+def test_what_is_no_certificate_is_a_problem():
+    assert [each.level for each in check_certificates("it", b"x", NOW, "f")] == [Level.PROBLEM]
+
+
+def test_apiservice_is_judged_by_its_condition_and_authority():
+    bundle = base64.b64encode(certificate(-1)).decode()
+    condition = {"type": "Available", "status": "False", "message": "no endpoints"}
+    body = {"spec": {"caBundle": bundle}, "status": {"conditions": [condition]}}
+
+    findings = check_apiservice("v1", body, NOW)
+
+    assert told(findings, Level.PROBLEM) == [
+        "APIService v1 is not available: no endpoints",
+        "authority of APIService v1 ran out on 2029-12-31",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("data", "level"),
+    [
+        (None, Level.OK),
+        ({}, Level.WARNING),
+        ({"gpu_quota": "["}, Level.PROBLEM),
+        ({"gpu_quota": '{"a": {"quota": {"A10": 1}}}'}, Level.OK),
+    ],
+)
+def test_quota_is_read(data, level):
+    assert [each.level for each in check_quota("a/b", data)] == [level]
+
+
+def test_findings_that_differ_in_their_subject_alone_are_told_together():
+    findings = [Finding(Level.NOTE, "t", "is so", "do it", f"n{at}") for at in range(6)]
+
+    text = [
+        line.replace("\x1b[90m", "").replace("\x1b[0m", "") for line in write_findings(findings)
+    ]
+
+    assert text[1] == "  note     n0, n1, n2, n3 and 2 more: is so"
+    assert text[2:] == ["           fix: do it"]
+
+
+@pytest.fixture
+def cluster():
+    with Playground() as made:
+        add_node(made, "n0", memory=30, count=2, labels={"gpushare": "true"})
+        yield made
+
+
+def run(cluster, tmp_path, *words):
+    path = cluster.write_kubeconfig(tmp_path / "kubeconfig")
+    return CliRunner().invoke(main, ["doctor", *words, "--kubeconfig", str(path)])
+
+
+def test_cluster_in_order_ends_with_0(cluster, tmp_path):
+    file = tmp_path / "scheduler.yaml"
+    file.write_text(yaml.safe_dump(build_config("gpushare", "http://x")))
+    extender = Extender(FakeState(), FakeWriter())
+
+    with ThreadedServer(build_handler(extender)) as server:
+        words = ("--scheduler-config", str(file), "--extender", server.url, "--strict")
+        result = run(cluster, tmp_path, *words)
+
+    assert result.exit_code == 0, result.output
+    assert "asks http://x/gpushare-scheduler" in result.output
+    assert "is ready" in result.output
+
+
+def test_problems_of_the_cluster_end_with_1(cluster, tmp_path):
+    cluster.create(
+        "configmaps",
+        {
+            "metadata": {"name": "scheduler", "namespace": "kube-system"},
+            "data": {"config.yaml": yaml.safe_dump({**config(), "extenders": []})},
+        },
+    )
+    cluster.answers.allow = lambda spec: spec["resourceAttributes"]["verb"] != "patch"
+    for name in ("a", "b"):
+        add_pod(cluster, name, "n0", 12, idx="0", pod="12")
+
+    result = run(cluster, tmp_path, "-o", "json")
+
+    found = {(each["level"], each["what"]) for each in json.loads(result.stdout)["findings"]}
+    where = "ConfigMap kube-system/scheduler config.yaml"
+    assert result.exit_code == 1
+    assert ("problem", f"{where}: no extender manages a GPU resource") in found
+    assert ("warning", "you may not patch nodes, which cordon needs") in found
+    assert any("OverCommitted" in what for _, what in found)
+
+
+def test_scheduler_without_configuration_is_a_problem(cluster, tmp_path):
+    container = {"name": "s", "image": "i", "command": ["kube-scheduler", "--leader-elect=true"]}
+    meta = {"name": "kube-scheduler-a", "namespace": "kube-system"}
+    cluster.create("pods", {"metadata": meta, "spec": {"containers": [container]}})
+
+    result = run(cluster, tmp_path)
+
+    assert result.exit_code == 1
+    assert "pod kube-scheduler-a is started without --config: it asks no extender" in result.output
+
+
+def test_unreachable_extender_is_a_problem(cluster, tmp_path):
+    result = run(cluster, tmp_path, "--extender", "http://127.0.0.1:1")
+
+    assert result.exit_code == 1
+    assert "http://127.0.0.1:1 does not answer" in result.output
+
+
+def test_unreachable_cluster_ends_with_2(tmp_path):
+    result = CliRunner().invoke(main, ["doctor", "--kubeconfig", str(tmp_path / "none")])
+
+    assert result.exit_code == 2

@@ -1,0 +1,202 @@
+import asyncio
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+import builders
+from cli.gpushare_cluster import add_node
+from extender.living import Cluster
+from nodeagent import scenes
+from slicewise.cli.main import main
+from slicewise.cli.top_scene import view_node
+from slicewise.cli.top_text import write_head, write_plain
+from slicewise.cli.usage_reading import UsageReader, Use, read_usage
+from slicewise.cluster import Ledger, NodeSeen, PodSeen
+from slicewise.dialects import ALLOCATION, DEFAULT
+from slicewise.kube.errors import LostError
+from slicewise.nodeagent.answers import tell_cards
+from slicewise.nodeagent.usage import measure
+
+HALF = {"slicewise.io/cores": "50", "slicewise.io/memory": "1024"}
+
+
+@pytest.fixture(scope="module")
+def living():
+    with Cluster(nodes=2, gpus=3) as cluster:
+        cluster.wait_ready()
+        cluster.schedule(cluster.add("one", HALF))
+        yield cluster
+
+
+def run(living, tmp_path, *words):
+    path = living.playground.write_kubeconfig(tmp_path / "kubeconfig")
+    return CliRunner().invoke(main, ["top", *words, "--kubeconfig", str(path)])
+
+
+def test_pipe_gets_the_table_once_and_use_is_unknown_without_agents(living, tmp_path):
+    result = run(living, tmp_path)
+
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert lines[0].endswith("use unknown: no agent answers")
+    assert [line.split() for line in lines[2:6]] == [
+        ["n0", "50/300%", "-", "1024/122880", "-", "3", "x", "NVIDIA", "A100-SXM4-40GB"],
+        ["gpu", "0", "50%", "-", "1024/40960", "-"],
+        ["default/one", "c0", "50%", "-", "1024", "-"],
+        ["gpu", "1,", "2", "0%", "-", "0", "-", "free"],
+    ]
+    assert "\x1b" not in result.stdout
+
+
+def test_nodes_can_be_named(living, tmp_path):
+    assert "n0 " not in run(living, tmp_path, "n1").stdout
+    unknown = run(living, tmp_path, "n9")
+    assert (unknown.exit_code, unknown.stderr) == (1, 'Error: node "n9" not found\n')
+
+
+def test_json_has_every_card_and_container(living, tmp_path):
+    node = json.loads(run(living, tmp_path, "-o", "json", "n0").stdout)["nodes"][0]
+
+    assert [card["promised"]["cores"] for card in node["cards"]] == [50, 0, 0]
+    assert node["cards"][0]["containers"] == [
+        {
+            "pod": "default/one",
+            "container": "c0",
+            "promised": {"cores": 50, "memoryMib": 1024},
+            "used": None,
+        }
+    ]
+
+
+def page(**more):
+    """What an agent says of a node with one busy card, as its `/usage/cards` does."""
+    document = {
+        "node": "n0",
+        "cards": [{"gpu": 0, "load": {"cores": 70, "memoryMib": 3000}, "trouble": None}],
+        "containers": [
+            {
+                "uid": "u0",
+                "container": "c0",
+                "cards": [{"gpu": 0, "used": {"cores": 40, "memoryMib": 2500}}],
+            }
+        ],
+        "strays": [{"gpu": 0, "memoryMib": 500}],
+        "trespasses": [],
+        **more,
+    }
+    return msgspec.json.encode(document)
+
+
+def view(content):
+    """A node of two cards with one pod on the first, and what its agent says."""
+    ledger = Ledger(DEFAULT)
+    ledger.apply(NodeSeen(builders.node("n0", 2)))
+    record = '{"containers":{"c0":[[0,"GPU-n0-0",50,2048]]},"node":"n0"}'
+    limits = {"slicewise.io/cores": 50, "slicewise.io/memory": 2048}
+    pod = builders.pod(limits=limits, node="n0", annotations={ALLOCATION: record})
+    ledger.apply(PodSeen(pod))
+    use = None if content is None else read_usage(content)
+    return view_node(ledger.snapshot().get("n0"), ledger, use)
+
+
+def test_use_of_cards_and_containers_stands_beside_what_was_promised():
+    node = view(page())
+
+    text = write_plain([node])
+
+    assert node.cards[0].used == Use(70, 3000)
+    assert re.search(r"default/p0 c0 +50% +40% +2048 +2500 +over its memory", text)
+    assert "1 process of nobody here" in text
+    assert "used 35% and 3%" in write_head([node])
+
+
+def test_card_that_does_not_answer_is_unknown():
+    node = view(page(cards=[{"gpu": 0, "load": None, "trouble": "fell off the bus"}]))
+
+    assert node.cards[0].used is None
+    assert not node.answers
+
+
+def test_agents_own_page_is_understood():
+    owner = scenes.tenant("p0", uid="u0")
+    loads = {"GPU-0": scenes.load(scenes.process(7, memory=300, cores=20), scenes.process(8))}
+    reading = scenes.reading(loads, {7: [scenes.inside(owner)], 8: []})
+    told = tell_cards(measure("n0", [scenes.card(0)], [owner], reading))
+
+    use = read_usage(msgspec.json.encode(told))
+
+    assert use.cards == {0: Use(30, 1324)}
+    assert use.containers == {("u0", "c0", 0): Use(20, 300)}
+    assert use.loose == {0: [1024]}
+
+
+class Agents:
+    """A client whose node proxy has one agent, one that is lost and one that talks nonsense."""
+
+    async def read_once(self, call, seconds=None):
+        if "n0:5678" in call.path:
+            return page()
+        if "n1" in call.path:
+            raise LostError("nobody")
+        return b"<html>"
+
+
+async def _read_all():
+    return await UsageReader(Agents()).read(["n0", "n1", "n2"])
+
+
+def test_agents_that_do_not_answer_are_left_out():
+    assert set(asyncio.run(_read_all())) == {"n0"}
+
+
+def test_pod_without_record_is_told_without_cards(tmp_path):
+    ledger = Ledger(DEFAULT)
+    ledger.apply(NodeSeen(builders.node("n0", 1)))
+    ledger.apply(PodSeen(builders.pod(limits={"nvidia.com/gpu": 1}, node="n0")))
+
+    node = view_node(ledger.snapshot().get("n0"), ledger, None)
+
+    assert node.unplaced == ("default/p0",)
+    assert "which cards it has is not recorded" in write_plain([node])
+
+
+def test_terminal_is_redrawn_until_interrupted(living, tmp_path):
+    path = living.playground.write_kubeconfig(tmp_path / "kubeconfig")
+    terminal, far = pty.openpty()
+    command = [sys.executable, "-c", "from slicewise.cli.plugin import main; main()"]
+    words = ["top", "--interval", "0.2", "--kubeconfig", str(path)]
+    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "120", "LINES": "30"}
+    process = subprocess.Popen(
+        [*command, *words], stdin=far, stdout=far, stderr=far, env=environment
+    )
+    os.close(far)
+    try:
+        seen = _read_until(terminal, b"default/one")
+        add_node(living.playground, "late", memory=15, count=1)
+        seen += _read_until(terminal, b"late")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(terminal)
+    assert b"\x1b[?1049h" in seen
+
+
+def _read_until(terminal, words):
+    end, seen = time.monotonic() + 60, b""
+    while words not in seen:
+        ready, _, _ = select.select([terminal], [], [], max(0.0, end - time.monotonic()))
+        assert ready, f"{words!r} was not drawn: {seen[-400:]!r}"
+        seen += os.read(terminal, 65536)
+    return seen

@@ -1,0 +1,350 @@
+"""Pods that others bound and that name no cards: what the ledger gives them of their node."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import builders
+from slicewise.cluster import (
+    CardHealth,
+    Expire,
+    Giver,
+    Hold,
+    Ledger,
+    NodeGone,
+    NodeSeen,
+    Pin,
+    PodGone,
+    PodSeen,
+    Quota,
+)
+from slicewise.cluster.giving import Claim, share_out
+from slicewise.dialects import DEFAULT, apply_marks
+from slicewise.model import Allocation, NodeState, Phase, charge
+from slicewise.placement import Planner, Question
+
+A10, T4 = "NVIDIA A10", "Tesla T4"
+
+
+def mixed(name="n0", models=(A10, T4), **facts):
+    cards = [builders.gpu(at, model=model) for at, model in enumerate(models)]
+    return builders.node(name, gpus=cards, **{"agent": True, **facts})
+
+
+def plain(uid="u0", count=1, model=None, **facts):
+    annotations = {} if model is None else {"nvidia.com/gpu.model": model}
+    facts = {"node": "n0", "annotations": annotations, **facts}
+    return builders.pod(uid=uid, name=uid, limits={"nvidia.com/gpu": count}, **facts)
+
+
+def share(uid, cores=30, gpu=0, **facts):
+    request = builders.fraction(cores, 4096)
+    limits = {"slicewise.io/cores": cores, "slicewise.io/memory": 4096}
+    pod = builders.pod(uid=uid, name=uid, limits=limits, node="n0", **facts)
+    state = NodeState.empty(mixed())
+    placement = Planner().place_on(
+        builders.snapshot(state.hold(builders.holding("x", builders.piece(1 - gpu, 100, 40960)))),
+        Question(request),
+        "n0",
+    )
+    marks = DEFAULT.write_marks(pod, request, placement.allocation, state.node, now_ns=1)
+    return apply_marks(pod, marks)
+
+
+def ledger_of(*pods, node=None):
+    ledger = Ledger(DEFAULT)
+    ledger.apply(NodeSeen(node or mixed()))
+    for pod in pods:
+        ledger.apply(PodSeen(pod))
+    return ledger
+
+
+def used(ledger, name="n0"):
+    return ledger.snapshot().get(name).used_cores
+
+
+def cards(ledger):
+    return {
+        gift.pod.uid: None if gift.allocation is None else gift.allocation.gpus
+        for gift in ledger.gifts()
+    }
+
+
+def test_bound_pod_that_names_no_card_is_given_one_at_once():
+    ledger = ledger_of(plain())
+
+    assert sorted(used(ledger)) == [0, 100]
+    assert not ledger.problems()
+
+
+def test_given_card_is_of_the_wanted_model():
+    assert cards(ledger_of(plain(model=T4))) == {"u0": (1,)}
+
+
+def test_card_is_what_the_engine_would_choose_on_that_node():
+    ledger = ledger_of(share("s0", gpu=0))
+    pod = plain()
+    engine = Planner().place_on(
+        ledger.snapshot(), Question(DEFAULT.read_request(pod), salt=pod.uid), "n0"
+    )
+
+    ledger.apply(PodSeen(pod))
+
+    assert ledger.gift("u0").allocation == engine.allocation
+
+
+def test_two_pods_never_get_the_same_card():
+    ledger = ledger_of(plain("u0"), plain("u1"))
+
+    assert sorted(cards(ledger).values()) == [(0,), (1,)]
+
+
+def test_pod_without_room_is_a_problem_charged_to_every_card():
+    ledger = ledger_of(plain("u0"), plain("u1"), plain("u2"))
+
+    assert cards(ledger)["u2"] is None
+    assert "needs 1 whole GPUs, 0 are free" in ledger.gift("u2").detail
+    troubles = {problem.trouble for problem in ledger.problems()}
+    assert troubles == {"MissingAllocation", "OverCommitted"}
+
+
+def test_pod_without_room_gets_the_card_that_is_freed():
+    ledger = ledger_of(plain("u0"), plain("u1"), plain("u2"))
+
+    ledger.apply(PodGone("u1"))
+
+    assert cards(ledger)["u2"] is not None
+    assert not ledger.problems()
+
+
+def test_model_that_only_one_card_has_is_left_to_who_wants_it():
+    """Whoever takes any card is moved away from the card that another must have."""
+    ledger = ledger_of(plain("u0"))
+    taken = A10 if cards(ledger)["u0"] == (0,) else T4
+
+    ledger.apply(PodSeen(plain("u1", model=taken)))
+
+    assert None not in cards(ledger).values()
+    assert not ledger.problems()
+
+
+def test_pod_that_names_its_card_comes_before_one_that_was_given_it():
+    ledger = ledger_of(plain("u0"))
+    first = cards(ledger)["u0"][0]
+
+    ledger.apply(PodSeen(share("s0", gpu=first)))
+
+    assert cards(ledger)["u0"] == (1 - first,)
+    assert not ledger.problems()
+
+
+def test_card_whose_record_is_being_written_moves_no_more():
+    ledger = ledger_of(plain("u0"))
+    first = cards(ledger)["u0"][0]
+    ledger.apply(Pin("u0"))
+
+    ledger.apply(PodSeen(share("s0", gpu=first)))
+
+    assert cards(ledger)["u0"] == (first,)
+    assert [problem.trouble for problem in ledger.problems()] == ["OverCommitted"]
+
+
+def test_record_takes_the_place_of_what_was_given():
+    ledger = ledger_of(plain("u0"))
+    gift = ledger.gift("u0")
+    marks = DEFAULT.write_marks(gift.pod, gift.request, gift.allocation, gift.node, now_ns=1)
+    before = used(ledger)
+
+    ledger.apply(PodSeen(replace(apply_marks(gift.pod, marks), version=2)))
+
+    assert ledger.gifts() == ()
+    assert used(ledger) == before
+
+
+def test_ill_card_keeps_the_pod_it_was_given_to():
+    ledger = ledger_of(plain("u0"))
+    at = cards(ledger)["u0"][0]
+
+    ledger.apply(CardHealth("n0", f"GPU-{at}", healthy=False))
+
+    assert cards(ledger) == {"u0": (at,)}
+
+
+@pytest.mark.parametrize("phase", [Phase.SUCCEEDED, Phase.FAILED])
+def test_ended_pod_gives_its_card_back(phase):
+    ledger = ledger_of(plain("u0"))
+
+    ledger.apply(PodSeen(plain("u0", phase=phase, version=2)))
+
+    assert used(ledger) == (0, 0)
+
+
+def test_pod_that_ran_before_our_agent_is_not_given_a_card_that_may_be_anothers():
+    ledger = ledger_of(plain("u0", phase=Phase.RUNNING))
+
+    assert ledger.gifts() == ()
+    assert used(ledger) == (100, 100)
+
+
+def test_running_pods_on_a_node_of_nvidias_plugin_are_counted():
+    ledger = ledger_of(plain("u0", phase=Phase.RUNNING), node=mixed(agent=False))
+
+    assert sorted(used(ledger)) == [0, 100]
+
+
+def test_pod_seen_waiting_keeps_its_card_when_it_runs():
+    ledger = ledger_of(plain("u0"))
+    ledger.apply(PodSeen(plain("u0", phase=Phase.RUNNING, version=2)))
+
+    assert sorted(used(ledger)) == [0, 100]
+
+
+def test_pod_of_a_system_that_records_is_never_given_cards():
+    pod = builders.pod(limits={"aliyun.com/gpu-mem": 3}, node="n0")
+
+    assert ledger_of(pod).gifts() == ()
+
+
+def test_list_in_any_order_gives_what_the_records_leave():
+    recorded = share("s0", gpu=0)
+
+    ledger = ledger_of(plain("u0"), recorded)
+
+    assert cards(ledger) == {"u0": (1,)}
+
+
+def test_what_was_given_goes_with_its_node_and_is_given_anew_when_it_returns():
+    ledger = ledger_of(plain("u0"), plain("u1"), plain("u2"))
+    ledger.problems()
+
+    ledger.apply(NodeGone("n0", 5))
+    assert not ledger.problems()
+    ledger.apply(NodeSeen(mixed(), 6))
+
+    assert sorted(filter(None, cards(ledger).values())) == [(0,), (1,)]
+
+
+def test_cpu_that_is_used_up_takes_no_card_from_a_bound_pod():
+    node = mixed(host=builders.host(1000, 1024))
+    ledger = ledger_of(node=node)
+    busy = builders.pod(builders.container(cpu=5), uid="busy", name="busy", node="n0", version=1)
+    ledger.apply(PodSeen(busy))
+
+    ledger.apply(PodSeen(plain("u0")))
+
+    assert cards(ledger)["u0"] is not None
+
+
+def held_on(ledger, *nodes, deadline=5.0, uid="u0"):
+    pod = plain(uid, node=None)
+    request = DEFAULT.read_request(pod)
+    placed = [Planner().place_on(ledger.snapshot(), Question(request), name) for name in nodes]
+    event = Hold(pod, request, tuple(each.allocation for each in placed), deadline)
+    return ledger.apply(event)
+
+
+def two_nodes():
+    ledger = ledger_of()
+    ledger.apply(NodeSeen(mixed("n1")))
+    return ledger
+
+
+def test_cards_are_held_on_every_node_a_filtered_pod_may_go_to():
+    ledger = two_nodes()
+
+    assert held_on(ledger, "n0", "n1")
+    assert (sum(used(ledger)), sum(used(ledger, "n1"))) == (100, 100)
+
+
+def test_bound_pod_has_the_card_that_was_held_and_frees_the_others():
+    ledger = two_nodes()
+    held_on(ledger, "n0", "n1")
+    held = used(ledger)
+
+    ledger.apply(PodSeen(plain("u0", version=2)))
+
+    assert used(ledger) == held
+    assert used(ledger, "n1") == (0, 0)
+
+
+def test_hold_ends_at_its_deadline():
+    ledger = two_nodes()
+    held_on(ledger, "n0", "n1", deadline=5.0)
+
+    ledger.apply(Expire(5.0))
+
+    assert (used(ledger), used(ledger, "n1")) == ((0, 0), (0, 0))
+    assert ledger.places("u0") == ()
+    assert ledger.pods == 0
+
+
+def test_hold_ends_with_its_pod():
+    ledger = two_nodes()
+    held_on(ledger, "n0", "n1")
+
+    ledger.apply(PodGone("u0"))
+
+    assert (used(ledger), used(ledger, "n1")) == ((0, 0), (0, 0))
+
+
+def test_new_hold_takes_the_place_of_the_old():
+    ledger = two_nodes()
+    held_on(ledger, "n0", "n1")
+    held_on(ledger, "n1")
+
+    assert (sum(used(ledger)), sum(used(ledger, "n1"))) == (0, 100)
+
+
+def test_holds_count_for_nothing_in_a_quota():
+    ledger = two_nodes()
+    held_on(ledger, "n0", "n1")
+
+    assert ledger.usage.models("default") == frozenset()
+    assert Quota().namespaces == {}
+
+
+models = st.sampled_from([A10, T4])
+claims = st.lists(st.tuples(st.integers(1, 3), st.none() | models), max_size=6)
+
+
+@given(cards=st.lists(models, min_size=1, max_size=6), asked=claims, busy=st.integers(0, 5))
+def test_shared_out_cards_are_free_of_the_model_and_nobody_elses(cards, asked, busy):
+    node = mixed(models=cards)
+    state = NodeState.empty(node)
+    if busy < len(cards):
+        state = state.hold(builders.holding("busy", builders.piece(busy, 30, 1)))
+    pods = [plain(f"u{at}", count, model) for at, (count, model) in enumerate(asked)]
+    requests = {pod.uid: DEFAULT.read_request(pod) for pod in pods}
+
+    found = share_out(state, [Claim(uid, each) for uid, each in requests.items()], Giver())
+
+    taken = [busy] if busy < len(cards) else []
+    for uid, allocation in found.items():
+        if allocation is not None:
+            pieces = charge(requests[uid], allocation)
+            assert all(piece.cores == 100 for piece in pieces)
+            wanted = requests[uid].constraints.models
+            assert all(not wanted or cards[piece.gpu] in wanted for piece in pieces)
+            taken += [piece.gpu for piece in pieces]
+    assert len(taken) == len(set(taken))
+
+
+@given(asked=claims, seed=st.randoms(use_true_random=False))
+def test_what_is_given_does_not_depend_on_the_order_of_claims(asked, seed):
+    state = NodeState.empty(mixed(models=(A10, A10, T4, T4)))
+    pods = [plain(f"u{at}", count, model) for at, (count, model) in enumerate(asked)]
+    given_claims = [Claim(pod.uid, DEFAULT.read_request(pod)) for pod in pods]
+    shuffled = list(given_claims)
+    seed.shuffle(shuffled)
+
+    assert share_out(state, shuffled, Giver()) == share_out(state, given_claims, Giver())
+
+
+def test_what_was_given_on_another_node_is_not_kept():
+    claim = Claim("u0", builders.whole(), Allocation("elsewhere"))
+
+    found = share_out(NodeState.empty(mixed()), [claim], Giver())
+
+    assert found["u0"].node == "n0"

@@ -1,0 +1,159 @@
+"""One agent on one real node: every container of a burst gets the cards its pod was promised."""
+
+import json
+import os
+import stat
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+import yaml
+
+from e2e.pods import PODS, in_phase
+from slicewise_testbed.ports import free_port
+from slicewise_testbed.testbed import wait_until
+
+pytestmark = pytest.mark.cluster
+CARDS = 4
+SAY = ["sh", "-c", "echo $NVIDIA_VISIBLE_DEVICES $(cd /dev; echo nvidia[0-9]*)"]
+FORK = {"nvidia.com/vcuda-core": "10", "nvidia.com/vcuda-memory": "256"}
+OWN = {"slicewise.io/cores": "10", "slicewise.io/memory": "256"}
+WHOLE = {"nvidia.com/gpu": "1"}
+
+
+class LiveAgent:
+    """`slicewise agent` beside a real node, with cards that do not exist."""
+
+    def __init__(self, plane, node) -> None:
+        self.plane, self.node = plane, node
+        self.port = free_port()
+        self.dev = node.folder / "dev"
+        self.cards = [(at, CARDS - 1 - at, f"GPU-{at}") for at in range(CARDS)]
+        self.dev.mkdir()
+        numbers = {"nvidiactl": (195, 255), "nvidia-uvm": (510, 0)}
+        numbers |= {f"nvidia{minor}": (195, minor) for _, minor, _ in self.cards}
+        for name, number in numbers.items():
+            os.mknod(self.dev / name, 0o666 | stat.S_IFCHR, os.makedev(*number))
+        self.description = node.folder / "cards.yaml"
+        entries = [
+            {"index": at, "minor": minor, "uuid": uuid, "model": "NVIDIA A10", "memory": 8192}
+            for at, minor, uuid in self.cards
+        ]
+        self.description.write_text(yaml.safe_dump({"gpus": entries}))
+
+    def start(self) -> None:
+        node, run = self.node, self.node.folder / "run"
+        argv = [
+            str(Path(sys.executable).with_name("slicewise")),
+            "agent",
+            f"--node-name={node.name}",
+            f"--kubeconfig={self.plane.admin.path}",
+            f"--address=127.0.0.1:{self.port}",
+            f"--nvml=simulated:{self.description}",
+            f"--device-plugins={node.device_plugins}",
+            f"--pod-resources={node.pod_resources}",
+            f"--runtime-endpoint={run / 'containerd' / 'containerd.sock'}",
+            f"--cdi={node.cdi}",
+            f"--dev={self.dev}",
+            f"--virtual-manager-path={node.folder / 'vm'}",
+            f"--state={node.folder / 'state'}",
+        ]
+        self.plane.bed.spawn("agent", argv)
+        wait_until(self.ready, 60, lambda: self.plane.bed.tail("agent", 20))
+
+    def stop(self) -> None:
+        self.plane.bed.stop("agent")
+
+    def ready(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/readyz", timeout=5) as told:
+                return told.status == 200
+        except OSError:
+            return False
+
+
+@pytest.fixture
+def agent(control_plane, real_nodes):
+    live = LiveAgent(control_plane, real_nodes[0])
+    live.start()
+    yield live
+    live.stop()
+
+
+def record(node, cards, cores, memory):
+    """The record that gives each of two containers one of these cards."""
+    given = {
+        name: [[at, f"GPU-{at}", cores, memory]]
+        for name, at in zip(("one", "two"), cards, strict=True)
+    }
+    return json.dumps({"node": node.name, "containers": given})
+
+
+def burst_pod(node, name, limits, note):
+    containers = [
+        {
+            "name": each,
+            "image": "busybox:local",
+            "imagePullPolicy": "Never",
+            "command": SAY,
+            "resources": {"limits": limits},
+        }
+        for each in ("one", "two")
+    ]
+    return {
+        "metadata": {"name": name, "annotations": {"slicewise.io/allocation": note}},
+        "spec": {
+            "nodeName": node.name,
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 0,
+            "automountServiceAccountToken": False,
+            "hostNetwork": True,
+            "containers": containers,
+        },
+    }
+
+
+def test_every_container_of_a_burst_names_exactly_its_own_card(control_plane, agent):
+    node = agent.node
+    promised = {}
+    with control_plane.api() as api:
+        api.wait_for(f"/api/v1/nodes/{node.name}", offers(*FORK, *OWN, *WHOLE), 60)
+        for at in range(12):
+            limits = FORK if at % 2 else OWN
+            cards = (at % CARDS, (at + 1 + at // CARDS) % CARDS)
+            promised[f"burst-{at}"] = cards
+            note = record(node, cards, 10, 256)
+            api.create(PODS, burst_pod(node, f"burst-{at}", limits, note))
+        ended = {
+            name: api.wait_for(f"{PODS}/{name}", in_phase("Succeeded", "Failed"), 180)
+            for name in promised
+        }
+        said = {
+            (name, each): control_plane.kubectl("logs", name, "-c", each).split()
+            for name in promised
+            for each in ("one", "two")
+        }
+        told = json.loads(
+            api.get(f"/api/v1/nodes/{node.name}")["metadata"]["annotations"]["slicewise.io/agent"]
+        )
+        for name in promised:
+            api.delete(f"{PODS}/{name}")
+
+    assert {pod["status"]["phase"] for pod in ended.values()} == {"Succeeded"}
+    expected = {
+        (name, each): [f"GPU-{card}", f"nvidia{CARDS - 1 - card}"]
+        for name, cards in promised.items()
+        for each, card in zip(("one", "two"), cards, strict=True)
+    }
+    assert said == expected
+    assert told["identity"] == "cdi"
+    wait_until(lambda: not list(node.cdi.glob("slicewise-*")), 180, lambda: "specs are left")
+
+
+def offers(*resources):
+    def reached(node):
+        amounts = node["status"].get("allocatable", {})
+        return all(amounts.get(each, "0") != "0" for each in resources)
+
+    return reached

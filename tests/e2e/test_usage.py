@@ -1,0 +1,85 @@
+"""Processes of real containers, traced as the agent traces those on a card."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from e2e.pods import PODS, in_phase, pod
+from nodeagent import scenes
+from slicewise.kube.localpods import LocalPod, LocalPodBody, read_local_pod
+from slicewise.kube.objects import Keep, ObjectReader
+from slicewise.model import Node
+from slicewise.nodeagent.census import read_tenant
+from slicewise.nodeagent.cgroups import Processes
+from slicewise.nodeagent.tenants import Occupant, Register
+from slicewise.nodeagent.usage import Origin, measure
+from slicewise_testbed.fixtures import REAL
+
+pytestmark = pytest.mark.cluster
+# Sleeping so long tells these processes from all others on the machine.
+NAPS = {"one": "98101", "two": "98102"}
+
+
+def sleeper(name: str) -> dict:
+    made = pod("any", command=["sleep", NAPS[name]])["spec"]["containers"][0]
+    return {**made, "name": name}
+
+
+def find_pid(seconds: str) -> int:
+    """The host's number of the process that sleeps so long."""
+    found = [
+        int(path.parent.name)
+        for path in Path("/proc").glob("[0-9]*/cmdline")
+        if read_command(path) == b"sleep\0" + seconds.encode() + b"\0"
+    ]
+    (pid,) = found
+    return pid
+
+
+def read_command(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+def read(found: dict) -> LocalPod:
+    body = msgspec.json.decode(msgspec.json.encode(found), type=LocalPodBody)
+    return read_local_pod(ObjectReader(Keep()), body)
+
+
+@pytest.fixture(scope="module")
+def running(control_plane, real_nodes):
+    """A pod of two containers that sleep."""
+    made = pod("sleepers", nodeSelector={REAL: "true"})
+    made["spec"]["containers"] = [sleeper("one"), sleeper("two")]
+    with control_plane.api() as api:
+        api.create(PODS, made)
+        yield api.wait_for(f"{PODS}/sleepers", in_phase("Running", "Failed"), 90)
+        api.delete(f"{PODS}/sleepers")
+
+
+def test_processes_of_real_containers_are_traced_by_name(running):
+    tenant = read_tenant(read(running), Node("real-a"))
+    register = Register([tenant])
+    pids = {name: find_pid(seconds) for name, seconds in NAPS.items()}
+    seen = Processes().look(pids.values())
+
+    found = {name: register.find(seen[pid].places) for name, pid in pids.items()}
+
+    assert found == {name: Occupant(tenant, name) for name in NAPS}
+
+
+def test_a_real_container_on_a_card_it_does_not_hold_trespasses(running):
+    tenant = read_tenant(read(running), Node("real-a"))
+    pid = find_pid(NAPS["two"])
+    load = scenes.load(scenes.process(pid), scenes.process(1))
+    reading = scenes.reading({"GPU-0": load})
+    looked = scenes.Reading(reading.loads, Processes().look([pid, 1]), 0)
+    usage = measure("real-a", [scenes.card(0)], [tenant], looked)
+
+    assert [(each.tenant.name, each.container) for each in usage.trespasses] == [
+        ("sleepers", "two")
+    ]
+    assert [each.origin for each in usage.strays] == [Origin.HOST]

@@ -1,0 +1,53 @@
+from dataclasses import replace
+
+import builders
+from nodeagent import scenes
+from slicewise.nodeagent.reporting import write_report
+from slicewise.nodeagent.usage import measure
+from slicewise.reports import DeviceReport, NodeReport, Use
+
+CARDS = (scenes.card(0), scenes.card(1))
+
+
+def report(*tenants, loads=None, seen=None, cards=CARDS) -> NodeReport:
+    return write_report(
+        measure("n0", cards, tenants, scenes.reading(loads or {}, seen)), "580.95.05"
+    )
+
+
+def test_a_share_is_told_with_its_promise_and_its_use():
+    train = scenes.tenant("train")
+    loads = {"GPU-0": scenes.load(scenes.process(7, 512, 20))}
+    told = report(train, loads=loads, seen={7: [scenes.inside(train)]})
+    (pod,) = told.pods
+
+    assert (pod.key, pod.uid) == ("ml/train", "uid-train")
+    assert pod.containers[0].devices == (
+        DeviceReport(card="GPU-0", cores=30, memory_mib=4096, use=Use(512, 20)),
+    )
+    assert told.busy == {"GPU-0"}
+
+
+def test_a_whole_card_is_told_without_amounts():
+    told = report(scenes.tenant("train", {"c0": [builders.piece(1, 100, 40960)]}))
+
+    assert told.pods[0].containers[0].devices == (DeviceReport(card="GPU-1"),)
+
+
+def test_cards_that_do_not_answer_have_no_use():
+    ill = replace(CARDS[1], gpu=replace(CARDS[1].gpu, healthy=False), trouble="lost")
+    loads = {"GPU-0": scenes.load(memory=100, cores=3, temperature=40)}
+    well, lost = report(cards=(CARDS[0], ill), loads=loads).cards
+
+    assert (well.healthy, well.use, well.temperature) == (True, Use(100, 3), 40)
+    assert (lost.healthy, lost.why, lost.use) == (False, "lost", None)
+
+
+def test_containers_and_pods_without_cards_are_left_out():
+    told = report(
+        scenes.tenant("train", {"main": [builders.piece(0)], "log": []}),
+        scenes.tenant("web", {"c0": []}),
+    )
+
+    assert [each.key for each in told.pods] == ["ml/train"]
+    assert [each.name for each in told.pods[0].containers] == ["main"]
