@@ -12,6 +12,7 @@ from bench.events import measure_events
 from bench.extender import measure_filter, measure_writes
 from bench.load import measure_load
 from bench.openb import measure_replay
+from bench.page import measure_first_paint
 
 Measures = Iterator[tuple[str, float]]
 
@@ -28,6 +29,7 @@ BENCHES: Final[Mapping[str, Callable[[], Measures]]] = {
     "extender.filter.names.5000": partial(measure_filter, "names", 1000, 50),
     "extender.filter.nodes.5000": partial(measure_filter, "nodes", 20, 2),
     "extender.writes_per_pod": measure_writes,
+    "page.first_paint.5000": partial(measure_first_paint, 5000),
     "cluster.bind_rate": measure_bind_rate,
 }
 
