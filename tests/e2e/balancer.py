@@ -1,6 +1,7 @@
 """What a Service does for extenders: each new connection goes to one that says it is ready."""
 
 import contextlib
+import itertools
 import socket
 import threading
 import urllib.request
@@ -32,8 +33,11 @@ class Balancer:
                 return
             threading.Thread(target=self._forward, args=(client,), daemon=True).start()
 
+    def _choose(self) -> str | None:
+        return next((each for each in self._backends if is_ready(each)), None)
+
     def _forward(self, client: socket.socket) -> None:
-        ready = next((each for each in self._backends if is_ready(each)), None)
+        ready = self._choose()
         if ready is None:
             client.close()
             return
@@ -42,6 +46,17 @@ class Balancer:
             server = socket.create_connection((host, int(port)))
             threading.Thread(target=_pump, args=(server, client), daemon=True).start()
             _pump(client, server)
+
+
+class Splitter(Balancer):
+    """A balancer that asks nobody: connections go to each in turn, whoever leads."""
+
+    def __init__(self, backends: Sequence[str]) -> None:
+        super().__init__(backends)
+        self._turns = itertools.cycle(self._backends)
+
+    def _choose(self) -> str | None:
+        return next(self._turns)
 
 
 def is_ready(url: str) -> bool:

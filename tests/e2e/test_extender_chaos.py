@@ -2,12 +2,13 @@ import json
 import signal
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from time import monotonic
 from typing import Any
 
 import pytest
 
 from e2e import wirings
-from e2e.balancer import Balancer, is_ready
+from e2e.balancer import Balancer, Splitter, is_ready
 from e2e.gpu_cluster import NAME, GpuCluster, pod
 from e2e.gpu_nodes import A10, mixed_node
 from e2e.truth import held_cards
@@ -95,10 +96,7 @@ def test_burst_of_pods_survives_a_killed_api_server(gpu_cluster: GpuCluster) -> 
 
 
 def test_frozen_leader_is_followed_by_another_and_decides_no_more(gpu_cluster: GpuCluster) -> None:
-    names = ("extender-a", "extender-b")
-    urls = [gpu_cluster.start_extender("--leader-elect", name=name, ready=False) for name in names]
-    wait_until(lambda: any(map(is_ready, urls)), 30, lambda: gpu_cluster.bed.tail(names[0]))
-    leader, follower = names if is_ready(urls[0]) else reversed(names)
+    urls, leader, follower = start_two(gpu_cluster)
     with Balancer(urls) as balancer:
         begin(gpu_cluster, balancer.url)
         burst(gpu_cluster, "elected", 300)
@@ -115,6 +113,50 @@ def test_frozen_leader_is_followed_by_another_and_decides_no_more(gpu_cluster: G
         assert len(placed) == 300
         check(gpu_cluster, follower)
         # Both watch, so the one that does not lead knows the same.
+        check(gpu_cluster, leader)
+
+
+def start_two(cluster: GpuCluster) -> tuple[list[str], str, str]:
+    """The addresses of two extenders, and which of them leads and which follows."""
+    names = ("extender-a", "extender-b")
+    urls = [cluster.start_extender("--leader-elect", name=name, ready=False) for name in names]
+    wait_until(lambda: any(map(is_ready, urls)), 30, lambda: cluster.bed.tail(names[0]))
+    leader, follower = names if is_ready(urls[0]) else reversed(names)
+    return urls, leader, follower
+
+
+def test_leader_that_is_told_to_stop_hands_over_at_once(gpu_cluster: GpuCluster) -> None:
+    urls, leader, follower = start_two(gpu_cluster)
+    with Balancer(urls) as balancer:
+        begin(gpu_cluster, balancer.url)
+        burst(gpu_cluster, "handed-over", 300)
+        wait_middle(gpu_cluster, "handed-over", 40, 300)
+        began = monotonic()
+        gpu_cluster.stop_extender(signal.SIGTERM, leader)
+        wait_until(lambda: gpu_cluster.ready(follower), 40, lambda: gpu_cluster.bed.tail(follower))
+        # The lease lasts 15 seconds for whoever vanishes; one who leaves gives it up.
+        assert monotonic() - began < 12
+
+        placed = gpu_cluster.wait_settled("handed-over", 300, 120)
+        assert len(placed) == 300
+        check(gpu_cluster, follower)
+
+
+def test_requests_to_both_extenders_during_a_change_break_no_promise(
+    gpu_cluster: GpuCluster,
+) -> None:
+    urls, leader, follower = start_two(gpu_cluster)
+    with Splitter(urls) as splitter:
+        begin(gpu_cluster, splitter.url)
+        burst(gpu_cluster, "both", 200)
+        wait_middle(gpu_cluster, "both", 20, 200)
+        gpu_cluster.signal_extender("STOP", leader)
+        wait_until(lambda: gpu_cluster.ready(follower), 40, lambda: gpu_cluster.bed.tail(follower))
+        gpu_cluster.signal_extender("CONT", leader)
+
+        placed = gpu_cluster.wait_settled("both", 200, 180)
+        assert len(placed) == 200
+        check(gpu_cluster, follower)
         check(gpu_cluster, leader)
 
 

@@ -40,6 +40,20 @@ def claims(playground, work, *identities):
     asyncio.run(run())
 
 
+@pytest.mark.parametrize(("seconds", "written"), [(15.0, 15), (2.5, 3), (0.4, 1)])
+def test_lease_is_written_no_shorter_than_it_is_kept(playground, seconds, written):
+    """Others count in whole seconds; fewer would let them in while we still lead."""
+    term = Term(lease_seconds=seconds, renew_seconds=seconds * 0.8, retry_seconds=seconds / 10)
+
+    async def run():
+        async with client(playground.url, seconds=5.0) as line:
+            await Election(line, NAME, "one", term=term)._try()
+
+    asyncio.run(run())
+
+    assert lease(playground)["leaseDurationSeconds"] == written
+
+
 def test_first_candidate_makes_the_lease_and_leads(playground):
     async def claim(clock, one):
         assert not one.leading

@@ -6,7 +6,7 @@ import pytest
 
 from nodeagent import scenes
 from nodeagent.living import Scene, live
-from slicewise.cli.agent_wiring import view_node
+from slicewise.cli.agent_pages import view_node
 from slicewise.nodeagent.auditing import Auditor
 from slicewise.nodeagent.cgroups import Processes
 from slicewise.nodeagent.findings import AuditReport, Kind, Verdict
@@ -47,7 +47,8 @@ async def run_pod(scene: Scene, limits: dict, *indexes: tuple[int, ...]):
 async def look(scene: Scene) -> AuditReport:
     sampler = Sampler(scenes.FakeDriver(), Processes(scene.root / "proc"))
     holders = scene.agent._edges.holders
-    return await Auditor(view_node(scene.agent, holders, sampler), pause_seconds=0).audit()
+    views = view_node(scene.agent, holders, sampler)
+    return await Auditor(views.collect, pause_seconds=0).audit()
 
 
 def first_spec(scene: Scene):

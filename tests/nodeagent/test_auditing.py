@@ -56,7 +56,7 @@ class Scene:
             served=frozenset({CORES}),
             gaps=lambda: self.gaps,
         )
-        return asyncio.run(Auditor(views, pause=pause).audit())
+        return asyncio.run(Auditor(views.collect, pause=pause).audit())
 
 
 @pytest.fixture

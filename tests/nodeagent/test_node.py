@@ -78,7 +78,7 @@ def stand(tmp_path) -> Iterator[Stand]:
         resources=frozenset({CORES}),
         served=frozenset({CORES}),
     )
-    pages = Pages(Meter(census, sampler), auditor=Auditor(views, pause_seconds=0))
+    pages = Pages(Meter(census, sampler), auditor=Auditor(views.collect, pause_seconds=0))
     with ThreadedServer(pages.handle, Settings(port=0)) as server:
         yield Stand(server.url, census, sampler, described, proc, kubelet)
 

@@ -3,12 +3,14 @@
 import click
 
 
-def read_address(text: str | None, default: str, port: str | None = None) -> tuple[str, int]:
+def read_address(
+    text: str | None, default: str, port: str | None = None, *, flag: str = "--address"
+) -> tuple[str, int]:
     """Host and port; without an address the originals' PORT counts, on the default's host."""
     if text is None:
         host, _, fallback = default.rpartition(":")
         return host, int(port if port and port.isdecimal() else fallback)
     host, colon, number = text.rpartition(":")
     if not colon or not number.isdecimal() or int(number) > 65535:
-        raise click.BadParameter(f"{text!r}: expected host:port", param_hint="--address")
+        raise click.BadParameter(f"{text!r}: expected host:port", param_hint=flag)
     return host.strip("[]") or "0.0.0.0", int(number)

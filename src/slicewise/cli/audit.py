@@ -1,4 +1,6 @@
-"""`slicewise audit`: asks the agent of a node whether everybody holds what they were promised.
+"""`slicewise audit`: whether everybody on a node holds what they were promised.
+
+The node's agent is asked, or, without one, everybody whom the agent would ask.
 
 Exits with 0 when all is well, 1 with findings, 2 when nobody can tell.
 """
@@ -8,6 +10,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -15,18 +18,18 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from slicewise.cli.audit_directly import audit_directly, read_place
+from slicewise.cli.connecting import Trouble, reach_options
+from slicewise.nodeagent.auditing import tell_audit
+from slicewise.nodeagent.settings import Paths
+
 DEFAULT_URL: Final = "http://127.0.0.1:5678"
 _CODES: Final = {"clean": 0, "findings": 1}
 _CANNOT_TELL: Final = 2
 # An audit that finds something looks twice, and the kubelet may take its time.
 _SECONDS: Final = 60.0
+_PATH = click.Path(path_type=Path)
 _COLUMNS: Final = ("kind", "subject", "what", "remedy")
-
-
-class CannotTellError(click.ClickException):
-    """Nobody could be asked; this is neither clean nor a finding."""
-
-    exit_code = _CANNOT_TELL
 
 
 @click.command()
@@ -34,12 +37,21 @@ class CannotTellError(click.ClickException):
 @click.option(
     "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True
 )
-def audit(url: str, output: str) -> None:
+@click.option("--direct", is_flag=True,
+              help="Ask kubelet, API server and driver themselves; the flags below say where."
+              )  # fmt: skip
+@click.option("--node-name", envvar="NODE_NAME", help="[default: the machine's name]")
+@click.option("--nvml", default="library", show_default=True,
+              help="library, library:FILE, simulated or simulated:FILE.")  # fmt: skip
+@click.option("--pod-resources", type=_PATH, default=Paths().pod_resources, show_default=True)
+@click.option("--cdi", type=_PATH, default=Paths().cdi, show_default=True)
+@reach_options
+def audit(url: str, output: str, direct: bool, **flags: Any) -> None:
     """Compare what pods were promised on a node with what they hold and use.
 
     Exits with 0 when all is well, 1 with findings, 2 when it cannot tell.
     """
-    answer = fetch(url)
+    answer = tell_audit(audit_directly(read_place(flags))) if direct else fetch(url)
     if output == "json":
         click.echo(json.dumps(answer, indent=2))
     else:
@@ -55,13 +67,13 @@ def fetch(url: str) -> dict[str, Any]:
             answer = json.load(response)
     except urllib.error.HTTPError as error:
         error.close()
-        raise CannotTellError(f"{page} answered {error.code}; pass --url") from error
+        raise Trouble(f"{page} answered {error.code}; pass --url") from error
     except (OSError, ValueError) as error:
-        raise CannotTellError(
-            f"cannot ask {page}: {error}; run it on the node of an agent, or pass --url"
+        raise Trouble(
+            f"cannot ask {page}: {error}; run it on the node of an agent, or pass --url or --direct"
         ) from error
     if not isinstance(answer, dict) or not {"node", "verdict", "findings", "gaps"} <= answer.keys():
-        raise CannotTellError(f"{page} is not the page of an agent; pass --url")
+        raise Trouble(f"{page} is not the page of an agent; pass --url")
     return answer
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+import uvloop
 
 from slicewise import __version__
 from slicewise.cli.addresses import read_address
@@ -39,6 +40,7 @@ _FILE = click.Path(dir_okay=False, exists=True, path_type=Path)
 @click.option("--tls-cert", type=_FILE, help="PEM certificate chain; read again when it changes.")
 @click.option("--tls-key", type=_FILE, help="PEM key of that certificate.")
 @click.option("--tls-client-ca", type=_FILE, help="PEM authorities that clients must be from.")
+@click.option("--health-address", help="host:port of a plain listener for probes alone.")
 @click.option("--max-body-mib", default=128, show_default=True, help="Largest request body.")
 @click.option("--request-seconds", default=30.0, show_default=True, help="Longest answer.")
 @click.option("--log-level", type=click.Choice(sorted(LEVELS)), help="[env LOG_LEVEL]")
@@ -62,7 +64,7 @@ def extender(**flags: Any) -> None:
         await run_extender(settings, stop)
 
     try:
-        asyncio.run(serve())
+        uvloop.run(serve())
     except (SlicewiseError, OSError) as error:
         raise click.ClickException(str(error)) from error
 
@@ -81,10 +83,18 @@ def read_settings(flags: dict[str, Any]) -> ExtenderSettings:
             max_body_bytes=flags["max_body_mib"] << 20,
             request_seconds=flags["request_seconds"],
         ),
+        health=_read_health(flags["health_address"]),
         state=StateSettings(policy=_read_policy(flags), quota=_read_quota(flags)),
         commit_in_filter=flags["commit_in_filter"],
         lease=lease,
     )
+
+
+def _read_health(text: str | None) -> Settings | None:
+    if text is None:
+        return None
+    host, port = read_address(text, DEFAULT_ADDRESS, flag="--health-address")
+    return Settings(host=host, port=port, max_body_bytes=1 << 10, request_seconds=5.0)
 
 
 def _read_policy(flags: dict[str, Any]) -> str:

@@ -38,6 +38,8 @@ class ExtenderSettings:
     """Address of the API server in place of the kubeconfig's."""
     listen: Settings = field(default_factory=Settings)
     """Address, certificates and limits of the listener."""
+    health: Settings | None = None
+    """A second, plain listener for probes alone; none answers them on the first."""
     state: StateSettings = field(default_factory=StateSettings)
     """What of the cluster is followed, and the policy."""
     commit_in_filter: bool = False
@@ -74,7 +76,13 @@ async def run_extender(
         events = Events(client, COMPONENT)
         writes = Writes(client, state.reader, events, bind_seconds=settings.bind_seconds)
         extender = Extender(state, writes, calls=lambda: client.calls.counts)
-        service = Service(extender, settings.listen, commit_in_filter=settings.commit_in_filter)
+        events.busy = lambda: extender.binder.writing > 0
+        service = Service(
+            extender,
+            settings.listen,
+            health=settings.health,
+            commit_in_filter=settings.commit_in_filter,
+        )
         recorder = Recorder(extender.binder, extender.metrics)
         async with _running(service, events, election, recorder.run(state.stirred)):
             log.info("listening", url=service.url)

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from slicewise.httpd import Answer, Body, Pieces, Response
+from slicewise.kube.names import is_name
 from slicewise.kube.objects import Keep, ObjectReader, PodBody
 from slicewise.model import Pod, SlicewiseError
 
@@ -195,8 +196,8 @@ def decode_binding(body: Body) -> BindingArgs:
         args = _decode(_BINDING, _respell(body, {}, *keys))
     given = (args.pod_name, args.pod_namespace, args.pod_uid, args.node)
     for key, value in zip(keys, given, strict=True):
-        if not value:
-            raise ProtocolError(f"{key}={value!r}: expected a name")
+        if not value or (key != "PodUID" and not is_name(value)):
+            raise ProtocolError(f"{key}={_shorten(value)!r}: expected a name")
     return args
 
 
@@ -236,8 +237,13 @@ def decode_pod(raw: bytes | msgspec.Raw) -> Pod:
     if _empty(raw):
         raise ProtocolError("Pod is missing: expected a pod")
     body = _decode(_POD, bytes(raw), "Pod")
-    if not body.metadata.name:
-        raise ProtocolError("Pod.metadata.name='': expected a name")
+    meta = body.metadata
+    # These become part of the path of a write.
+    if not is_name(meta.name):
+        raise ProtocolError(f"Pod.metadata.name={_shorten(meta.name)!r}: expected a name")
+    if meta.namespace and not is_name(meta.namespace):
+        named = _shorten(meta.namespace)
+        raise ProtocolError(f"Pod.metadata.namespace={named!r}: expected a name")
     return _READER.read_pod(body)
 
 
@@ -326,6 +332,10 @@ def _decode(decoder: "msgspec.json.Decoder[T]", body: Body, field: str = "body")
         return decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ProtocolError(f"{field}: {error}") from error
+
+
+def _shorten(text: str | None) -> str | None:
+    return text if text is None else text[:80]
 
 
 def _empty(raw: bytes | msgspec.Raw) -> bool:

@@ -4,18 +4,19 @@ import asyncio
 from collections.abc import Callable
 
 from slicewise.extender.routes import build_handler
-from slicewise.extender.service import Extender
-from slicewise.httpd import Server, Settings
+from slicewise.extender.service import TEXT, Extender
+from slicewise.httpd import Answer, Request, Response, Server, Settings
 
 
 class Service:
-    """One extender behind one listener."""
+    """One extender behind one listener, and perhaps a second that answers probes alone."""
 
     def __init__(
         self,
         extender: Extender,
         settings: Settings | None = None,
         *,
+        health: Settings | None = None,
         commit_in_filter: bool = False,
         ready: Callable[[], bool] | None = None,
     ) -> None:
@@ -23,6 +24,7 @@ class Service:
         self.extender = extender
         handler = build_handler(extender, commit_in_filter=commit_in_filter)
         self.server = Server(handler, settings)
+        self.probes = None if health is None else Server(_answer_nothing, health)
         self._ready = ready or (lambda: extender.state.ready)
 
     @property
@@ -30,15 +32,21 @@ class Service:
         """The address clients use."""
         return self.server.url
 
+    @property
+    def _servers(self) -> tuple[Server, ...]:
+        return (self.server,) if self.probes is None else (self.server, self.probes)
+
     async def start(self) -> None:
         """Accept connections; ready once the state is synced and this process leads."""
-        await self.server.start()
-        assert self.server.app is not None
-        self.server.app.ready = self._ready
+        for server in self._servers:
+            await server.start()
+            assert server.app is not None
+            server.app.ready = self._ready
 
     async def stop(self) -> None:
         """Finish what was begun, then close."""
-        await self.server.stop()
+        for server in self._servers:
+            await server.stop()
         await self.extender.binder.drain()
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -48,3 +56,8 @@ class Service:
             await stop.wait()
         finally:
             await self.stop()
+
+
+async def _answer_nothing(request: Request) -> Answer:  # noqa: ARG001
+    """What probes are not about is not told to those who show no certificate."""
+    return Response(404, b"no such path\n", content_type=TEXT)

@@ -61,7 +61,15 @@ class App:
         if scope["type"] != "http":
             return
         try:
-            body = await read_body(receive, scope["headers"], self._settings.max_body_bytes)
+            async with asyncio.timeout(self._settings.request_seconds):
+                body = await read_body(receive, scope["headers"], self._settings.max_body_bytes)
+        except TimeoutError:
+            seconds = self._settings.request_seconds
+            # What is left of the body may still come, and is no next request.
+            closing = {"connection": "close"}
+            text = f"request body not sent within {seconds:g} s\n".encode()
+            await send_response(send, Response(408, text, content_type=TEXT, headers=closing))
+            return
         except BodyTooLargeError:
             limit = self._settings.max_body_bytes
             await send_response(send, _text(413, f"request body over {limit} bytes\n"))

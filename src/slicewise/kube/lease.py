@@ -9,6 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from math import ceil
 from time import monotonic
 from typing import Any, Final
 
@@ -191,7 +192,8 @@ class Election:
         transitions = 0 if before is None else (before.lease_transitions or 0) + (not ours)
         spec = _LeaseSpec(
             holder_identity=self.identity,
-            lease_duration_seconds=int(self._term.lease_seconds),
+            # Whole seconds, and never fewer than we count on ourselves.
+            lease_duration_seconds=ceil(self._term.lease_seconds),
             acquire_time=before.acquire_time if ours and before is not None else stamp,
             renew_time=stamp,
             lease_transitions=transitions,

@@ -16,6 +16,7 @@ from slicewise.kube.backoff import Backoff
 from slicewise.kube.client import MERGE_PATCH, Call, Client
 from slicewise.kube.errors import KubeError, LostError, RefusedError, UnreachedError
 from slicewise.kube.events import Events
+from slicewise.kube.names import pod_path
 from slicewise.kube.objects import ConfigMapBody, Metadata, ObjectReader, PodBody
 from slicewise.kube.writer import BindOutcome, PodKey, Remark, WriteOutcome, WriteStatus
 from slicewise.model import Marks, Pod
@@ -179,7 +180,7 @@ class Writes:
         return WriteOutcome(WriteStatus.OTHER_MARKS, words, found.pod)
 
     async def _find(self, namespace: str, name: str) -> _Found | None:
-        path = f"/api/v1/namespaces/{namespace}/pods/{name}"
+        path = pod_path(namespace, name)
         try:
             # Whoever waits for a bind waits for this as well, however often it is tried.
             async with asyncio.timeout(self.bind_seconds):
@@ -251,7 +252,7 @@ def _within(wanted: Mapping[str, str], given: Mapping[str, str] | None) -> bool:
 
 
 def _path(pod: PodKey) -> str:
-    return f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
+    return pod_path(pod.namespace, pod.name)
 
 
 def _binding(pod: PodKey, node: str, marks: Marks) -> dict[str, Any]:

@@ -42,18 +42,43 @@ class Views:
     served: frozenset[str]
     gaps: Callable[[], Sequence[str]] = tuple
 
+    async def collect(self) -> Evidence:
+        """What every view says now."""
+        holders, specs, gaps = None, None, list(self.gaps())
+        if not await asyncio.to_thread(self.sampler.sample):
+            gaps.append("the driver: it does not say what runs on the cards")
+        try:
+            holders = tuple(await self.kubelet.list())
+        except KubeletError as error:
+            gaps.append(f"the kubelet: {error}")
+        if self.specs is not None:
+            try:
+                specs = tuple(await asyncio.to_thread(self.specs))
+            except OSError as error:
+                gaps.append(f"the CDI folder: {error}")
+        return Evidence(
+            usage=Meter(self.census, self.sampler).usage(),
+            tenants=tuple(self.census.tenants()),
+            holders=holders,
+            specs=specs,
+            resources=self.resources,
+            served=self.served,
+            departed=self.census.departed(),
+            gaps=tuple(gaps),
+        )
+
 
 class Auditor:
     """Audits a node when asked; audits that overlap share nothing but the views."""
 
     def __init__(
         self,
-        views: Views,
+        collect: Callable[[], Awaitable[Evidence]],
         *,
         pause: Callable[[float], Awaitable[Any]] = asyncio.sleep,
         pause_seconds: float = PAUSE_SECONDS,
     ) -> None:
-        self._views = views
+        self._collect = collect
         self._pause = pause
         self._pause_seconds = pause_seconds
 
@@ -64,31 +89,6 @@ class Auditor:
             return first
         await self._pause(self._pause_seconds)
         return confirm(first, audit(await self._collect()))
-
-    async def _collect(self) -> Evidence:
-        views = self._views
-        holders, specs, gaps = None, None, list(views.gaps())
-        if not await asyncio.to_thread(views.sampler.sample):
-            gaps.append("the driver: it does not say what runs on the cards")
-        try:
-            holders = tuple(await views.kubelet.list())
-        except KubeletError as error:
-            gaps.append(f"the kubelet: {error}")
-        if views.specs is not None:
-            try:
-                specs = tuple(await asyncio.to_thread(views.specs))
-            except OSError as error:
-                gaps.append(f"the CDI folder: {error}")
-        return Evidence(
-            usage=Meter(views.census, views.sampler).usage(),
-            tenants=tuple(views.census.tenants()),
-            holders=holders,
-            specs=specs,
-            resources=views.resources,
-            served=views.served,
-            departed=views.census.departed(),
-            gaps=tuple(gaps),
-        )
 
 
 def tell_audit(report: AuditReport) -> dict[str, Any]:

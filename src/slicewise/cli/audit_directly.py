@@ -1,0 +1,111 @@
+"""An audit without an agent: the same comparison, from the same sources, read once."""
+
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from slicewise.cli.agent_wiring import AgentCommand, open_driver
+from slicewise.cli.connecting import Reach, Trouble, open_reader, run_connected
+from slicewise.dialects import DEFAULT
+from slicewise.dialects.offers import build_editions
+from slicewise.kube.client import Client
+from slicewise.kube.listing import list_all
+from slicewise.kube.localpods import local_pods
+from slicewise.kube.watch import Gone, Seen
+from slicewise.kubelet.holders import PodResourcesClient
+from slicewise.nodeagent.auditing import Auditor, Views
+from slicewise.nodeagent.cdi import Specs
+from slicewise.nodeagent.census import NodeCensus
+from slicewise.nodeagent.cgroups import Processes
+from slicewise.nodeagent.evidence import Evidence, SpecFile
+from slicewise.nodeagent.findings import AuditReport
+from slicewise.nodeagent.sampling import Sampler
+from slicewise.nodeagent.settings import DIALECTS, AgentSettings
+from slicewise.nodeagent.specfiles import read_spec_files
+from slicewise.nvml.driver import Driver
+
+# A person waits for the answer.
+_PATIENCE_SECONDS: Final = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A node, and where its sources are."""
+
+    node: str
+    reach: Reach
+    driver: AgentCommand
+    pod_resources: Path
+    cdi: Path
+
+
+def read_place(flags: Mapping[str, Any]) -> Place:
+    """The node that the flags name."""
+    node = flags["node_name"] or socket.gethostname().lower()
+    source, _, file = flags["nvml"].partition(":")
+    if source not in ("library", "simulated"):
+        raise click.BadParameter(
+            f"{flags['nvml']!r}: expected library or simulated:FILE", param_hint="--nvml"
+        )
+    command = AgentCommand(
+        settings=AgentSettings(node=node),
+        simulated=source == "simulated",
+        driver_file=Path(file) if file else None,
+    )
+    reach = Reach(flags["kubeconfig"], flags["context"])
+    return Place(node, reach, command, flags["pod_resources"], flags["cdi"])
+
+
+def audit_directly(place: Place) -> AuditReport:
+    """What is wrong on the node; raises Trouble when a source is missing altogether."""
+
+    async def run(client: Client) -> AuditReport:
+        driver = open_driver(place.driver)
+        kubelet = PodResourcesClient(place.pod_resources, seconds=_PATIENCE_SECONDS)
+        try:
+            return await Auditor(_Collector(place, client, driver, kubelet)).audit()
+        finally:
+            await kubelet.close()
+            driver.close()
+
+    return run_connected(place.reach, run, Trouble)
+
+
+class _Collector:
+    """Reads pods and cards anew for every look."""
+
+    def __init__(
+        self, place: Place, client: Client, driver: Driver, kubelet: PodResourcesClient
+    ) -> None:
+        self._source = local_pods(open_reader(), place.node)
+        self._client = client
+        self._driver = driver
+        self._specs = Specs(place.cdi)
+        self._census = NodeCensus(place.node)
+        editions = build_editions(DIALECTS)
+        carrying = (each for edition in editions for each in edition.resources if each.carries)
+        self._views = Views(
+            census=self._census,
+            sampler=Sampler(driver, Processes()),
+            kubelet=kubelet,
+            # Without a single spec the runtime is one that knows no CDI.
+            specs=self._read_specs if self._specs.read() else None,
+            resources=DEFAULT.resources,
+            served=frozenset(each.name for each in carrying),
+        )
+
+    async def __call__(self) -> Evidence:
+        hardware = self._driver.hardware()
+        self._census.set_cards(hardware.cards, hardware.links)
+        pods = await list_all(self._client, self._source)
+        living = {pod.pod.uid for pod in pods}
+        left = [each.uid for each in self._census.tenants() if each.uid not in living]
+        self._census.apply([*(Gone(uid, 0) for uid in left), *(Seen(pod) for pod in pods)])
+        return await self._views.collect()
+
+    def _read_specs(self) -> tuple[SpecFile, ...]:
+        return tuple(read_spec_files(self._specs, self._census.cards()))
