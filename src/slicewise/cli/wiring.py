@@ -76,6 +76,7 @@ async def run_extender(
         events = Events(client, COMPONENT)
         writes = Writes(client, state.reader, events, bind_seconds=settings.bind_seconds)
         extender = Extender(state, writes, calls=lambda: client.calls.counts)
+        events.busy = lambda: extender.binder.writing > 0
         service = Service(
             extender,
             settings.listen,
