@@ -3,7 +3,13 @@ import hashlib
 import pytest
 
 import builders
-from slicewise.dialects.offers import build_editions, hash_ids, name_units, write_short
+from slicewise.dialects.offers import (
+    build_editions,
+    count_lengths,
+    hash_ids,
+    name_units,
+    write_short,
+)
 from slicewise.model import Container, DialectError, MiB
 
 EVERY = (
@@ -111,3 +117,12 @@ def test_unknown_dialect_is_named_with_those_there_are():
 
 def test_hash_is_of_sorted_ids():
     assert hash_ids(["b", "a"]) == hashlib.sha256(b"a:b").hexdigest()[:8]
+
+
+@pytest.mark.parametrize("memory", [1, 17, 18, 19, 648, 700, 24576])
+def test_lengths_are_counted_as_if_every_id_were_made(memory):
+    gpus = builders.node(gpus=2, memory=memory).gpus
+    for each in resources(*EVERY).values():
+        made = [len(name) for name, _ in name_units(each, gpus)]
+
+        assert count_lengths(each, gpus) == {length: made.count(length) for length in set(made)}

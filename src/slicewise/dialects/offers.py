@@ -6,6 +6,7 @@ one that carries what the container receives.
 """
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -70,6 +71,20 @@ def name_units(resource: Resource, gpus: Sequence[Gpu]) -> Iterator[tuple[str, G
             text = f"{position}-{at:02}" if resource.by_card else write_short(running)
             yield resource.prefix + text, gpu
             running += 1
+
+
+def count_lengths(resource: Resource, gpus: Sequence[Gpu]) -> dict[int, int]:
+    """How many ids of each length there are, without making them all."""
+    if resource.by_card:
+        return dict(Counter(len(name) for name, _ in name_units(resource, gpus)))
+    left = sum(map(resource.per_card, gpus))
+    lengths, length, numbers = {}, 1, 36
+    while left:
+        # Numbers of one more digit are those that fewer digits cannot write.
+        lengths[len(resource.prefix) + length] = count = min(left, numbers)
+        left -= count
+        length, numbers = length + 1, 35 * 36**length
+    return lengths
 
 
 def write_short(value: int) -> str:
