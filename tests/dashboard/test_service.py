@@ -22,13 +22,8 @@ def feed(showing, **headers):
     """The feed of one reader, event by event."""
     connection = http.client.HTTPConnection(showing.url.removeprefix("http://"), timeout=30)
     try:
-        while True:
-            connection.request("GET", "/api/feed", headers=headers)
-            response = connection.getresponse()
-            if response.status != 503:
-                break
-            response.read()
-        yield read_events(response)
+        connection.request("GET", "/api/feed", headers=headers)
+        yield read_events(connection.getresponse())
     finally:
         connection.close()
 
@@ -138,13 +133,6 @@ def test_pod_is_explained(shown):
 @pytest.mark.parametrize(("pod", "status"), [("default/none", 404), ("", 400), ("x/", 400)])
 def test_pod_that_is_not_there_is_told_so(shown, pod, status):
     assert shown.ask(f"/api/explain?pod={pod}")[0] == status
-
-
-def test_readiness_follows_the_first_look(shown):
-    with feed(shown) as events:
-        skip_to(events, lambda message: "reset" in message)
-
-    assert shown.ask("/readyz")[0] == 200
 
 
 def test_readers_are_bounded():
