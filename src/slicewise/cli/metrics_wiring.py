@@ -12,6 +12,7 @@ from typing import Final
 
 import structlog
 
+from slicewise.extender.metrics import Metrics
 from slicewise.extender.routes import build_handler
 from slicewise.extender.service import Extender
 from slicewise.httpd import Answer, Handler, Request
@@ -79,7 +80,9 @@ async def _deciding(
     state = LiveState(client, StateSettings(policy=settings.policy))
     events = Events(client, COMPONENT)
     extender = Extender(
-        state, Writes(client, state.reader, events), calls=lambda: client.calls.counts
+        state,
+        Writes(client, state.reader, events),
+        metrics=Metrics(state, lambda: client.calls.counts),
     )
     service.serve_scheduler(_translate(build_handler(extender)))
     tasks = [asyncio.create_task(events.run()), asyncio.create_task(state.start())]

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -44,9 +44,12 @@ class Metrics:
         )
         self.registry.register(_Readings(state, calls))
 
-    @contextmanager
-    def stage(self, verb: str, stage: str) -> Iterator[None]:
+    def stage(self, verb: str, stage: str) -> AbstractContextManager[None]:
         """Time the block as one stage of a verb."""
+        return self._time(verb, stage)
+
+    @contextmanager
+    def _time(self, verb: str, stage: str) -> Iterator[None]:
         start = time.perf_counter()
         try:
             yield
