@@ -26,6 +26,7 @@ from slicewise.cluster import (
     CardHealth,
     Confirm,
     Expire,
+    Extend,
     Forget,
     Ledger,
     NodeGone,
@@ -220,6 +221,13 @@ class LedgerMachine(RuleBasedStateMachine):
             # The outcome is unknown to the extender, which therefore reads the pod.
             self.ledger.apply(PodSeen(truth.pod))
         self.ledger.apply(Confirm(uid) if accepted else Forget(uid))
+
+    @precondition(lambda self: self.assumed)
+    @rule(data=st.data())
+    def extend(self, data):
+        uid = data.draw(st.sampled_from(sorted(self.assumed)))
+        if self.ledger.apply(Extend(uid, self.now + 4.0)):
+            self.assumed[uid] = replace(self.assumed[uid], deadline=self.now + 4.0)
 
     @precondition(lambda self: self.truth)
     @rule(

@@ -1,5 +1,5 @@
 /* Reads the file that describes the machine: one fact a line, a card's facts below its line. */
-#include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -86,38 +86,56 @@ static bool read_machine_fact(struct machine *machine, const char *word, const c
     return strcmp(word, "fault") == 0 && read_fault(machine, rest);
 }
 
+/* The facts of a card that are plain numbers, one or two of them. */
+static const struct {
+    const char *word;
+    size_t first, second;
+} numbers[] = {
+    {"memory", offsetof(struct card, memory), offsetof(struct card, used)},
+    {"utilization", offsetof(struct card, utilization), 0},
+    {"brand", offsetof(struct card, brand), 0},
+    {"capability", offsetof(struct card, capability_major), offsetof(struct card, capability_minor)},
+    {"recovery", offsetof(struct card, recovery), 0},
+    {"switch", offsetof(struct card, switch_lanes), 0},
+    {"numa", offsetof(struct card, numa), 0},
+    {"temperature", offsetof(struct card, temperature), 0},
+    {"power", offsetof(struct card, power), 0},
+};
+
+static bool read_numbers(struct card *card, size_t row, const char *rest)
+{
+    int first, second = 0;
+    int wanted = numbers[row].second ? 2 : 1;
+
+    if (sscanf(rest, "%d %d", &first, &second) < wanted || first < 0 || second < 0)
+        return false;
+    memcpy((char *)card + numbers[row].first, &first, sizeof first);
+    if (wanted == 2)
+        memcpy((char *)card + numbers[row].second, &second, sizeof second);
+    return true;
+}
+
+static bool read_state(struct card *card, const char *rest)
+{
+    int mig, lost, rows;
+
+    if (sscanf(rest, "%d %d %d", &mig, &lost, &rows) != 3)
+        return false;
+    card->mig = mig;
+    card->lost = lost;
+    card->rows_failed = rows;
+    return true;
+}
+
 static bool read_card_fact(struct card *card, const char *word, const char *rest)
 {
-    int mig = 0;
-
+    for (size_t row = 0; row < sizeof numbers / sizeof numbers[0]; row++)
+        if (strcmp(word, numbers[row].word) == 0)
+            return read_numbers(card, row, rest);
     if (strcmp(word, "name") == 0)
         return snprintf(card->name, sizeof card->name, "%s", rest) < MAX_TEXT;
-    if (strcmp(word, "memory") == 0)
-        return sscanf(rest, "%u %u", &card->memory, &card->used) == 2;
-    if (strcmp(word, "utilization") == 0)
-        return sscanf(rest, "%u", &card->utilization) == 1;
-    if (strcmp(word, "brand") == 0)
-        return sscanf(rest, "%u", &card->brand) == 1;
-    if (strcmp(word, "capability") == 0)
-        return sscanf(rest, "%d %d", &card->capability_major, &card->capability_minor) == 2;
-    if (strcmp(word, "recovery") == 0)
-        return sscanf(rest, "%u", &card->recovery) == 1;
-    if (strcmp(word, "switch") == 0)
-        return sscanf(rest, "%u", &card->switch_lanes) == 1;
-    if (strcmp(word, "numa") == 0)
-        return sscanf(rest, "%d", &card->numa) == 1;
-    if (strcmp(word, "temperature") == 0)
-        return sscanf(rest, "%d", &card->temperature) == 1;
-    if (strcmp(word, "power") == 0)
-        return sscanf(rest, "%d", &card->power) == 1;
-    if (strcmp(word, "state") == 0) {
-        int lost, rows;
-        bool read = sscanf(rest, "%d %d %d", &mig, &lost, &rows) == 3;
-        card->mig = read && mig;
-        card->lost = read && lost;
-        card->rows_failed = read && rows;
-        return read;
-    }
+    if (strcmp(word, "state") == 0)
+        return read_state(card, rest);
     return strcmp(word, "process") == 0 && read_process(card, rest);
 }
 

@@ -12,7 +12,7 @@ import yaml
 
 from slicewise import __version__
 from slicewise.cli.addresses import read_address
-from slicewise.cli.agent_wiring import AgentCommand, run_agent
+from slicewise.cli.agent_wiring import NODE_CONFIG, AgentCommand, Report, run_agent
 from slicewise.cli.goflags import GoCommand, go_switch, klog_flags
 from slicewise.cli.logs import LEVELS, configure_logs, read_level
 from slicewise.dialects.gpushare import GIB, MIB
@@ -20,6 +20,7 @@ from slicewise.dialects.injection import Places
 from slicewise.dialects.offers import build_editions
 from slicewise.httpd import Settings
 from slicewise.model import SlicewiseError
+from slicewise.nodeagent.configuration import Flags, read_scaling
 from slicewise.nodeagent.sampling import INTERVAL_SECONDS
 from slicewise.nodeagent.settings import DIALECTS, AgentSettings, Identity, Paths
 
@@ -75,7 +76,14 @@ def _load_config(ctx: click.Context, _: click.Parameter, path: Path | None) -> N
 @click.option("--driver-volumes", default=Places().drivers, show_default=True,
               help="gpu-manager's copies of the driver.")  # fmt: skip
 @click.option("--memory-unit", default="GiB", show_default=True, help="gpushare's unit.")
-@click.option("--device-memory-scaling", type=click.FloatRange(0, 1, min_open=True), default=1.0)
+@click.option("--device-memory-scaling", type=float, help="Part of each card's memory to offer.")
+@click.option("--cgroup-driver", type=click.Choice(["cgroupfs", "systemd"], case_sensitive=False))
+@click.option("--node-config", type=_FILE, default=NODE_CONFIG, show_default=True,
+              help="gpu-manager's nodeConfig of all nodes.")  # fmt: skip
+@click.option("--heartbeat/--no-heartbeat", help="Publish the heartbeat the fork's extender needs.")
+@click.option("--report-to", help="https://host of the metrics API to report usage to.")
+@click.option("--report-ca", type=_FILE, help="PEM authorities of that server.")
+@click.option("--report-token", type=_FILE, help="Token file to show to that server.")
 @click.option("--record-seconds", type=click.FloatRange(0, 20), default=10.0, show_default=True,
               help="How long a start waits for its pod's record.")  # fmt: skip
 @click.option("--sample-seconds", "--sample-period", type=click.FloatRange(0.1),
@@ -135,7 +143,6 @@ def read_command(flags: dict[str, Any]) -> AgentCommand:
         node=flags["node_name"] or os.environ.get("NODENAME") or socket.gethostname().lower(),
         dialects=dialects,
         share_unit=unit,
-        scaling=flags["device_memory_scaling"],
         identity=None if flags["identity"] == "auto" else Identity(flags["identity"]),
         paths=_read_paths(flags),
         places=Places(flags["virtual_manager_path"], flags["driver_volumes"]),
@@ -150,11 +157,30 @@ def read_command(flags: dict[str, Any]) -> AgentCommand:
         listen=Settings(host=host, port=port),
         simulated=source == "simulated",
         driver_file=Path(file) if file else None,
+        node_config=flags["node_config"],
+        flags=_read_node_flags(flags),
+        heartbeat_seconds=30.0 if flags["heartbeat"] else None,
+        report=_read_report(flags),
     )
 
 
-def _read_paths(flags: dict[str, Any]) -> Paths:
+def _read_node_flags(flags: dict[str, Any]) -> Flags:
+    given = flags["device_memory_scaling"]
+    try:
+        scaling = None if given is None else read_scaling("--device-memory-scaling", given)
+    except SlicewiseError as error:
+        raise click.BadParameter(str(error), param_hint="--device-memory-scaling") from error
     endpoint = (flags["runtime_endpoint"] or "").removeprefix("unix://")
+    return Flags(scaling, Path(endpoint) if endpoint else None, flags["cgroup_driver"])
+
+
+def _read_report(flags: dict[str, Any]) -> Report | None:
+    if flags["report_to"] is None:
+        return None
+    return Report(flags["report_to"], flags["report_ca"], flags["report_token"])
+
+
+def _read_paths(flags: dict[str, Any]) -> Paths:
     return Paths(
         plugins=flags["device_plugins"],
         pod_resources=flags["pod_resources"],
@@ -162,5 +188,4 @@ def _read_paths(flags: dict[str, Any]) -> Paths:
         vendor_cdi=flags["vendor_cdi"] or (Path("/etc/cdi"), flags["cdi"]),
         dev=flags["dev"],
         state=flags["state"],
-        runtime=Path(endpoint) if endpoint else None,
     )

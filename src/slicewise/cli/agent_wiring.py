@@ -3,35 +3,55 @@
 import asyncio
 import contextlib
 import gc
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
-from slicewise.dialects import DEFAULT
+from slicewise.cli.agent_pages import build_pages, keep_reporting
+from slicewise.dialects.publications import NodeFacts
 from slicewise.httpd import Server, Settings
 from slicewise.kube.client import Client
+from slicewise.kube.errors import KubeError
 from slicewise.kube.kubeconfig import find_access
+from slicewise.kube.nodepatch import NodePatches
 from slicewise.kubelet.errors import KubeletError
 from slicewise.kubelet.holders import PodResourcesClient
-from slicewise.kubelet.runtime import RuntimeClient, find_socket
-from slicewise.nodeagent.auditing import Auditor, Kubelet, Views
+from slicewise.kubelet.runtime import RuntimeClient
+from slicewise.nodeagent.cardwatch import CardWatch
 from slicewise.nodeagent.cgroups import Processes
-from slicewise.nodeagent.evidence import SpecFile
-from slicewise.nodeagent.inventory import Inventory, follow_driver
-from slicewise.nodeagent.pages import Pages
-from slicewise.nodeagent.sampling import Meter, Sampler
+from slicewise.nodeagent.configuration import Flags, NodeSetup, load_node_config, settle
+from slicewise.nodeagent.detection import detect_host
+from slicewise.nodeagent.inventory import Inventory
+from slicewise.nodeagent.publishing import Publisher
+from slicewise.nodeagent.sampling import Sampler
 from slicewise.nodeagent.service import Agent, Edges
 from slicewise.nodeagent.settings import AgentSettings, Identity
-from slicewise.nodeagent.specfiles import read_spec_files
 from slicewise.nvml.driver import Driver
 from slicewise.nvml.library import LibraryDriver
 from slicewise.nvml.simulated import SimulatedDriver
+from slicewise.reports import Reporter
+from slicewise.reports.credentials import FileCredentials
 
 COMPONENT: Final = "slicewise-agent"
+NODE_CONFIG: Final = Path("/etc/gpu-manager/config/config.json")
 _RUNTIME_TRIES: Final = 6
+_TOKEN: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
+_AUTHORITY: Final = _TOKEN.with_name("ca.crt")
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Which metrics API hears of the node's usage."""
+
+    address: str
+    """Its address, such as https://name.namespace.svc."""
+    authority: Path | None = None
+    """PEM authorities its certificate must be from; none takes the cluster's."""
+    token: Path | None = None
+    """The token to show; none takes the pod's own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +68,14 @@ class AgentCommand:
     """Whether the cards are described by a file."""
     driver_file: Path | None = None
     """The file that describes the cards, or NVML's library."""
+    node_config: Path = NODE_CONFIG
+    """gpu-manager's file of all nodes."""
+    flags: Flags = field(default_factory=Flags)
+    """What flags say of this node."""
+    heartbeat_seconds: float | None = None
+    """How often the fork's heartbeat is published; none does without it."""
+    report: Report | None = None
+    """Whom usage is reported to."""
 
 
 async def run_agent(
@@ -58,65 +86,80 @@ async def run_agent(
 ) -> None:
     """Serve until told to stop; `started` hears the address once connections are accepted."""
     log = structlog.get_logger(COMPONENT)
-    driver = await asyncio.to_thread(open_driver, command)
+    setup = read_setup(command)
     async with contextlib.AsyncExitStack() as stack:
+        driver = await asyncio.to_thread(open_driver, command)
         stack.callback(driver.close)
-        settings = command.settings
-        runtime = RuntimeClient(settings.paths.runtime or find_socket() or Path("/none"))
+        runtime = RuntimeClient(setup.runtime or Path("/run/containerd/containerd.sock"))
         stack.push_async_callback(runtime.close)
-        settings, told = await settle_identity(settings, runtime)
+        settings, told = await settle_identity(command.settings, runtime)
         holders = PodResourcesClient(settings.paths.pod_resources)
         stack.push_async_callback(holders.close)
         client = await stack.enter_async_context(
             Client(find_access(command.kubeconfig), agent=COMPONENT)
         )
-        inventory = Inventory(settings.node, await asyncio.to_thread(driver.hardware))
-        agent = Agent(settings, inventory, Edges(client, holders, runtime, told))
+        watch = CardWatch(driver, settings.node, scaling=setup.scaling)
+        agent = await start_agent(settings, watch, Edges(client, holders, runtime, told))
         sampler = Sampler(driver, Processes(), interval_seconds=settings.sample_seconds)
-        auditor = Auditor(view_node(agent, holders, sampler).collect)
-        pages = Pages(Meter(agent.census, sampler), auditor=auditor)
+        pages, meter = build_pages(agent, sampler, holders)
         server = Server(pages.handle, command.listen)
         await server.start()
+        stack.push_async_callback(server.stop)
         assert server.app is not None
         server.app.ready = lambda: agent.ready
-        stack.push_async_callback(server.stop)
         log.info("listening", url=server.url)
         started(server.url)
-        every = settings.driver_seconds
-        async with _beside(
-            agent.run(), sampler.run(), follow_driver(driver, inventory, every)
-        ) as work:
+        work = [agent.run(), sampler.run(), publish(command, agent, watch, client)]
+        if command.report is not None:
+            reporter = build_reporter(command.report)
+            work += [reporter.run(), keep_reporting(reporter, meter, watch)]
+        async with _beside(work) as tasks:
             # What was loaded stays, and looking through it again would only cost time.
             gc.collect()
             gc.freeze()
-            stopping = asyncio.create_task(stop.wait())
-            await asyncio.wait({stopping, *work}, return_when=asyncio.FIRST_COMPLETED)
-            stopping.cancel()
+            await _until_stopped(stop, tasks)
             log.info("stopping")
-            for task in work:
-                if task.done():
-                    task.result()
 
 
-def view_node(agent: Agent, kubelet: Kubelet, sampler: Sampler) -> Views:
-    """Everything that an audit of the agent's node looks at."""
-    census, specs = agent.census, agent.desk.specs
+async def start_agent(settings: AgentSettings, watch: CardWatch, edges: Edges) -> Agent:
+    """The agent on the cards as they are now."""
+    try:
+        notice = await NodePatches(edges.client, settings.node).read()
+    except KubeError as error:
+        structlog.get_logger(COMPONENT).warning("node not read", error=str(error))
+        notice = None
+    if notice is not None:
+        watch.resume(notice)
+    await asyncio.to_thread(watch.look)
+    assert watch.hardware is not None
+    return Agent(settings, Inventory(settings.node, watch.hardware), edges)
 
-    def read_specs() -> tuple[SpecFile, ...]:
-        return tuple(read_spec_files(specs, census.cards()))
 
-    def find_gaps() -> tuple[str, ...]:
-        return () if agent.synced else ("the API server: it has not told of the node's pods yet",)
-
-    return Views(
-        census=census,
-        sampler=sampler,
-        kubelet=kubelet,
-        specs=read_specs if agent.settings.identity is not Identity.MATCH else None,
-        resources=DEFAULT.resources,
-        served=frozenset(each.name for _, each in agent.plan.devices if each.carries),
-        gaps=find_gaps,
+async def publish(command: AgentCommand, agent: Agent, watch: CardWatch, client: Client) -> None:
+    """Follow the cards, tell the rest of the agent, and keep the Node saying what is true."""
+    door = NodePatches(client, agent.settings.node)
+    publisher = Publisher(
+        door, agent.settings.dialects, heartbeat_seconds=command.heartbeat_seconds
     )
+
+    async def tell(facts: NodeFacts) -> None:
+        if watch.hardware is not None:
+            agent.inventory.take(watch.hardware)
+        notice = agent.notice
+        if notice is not None:
+            watch.follow(notice)
+            facts = watch.facts or facts
+        await publisher.publish(facts, agent.amounts, notice, agent.annotations)
+
+    await watch.run(tell)
+
+
+def read_setup(command: AgentCommand) -> NodeSetup:
+    """What file, flags and host say of this node; what cannot be read is logged."""
+    config = load_node_config(command.node_config, command.settings.node)
+    for problem in config.problems:
+        structlog.get_logger(COMPONENT).warning("node configuration not read", problem=problem)
+    return settle(config, command.flags, detect_host())
 
 
 def open_driver(command: AgentCommand) -> Driver:
@@ -124,6 +167,12 @@ def open_driver(command: AgentCommand) -> Driver:
     if command.simulated:
         return SimulatedDriver(command.driver_file, name=command.settings.node)
     return LibraryDriver(command.driver_file)
+
+
+def build_reporter(report: Report) -> Reporter:
+    """The line to the metrics API."""
+    credentials = FileCredentials(report.authority or _AUTHORITY, report.token or _TOKEN)
+    return Reporter(report.address, credentials)
 
 
 async def settle_identity(
@@ -148,10 +197,22 @@ async def settle_identity(
     raise AssertionError("one of the tries has returned or raised")
 
 
+async def _until_stopped(stop: asyncio.Event, tasks: list[asyncio.Task[None]]) -> None:
+    """Return when told to stop; raise what ended a task before that."""
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({stopping, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            if task.done():
+                task.result()
+    finally:
+        stopping.cancel()
+
+
 @contextlib.asynccontextmanager
-async def _beside(*work: object) -> AsyncIterator[list[asyncio.Task[None]]]:
+async def _beside(work: list[Coroutine[Any, Any, None]]) -> AsyncIterator[list[asyncio.Task[None]]]:
     """Tasks that live while the block does."""
-    tasks = [asyncio.ensure_future(each) for each in work]  # type: ignore[call-overload]
+    tasks = [asyncio.create_task(each) for each in work]
     try:
         yield tasks
     finally:

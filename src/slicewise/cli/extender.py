@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+import uvloop
 
 from slicewise import __version__
 from slicewise.cli.addresses import read_address
@@ -65,7 +66,7 @@ def extender(**flags: Any) -> None:
         await run_extender(settings, stop)
 
     try:
-        asyncio.run(serve())
+        uvloop.run(serve())
     except (SlicewiseError, OSError) as error:
         raise click.ClickException(str(error)) from error
 

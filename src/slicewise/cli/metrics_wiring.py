@@ -13,6 +13,7 @@ from typing import Final
 import structlog
 
 from slicewise.extender.metrics import Metrics
+from slicewise.extender.recording import Recorder
 from slicewise.extender.routes import build_handler
 from slicewise.extender.service import Extender
 from slicewise.httpd import Answer, Handler, Request
@@ -79,13 +80,12 @@ async def _deciding(
         return
     state = LiveState(client, StateSettings(policy=settings.policy))
     events = Events(client, COMPONENT)
-    extender = Extender(
-        state,
-        Writes(client, state.reader, events),
-        metrics=Metrics(state, lambda: client.calls.counts),
-    )
+    metrics = Metrics(state, lambda: client.calls.counts)
+    extender = Extender(state, Writes(client, state.reader, events), metrics=metrics)
+    recorder = Recorder(extender.binder, metrics)
     service.serve_scheduler(_translate(build_handler(extender)))
-    tasks = [asyncio.create_task(events.run()), asyncio.create_task(state.start())]
+    work = (events.run(), state.start(), recorder.run(state.stirred))
+    tasks = [asyncio.create_task(each) for each in work]
     try:
         yield
     finally:

@@ -60,7 +60,8 @@ WIRINGS: Final[Mapping[str, Wiring]] = MappingProxyType(
     {
         "slicewise": Wiring(
             "",
-            _verbs(filter="filter", prioritize="prioritize", preempt="preempt", bind="bind"),
+            # One node comes back, so there is nothing to score and no prioritize verb.
+            _verbs(filter="place", preempt="preempt", bind="bind"),
             ("slicewise.io/gpu", "slicewise.io/cores", "slicewise.io/memory"),
         ),
         "tkestack": Wiring(

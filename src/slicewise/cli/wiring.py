@@ -82,6 +82,7 @@ async def run_extender(
         tracing = open_tracing(settings.otlp)
         metrics = tracing.watch(state, lambda: client.calls.counts)
         extender = Extender(state, writes, metrics=metrics)
+        events.busy = lambda: extender.binder.writing > 0
         service = Service(
             extender,
             settings.listen,

@@ -49,6 +49,14 @@ class Assume:
 
 
 @dataclass(frozen=True, slots=True)
+class Extend:
+    """An allocation that was assumed counts until this deadline instead."""
+
+    uid: str
+    deadline: float
+
+
+@dataclass(frozen=True, slots=True)
 class Hold:
     """Somebody may bind the pod to any of these nodes; all count until it is known which.
 
@@ -100,5 +108,5 @@ class CardHealth:
 
 
 _FromCluster = NodeSeen | NodeGone | PodSeen | PodGone | CardHealth
-_FromUs = Assume | Hold | Confirm | Forget | Pin | Expire
+_FromUs = Assume | Extend | Hold | Confirm | Forget | Pin | Expire
 Event = _FromCluster | _FromUs

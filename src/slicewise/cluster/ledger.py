@@ -19,6 +19,7 @@ from slicewise.cluster.events import (
     Confirm,
     Event,
     Expire,
+    Extend,
     Forget,
     Hold,
     NodeGone,
@@ -86,6 +87,8 @@ class Ledger:
                 return self._lose_node(event)
             case Assume():
                 return self._assume(event)
+            case Extend():
+                return self._extend(event)
             case Hold():
                 return self._reserve(event)
             case Confirm():
@@ -253,6 +256,13 @@ class Ledger:
         self._waiting[event.uid] = event.deadline
         self._books.move(entry, event.allocation.node)
         self._books.hold(entry, charges, event.request.host)
+        return True
+
+    def _extend(self, event: Extend) -> bool:
+        """Move the deadline of an assumption that the API has not yet taken."""
+        if event.uid not in self._waiting:
+            return False
+        self._waiting[event.uid] = event.deadline
         return True
 
     def _reserve(self, event: Hold) -> bool:

@@ -86,13 +86,13 @@ def hash_ids(ids: Iterable[str]) -> str:
 
 
 def build_editions(
-    wanted: Iterable[str], *, share_unit: MiB = gpushare.GIB.memory_unit, scaling: float = 1.0
+    wanted: Iterable[str], *, share_unit: MiB = gpushare.GIB.memory_unit
 ) -> tuple[Edition, ...]:
-    """The editions of these names, with the unit of gpushare and the scaling of gpu-manager."""
+    """The editions of these names, with the unit of gpushare."""
     known = {
         "slicewise": _OWN,
-        "tkestack": _tkestack("tkestack", tkestack.FORK, "", scaling),
-        "tkestack-upstream": _tkestack("tkestack-upstream", tkestack.UPSTREAM, "tencent-", 1.0),
+        "tkestack": _tkestack("tkestack", tkestack.FORK, ""),
+        "tkestack-upstream": _tkestack("tkestack-upstream", tkestack.UPSTREAM, "tencent-"),
         "gpushare": _gpushare(share_unit),
         "elastic": _elastic("elastic", elastic.CURRENT, "elastic-gpushare"),
         "elastic-com": _elastic("elastic-com", elastic.ALIAS, "elastic-com"),
@@ -117,8 +117,8 @@ def _percents(_: Gpu) -> int:
     return FULL
 
 
-def _units(unit: int, scaling: float = 1.0) -> PerCard:
-    return lambda gpu: int(gpu.memory * scaling) // unit
+def _units(unit: int) -> PerCard:
+    return lambda gpu: gpu.memory // unit
 
 
 _OWN: Final = Edition(
@@ -135,9 +135,9 @@ _NVIDIA: Final = Edition(
 )
 
 
-def _tkestack(name: str, names: tkestack.Names, prefix: str, scaling: float) -> Edition:
+def _tkestack(name: str, names: tkestack.Names, prefix: str) -> Edition:
     # gpu-manager's memory resource brings nothing: a container has cards by its cores alone.
-    memory = _units(names.memory_unit, scaling)
+    memory = _units(names.memory_unit)
     return Edition(
         name,
         "tkestack",

@@ -7,10 +7,11 @@ the API says confirms the count or takes it back. What it did not say is found o
 import asyncio
 import time
 from collections.abc import Coroutine
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from slicewise.cluster import Assume, Confirm, Forget, PodSeen
+from slicewise.cluster import Assume, Confirm, Extend, Forget, PodSeen
 from slicewise.extender.locks import Locks
 from slicewise.extender.ports import Clock, WallClock, Writer
 from slicewise.extender.protocol import BindingArgs
@@ -21,6 +22,10 @@ from slicewise.placement import explain
 from slicewise.state.scene import Scene, Stage
 
 T = TypeVar("T")
+_HELD: Final = 1 << 14
+# Each bind under way costs the API server and the scheduler a connection and a thread of work.
+_AT_ONCE: Final = 16
+_PATIENCE_SECONDS: Final = 1.0
 _FAILED: Final = (WriteStatus.CONFLICT, WriteStatus.GONE, WriteStatus.REFUSED)
 
 
@@ -30,6 +35,8 @@ class Timing:
 
     assume_seconds: float = 120.0
     """How long a decision counts while nobody knows whether the API took it."""
+    hold_seconds: float = 60.0
+    """How long a decision counts that the scheduler has heard of and not yet come back for."""
     settle_seconds: float = 8.0
     """How long to go on reading after a write whose answer was lost."""
     clock: Clock = time.monotonic
@@ -65,6 +72,7 @@ class Binder:
         self.locks = Locks()
         self._timing = timing or Timing()
         self._running: set[asyncio.Task[Any]] = set()
+        self._held: dict[str, Decided] = {}
 
     async def bind(self, args: BindingArgs) -> Bound:
         """Put the pod on the node the scheduler chose; calling it twice is harmless."""
@@ -77,6 +85,21 @@ class Binder:
         task.add_done_callback(self._running.discard)
         return await asyncio.shield(task)
 
+    @property
+    def writing(self) -> int:
+        """How many pods are being bound right now."""
+        return len(self._running)
+
+    async def keep_pace(self) -> None:
+        """Wait while binds pile up at the API server, so that the scheduler does not run ahead."""
+        if len(self._running) >= _AT_ONCE:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_PATIENCE_SECONDS):
+                    while len(self._running) >= _AT_ONCE:
+                        await asyncio.wait(
+                            self._running.copy(), return_when=asyncio.FIRST_COMPLETED
+                        )
+
     async def drain(self) -> None:
         """Return when nothing is being written any more."""
         while self._running:
@@ -88,7 +111,9 @@ class Binder:
             pod, request, allocation, node, now_ns=self._timing.wall()
         )
 
-    def assume(self, scene: Scene, node: Node, allocation: Allocation) -> Decided | None:
+    def assume(
+        self, scene: Scene, node: Node, allocation: Allocation, *, seconds: float | None = None
+    ) -> Decided | None:
         """Count the cards for the pod from now on; None when somebody was faster."""
         pod, request = scene.pod, scene.question.request
         marks = self.write_marks(pod, request, allocation, node)
@@ -98,11 +123,36 @@ class Binder:
             name=pod.name,
             request=request,
             allocation=allocation,
-            deadline=self._timing.clock() + self._timing.assume_seconds,
+            deadline=self._timing.clock() + (seconds or self._timing.assume_seconds),
             priority=pod.priority,
         )
         taken = self.stage.state.ledger.apply(assumption)
         return Decided(scene, allocation, marks) if taken else None
+
+    def hold(self, scene: Scene, node: Node, allocation: Allocation) -> Decided | None:
+        """Count the cards for a pod that the scheduler will bring back; None as for `assume`."""
+        decided = self.assume(scene, node, allocation, seconds=self._timing.hold_seconds)
+        if decided is not None:
+            if len(self._held) >= _HELD:
+                kept = {uid: each for uid, each in self._held.items() if self._stands(each)}
+                self._held = kept
+            self._held[scene.pod.uid] = decided
+        return decided
+
+    def held(self, scene: Scene) -> str | None:
+        """The node on which cards are still held for just what the pod asks for now."""
+        held = self._held.get(scene.pod.uid)
+        if held is None or held.scene.question.request != scene.question.request:
+            return None
+        return held.allocation.node if self._stands(held) else None
+
+    def _stands(self, held: Decided) -> bool:
+        """Whether a held decision is still counted, on cards that are still well."""
+        state = self.stage.state.ledger.snapshot().get(held.allocation.node)
+        known = self.stage.state.ledger.assumption(held.scene.pod.uid)
+        if state is None or known is None or known[0].allocation is not held.allocation:
+            return False
+        return all(_usable(state.node, gpu) for gpu in held.allocation.gpus)
 
     async def _bind(self, args: BindingArgs) -> Bound:
         name = PodName(args.pod_uid or "", args.pod_namespace or "", args.pod_name or "")
@@ -150,6 +200,9 @@ class Binder:
 
     def _decide(self, pod: Pod, node: str) -> Decided | Bound:
         """Choose cards on this node and count them, in one step without waiting."""
+        held = self._take_held(pod, node)
+        if held is not None:
+            return held
         scene = self.stage.set(pod)
         if not scene.wants_gpu:
             return Decided(scene, Allocation(node), Marks())
@@ -170,6 +223,16 @@ class Binder:
         if decided is None:
             return Bound(f"node {node}: the cards were taken meanwhile", "Raced")
         return decided
+
+    def _take_held(self, pod: Pod, node: str) -> Decided | None:
+        """What was decided when the scheduler asked for a place, if that still stands."""
+        held = self._held.pop(pod.uid, None)
+        if held is None or held.allocation.node != node:
+            return None
+        if not self.stage.state.ready or not self._stands(held):
+            return None
+        deadline = self._timing.clock() + self._timing.assume_seconds
+        return held if self.stage.state.ledger.apply(Extend(pod.uid, deadline)) else None
 
     async def _write(self, decided: Decided, node: str) -> Bound:
         """The one write, and what follows from how it ended."""
@@ -204,6 +267,11 @@ class Binder:
             f"{where}: nobody knows whether it was bound to {node}: {outcome.detail}",
             "WriteUnknown",
         )
+
+
+def _usable(node: Node, gpu: int) -> bool:
+    at = node.position(gpu)
+    return at is not None and node.gpus[at].usable
 
 
 def _already(pod: Pod, node: str) -> Bound:

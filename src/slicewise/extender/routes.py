@@ -15,6 +15,7 @@ from slicewise.extender.metrics import CONTENT_TYPE
 from slicewise.extender.service import (
     GPUSCHEDULER,
     OWN,
+    PLACE,
     PREDICATES,
     TEXT,
     Extender,
@@ -44,6 +45,7 @@ def build_routes(extender: Extender, *, commit_in_filter: bool = False) -> Mappi
     posts: dict[str, Route] = {
         "/filter": partial(_body, partial(extender.filter, flavour=OWN)),
         "/filter-dryrun": partial(_body, partial(extender.filter, flavour=OWN)),
+        "/place": partial(_body, partial(extender.filter, flavour=PLACE)),
         "/prioritize": partial(_body, extender.prioritize),
         "/preempt": partial(_body, extender.preempt),
         "/bind": partial(_body, extender.bind),

@@ -16,6 +16,7 @@ from slicewise.extender.committing import Committer
 from slicewise.extender.foresight import rehearse, tell_outcomes
 from slicewise.extender.holding import Holder
 from slicewise.extender.metrics import Metrics
+from slicewise.extender.placing import Placer
 from slicewise.extender.ports import State, Writer
 from slicewise.extender.protocol import (
     MOST_WISHES,
@@ -51,6 +52,8 @@ class Flavour:
     """Status for a body that cannot be decoded; 200 carries the reason in `Error`."""
     commits: bool = False
     """Whether the decision is written in the filter."""
+    places: bool = False
+    """Whether one node is left over and its cards are held, so that nothing need be scored."""
     counts_free: bool = False
     """Whether points are free cards of the wanted model, not the policy's."""
     holds: bool = False
@@ -58,6 +61,7 @@ class Flavour:
 
 
 OWN: Final = Flavour("slicewise")
+PLACE: Final = Flavour("slicewise", places=True)
 PREDICATES: Final = Flavour("gpu-admission", commits=True)
 GPUSCHEDULER: Final = Flavour("nvidia-gpu-scheduler", bad_body=400, counts_free=True, holds=True)
 
@@ -78,6 +82,7 @@ class Extender:
         self.verbs = Verbs(Stage(state, dialects))
         self.binder = Binder(self.verbs.stage, writer, timing)
         self.committer = Committer(self.verbs, self.binder)
+        self.placer = Placer(self.verbs, self.binder)
         self.holder = Holder(self.verbs, (timing or Timing()).clock)
         self.metrics = metrics or Metrics(state)
         self._writer = writer
@@ -94,16 +99,20 @@ class Extender:
             return _refuse(flavour, FilterReply(error=str(error)))
         try:
             with self.metrics.stage("filter", "decide"):
-                if flavour.commits:
-                    filtered = await self.committer.filter(ask)
-                else:
-                    filtered = (self.holder if flavour.holds else self.verbs).filter(ask)
+                filtered = await self._filter(ask, flavour)
         except SlicewiseError as error:
             filtered = Filtered(FilterReply(error=str(error)), 0, {_code(error): 1})
         with self.metrics.stage("filter", "encode"):
             response = encode_filter(filtered.reply, filtered.bodies)
         self._note_filter(ask, filtered, start)
         return response
+
+    async def _filter(self, ask: Ask, flavour: Flavour) -> Filtered:
+        if flavour.commits:
+            return await self.committer.filter(ask)
+        if flavour.places:
+            return await self.placer.filter(ask)
+        return (self.holder if flavour.holds else self.verbs).filter(ask)
 
     async def prioritize(self, body: Body, flavour: Flavour = OWN) -> Response:
         """How good each node is for the pod; no points when that cannot be told."""

@@ -167,6 +167,14 @@ def give_one(candidates: Candidates, node: str, screening: Screening) -> Filtere
     return Filtered(reply, 1, told.reasons, kept.bodies)
 
 
+def keep_one(candidates: Candidates, node: str) -> Filtered:
+    """A reply that leaves the scheduler this node; of the others nothing need be said."""
+    if candidates.bodies is None:
+        return Filtered(FilterReply(node_names=[node], failed_nodes={}), 1, {})
+    kept = keep_nodes(candidates, [name == node for name in candidates.names])
+    return Filtered(FilterReply(failed_nodes={}), 1, {}, kept.bodies)
+
+
 def spread_points(scores: Mapping[str, float], best: str | None) -> dict[str, int]:
     """Scores of any scale as points: 10 for the best alone, 0 to 9 for the rest by distance."""
     known = [score for score in scores.values() if isfinite(score)]

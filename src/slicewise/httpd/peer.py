@@ -1,8 +1,12 @@
-"""One HTTP connection: who is at its other end, and how it becomes another protocol's."""
+"""One connection: who is at its other end, how it becomes another protocol's, and its answers.
+
+Uvicorn writes headers and body apart, and each write wakes the client; an answer that is whole
+within one turn of the loop is sent by one call.
+"""
 
 import asyncio
 import ssl
-from typing import Any
+from typing import Any, Final
 from weakref import WeakSet
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -12,6 +16,8 @@ from slicewise.httpd.message import Peer, Upgrade
 SWITCHED = "switched"
 """Under which key a server keeps the connections that HTTP has let go of."""
 
+_SMALL: Final = 1 << 14
+
 
 class PeerProtocol(HttpToolsProtocol):
     """HTTP/1.1 whose requests know the client certificate of their connection."""
@@ -20,7 +26,8 @@ class PeerProtocol(HttpToolsProtocol):
         self, transport: asyncio.Transport
     ) -> None:
         """Read the certificate, which the handshake has verified by now."""
-        super().connection_made(transport)
+        self._gathering = Gathering(transport, self.loop)
+        super().connection_made(self._gathering)  # type: ignore[arg-type]
         peer = read_peer(transport.get_extra_info("ssl_object"))
         self._switched: WeakSet[asyncio.Transport] = self.app_state.setdefault(SWITCHED, WeakSet())
         deeds = {"switch": self.switch, "abort": transport.abort}
@@ -28,7 +35,7 @@ class PeerProtocol(HttpToolsProtocol):
 
     def switch(self, answer: Upgrade) -> None:
         """Let another protocol have the connection, and keep nothing of ours alive."""
-        transport = self.transport
+        transport = self._gathering.release()
         self._unset_keepalive_if_required()
         self.connections.discard(self)
         # uvicorn takes a client that has left for an excuse to send nothing.
@@ -46,6 +53,47 @@ class PeerProtocol(HttpToolsProtocol):
             self._switched.add(transport)
             protocol.connection_made(transport)
         self.app_state = {}
+
+
+class Gathering:
+    """A transport that sends at the end of the loop's turn what was written during it."""
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._waiting: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        """Send this soon, behind what was written before it."""
+        if not self._waiting:
+            self._loop.call_soon(self._flush)
+        self._waiting.append(data)
+        # Whoever writes much must hear from the real transport when it is too much.
+        if len(data) > _SMALL:
+            self._flush()
+
+    def close(self) -> None:
+        """Close once everything is sent."""
+        self._flush()
+        self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once, whatever waits."""
+        self._waiting.clear()
+        self._transport.abort()
+
+    def release(self) -> asyncio.Transport:
+        """The transport itself, once everything written has been handed to it."""
+        self._flush()
+        return self._transport
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def _flush(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        if waiting and not self._transport.is_closing():
+            self._transport.write(waiting[0] if len(waiting) == 1 else b"".join(waiting))
 
 
 def read_peer(tls: ssl.SSLObject | None) -> Peer | None:

@@ -106,6 +106,7 @@ class Client:
                 total=self.timing.request_seconds, sock_connect=self.timing.connect_seconds
             ),
             auto_decompress=True,
+            cookie_jar=aiohttp.DummyCookieJar(),
         )
         return self
 

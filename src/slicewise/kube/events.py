@@ -18,6 +18,7 @@ from slicewise.kube.writer import PodKey, PodName, Remark
 _log = logging.getLogger(__name__)
 _NOTE_LETTERS: Final = 1024
 _MISSING: Final = 404
+_LOOK_SECONDS: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +27,8 @@ class Pace:
 
     each_second: float = 20.0
     """Events sent in a second, in the long run."""
+    while_busy: float = 2.0
+    """Events sent in a second while there is something better to do."""
     burst: int = 100
     """Events sent at once after a quiet time."""
     waiting: int = 2000
@@ -63,6 +66,8 @@ class Events:
     ) -> None:
         self.dropped = 0
         """How many remarks were never sent."""
+        self.busy: Callable[[], bool] = lambda: False
+        """Whether writes that matter more are under way; then events wait for them."""
         self._client = client
         self._component = component
         self._pace = pace or Pace()
@@ -114,13 +119,18 @@ class Events:
         """Wait until one more may be sent."""
         while True:
             now = self._clock()
-            gained = (now - self._filled_at) * self._pace.each_second
-            self._tokens = min(float(self._pace.burst), self._tokens + gained)
+            busy = self.busy()
+            pace = self._pace.while_busy if busy else self._pace.each_second
+            gained = (now - self._filled_at) * pace
+            # What was saved up in quiet times is not spent in busy ones.
+            most = 1.0 if busy else float(self._pace.burst)
+            self._tokens = min(most, self._tokens + gained)
             self._filled_at = now
             if self._tokens >= 1:
                 self._tokens -= 1
                 return
-            await self._client.sleep((1 - self._tokens) / self._pace.each_second)
+            wait = (1 - self._tokens) / pace
+            await self._client.sleep(min(wait, _LOOK_SECONDS) if busy else wait)
 
     async def _send(self, series: _Series) -> None:
         try:

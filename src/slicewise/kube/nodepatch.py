@@ -13,7 +13,7 @@ from slicewise.model import NodeNotice
 
 _NODE: Final = msgspec.json.Decoder(NodeBody)
 # An empty prefix keeps every key.
-_EVERYTHING: Final = Keep(("",), ("",), ("",))
+EVERYTHING: Final = Keep(("",), ("",), ("",))
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class NodePatches:
 
     def __init__(self, client: Client, name: str) -> None:
         self._client = client
-        self._reader = ObjectReader(_EVERYTHING)
+        self._reader = ObjectReader(EVERYTHING)
         self._path = f"/api/v1/nodes/{name}"
 
     async def read(self) -> NodeNotice | None:

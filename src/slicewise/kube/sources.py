@@ -3,6 +3,7 @@
 Pods are told apart by UID, for a name may be used again; nodes and ConfigMaps by name.
 """
 
+from dataclasses import replace
 from typing import Final
 
 from slicewise.kube.objects import (
@@ -54,6 +55,11 @@ def node_names() -> Source[BareBody, str]:
         read=lambda body: body.metadata.name,
         key=_name,
     )
+
+
+def one_node(reader: ObjectReader, name: str) -> Source[NodeBody, NodeNotice]:
+    """The node of one name."""
+    return replace(nodes(reader), query={"fieldSelector": f"metadata.name={name}"})
 
 
 def configmaps(namespace: str, name: str | None = None) -> Source[ConfigMapBody, ConfigMap]:

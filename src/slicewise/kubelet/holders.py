@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 from typing import Any, Final
 
 import grpc
@@ -29,7 +30,8 @@ from slicewise.kubelet.sockets import RECONNECT, socket_address
 _OPTIONS: Final = (("grpc.max_receive_message_length", -1), *RECONNECT)
 _SECONDS: Final = 10.0
 _PAUSE_SECONDS: Final = 0.05
-_TRIES: Final = 20
+# The kubelet answers a hundred questions a second, and a connection breaks when it starts again.
+_PASSING: Final = (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,8 @@ class PodResourcesClient:
         return await self._list_now()
 
     async def _list_now(self) -> bytes:
-        for attempt in range(1, _TRIES + 1):
+        end = monotonic() + self._seconds
+        while True:
             try:
                 return await self._call(self._service, "List", b"")
             except grpc.RpcError as error:
@@ -117,11 +120,9 @@ class PodResourcesClient:
                 if code is grpc.StatusCode.UNIMPLEMENTED and self._service == V1:
                     self._service = V1_ALPHA
                     continue
-                throttled = code is grpc.StatusCode.RESOURCE_EXHAUSTED
-                if not throttled or attempt == _TRIES:
+                if code not in _PASSING or monotonic() > end:
                     raise KubeletError(f"pod-resources {self._path}: {describe(error)}") from error
             await asyncio.sleep(_PAUSE_SECONDS)
-        raise KubeletError(f"pod-resources {self._path}: no answer")
 
     async def _call(self, service: str, method: str, request: bytes) -> bytes:
         if self._channel is None:

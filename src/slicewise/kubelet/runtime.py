@@ -25,13 +25,6 @@ _NAME_LABEL: Final = "io.kubernetes.container.name"
 _EXITED: Final = 2
 _VERSION: Final = re.compile(r"v?([0-9]+)\.([0-9]+)")
 _SECONDS: Final = 5.0
-# Where runtimes listen when nobody says where.
-SOCKETS: Final = (
-    Path("/run/containerd/containerd.sock"),
-    Path("/var/run/crio/crio.sock"),
-    Path("/var/run/cri-dockerd.sock"),
-    Path("/var/run/dockershim.sock"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,11 +193,6 @@ def knows_cdi(name: str, version: str, switch: bool | None) -> bool:
         # Version 1.7 has it switched off unless told, and older ones do not have it.
         return numbers >= (1, 7) and (numbers >= (2, 0) if switch is None else switch)
     return name == "cri-o" and numbers >= (1, 23)
-
-
-def find_socket() -> Path | None:
-    """Where a runtime listens on this machine, if anywhere that is usual."""
-    return next((path for path in SOCKETS if path.is_socket()), None)
 
 
 def _read_switch(info: Mapping[str, str]) -> bool | None:

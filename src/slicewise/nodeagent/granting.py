@@ -37,6 +37,15 @@ class Given:
     injection: Injection
 
 
+@dataclass(slots=True)
+class Starts:
+    """How starts have ended so far, and how long granted ones were held up."""
+
+    granted: int = 0
+    held_back: int = 0
+    seconds: float = 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class Desk:
     """Everything that answering needs, shared by all resources."""
@@ -45,10 +54,9 @@ class Desk:
     promises: Promises
     outfitter: Outfitter
     specs: Specs
+    starts: Starts
     given: Callable[[Given], None] = lambda _: None
     """Hears of every container that may start."""
-    timed: Callable[[float], None] = lambda _: None
-    """Hears how many seconds each start was held up."""
 
 
 class LateServant:
@@ -86,7 +94,8 @@ class LateServant:
             raise self._deny(str(error)) from error
         self._desk.given(given)
         seconds = time.perf_counter() - began
-        self._desk.timed(seconds)
+        self._desk.starts.granted += 1
+        self._desk.starts.seconds += seconds
         pod = given.promise.pod
         _log.info(
             "container granted pod=%s/%s container=%s resource=%s gpus=%s ms=%.1f",
@@ -118,6 +127,7 @@ class LateServant:
         desk.specs.write(name_units(grant.resource, grant.ids), title_of(given), edits)
 
     def _deny(self, why: str) -> DeniedError:
+        self._desk.starts.held_back += 1
         _log.warning("container held back resource=%s why=%s", self._resource.name, why)
         return DeniedError(f"slicewise: {why}")
 

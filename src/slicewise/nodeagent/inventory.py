@@ -1,13 +1,9 @@
 """The node's cards as everybody in the agent sees them, and who hears when they change."""
 
-import asyncio
-import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 from slicewise.model import Node
-from slicewise.nvml.driver import Driver, DriverError, Hardware
-
-_log = logging.getLogger(__name__)
+from slicewise.nvml.driver import Hardware
 
 
 class Inventory:
@@ -32,18 +28,3 @@ class Inventory:
         if changed:
             for hear in self._listeners:
                 hear()
-
-
-async def follow_driver(
-    driver: Driver,
-    inventory: Inventory,
-    every: float,
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-) -> None:
-    """Ask the driver again and again until cancelled; one that fails leaves the cards as known."""
-    while True:
-        await sleep(every)
-        try:
-            inventory.take(await asyncio.to_thread(driver.hardware))
-        except DriverError as error:
-            _log.warning("driver does not answer error=%s", error)

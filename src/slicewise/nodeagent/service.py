@@ -13,29 +13,28 @@ from slicewise import __version__
 from slicewise.dialects import (
     AMOUNTS,
     DEFAULT,
-    GPUS,
     GPUSHARE,
     GPUSHARE_MIB,
     KEYS,
     Dialects,
-    write_gpus,
 )
 from slicewise.dialects.offers import Edition, Resource, build_editions
 from slicewise.kube.client import Call, Client
 from slicewise.kube.listing import read_one
 from slicewise.kube.localpods import LocalPod, LocalPodBody, local_pods, read_local_pod
-from slicewise.kube.nodewrites import NodeWrites, one_node
+from slicewise.kube.nodepatch import EVERYTHING
 from slicewise.kube.objects import Keep, ObjectReader
-from slicewise.kube.watch import Change, Informer
+from slicewise.kube.sources import one_node
+from slicewise.kube.watch import Change, Informer, Seen
 from slicewise.kube.writes import Writes
 from slicewise.kubelet.errors import KubeletError
 from slicewise.kubelet.plugin import Offer, Plugin, Servant
 from slicewise.kubelet.registering import Registrar
-from slicewise.nodeagent.announcing import AGENT, Announcer
+from slicewise.model import NodeNotice
 from slicewise.nodeagent.cdi import Specs
 from slicewise.nodeagent.census import NodeCensus
 from slicewise.nodeagent.flagging import Flags
-from slicewise.nodeagent.granting import Desk, Given, LateServant
+from slicewise.nodeagent.granting import Desk, Given, LateServant, Starts
 from slicewise.nodeagent.identity import Holders, Owners, Turns
 from slicewise.nodeagent.inventory import Inventory
 from slicewise.nodeagent.layout import PodFolders
@@ -48,6 +47,7 @@ from slicewise.nodeagent.settings import AgentSettings, Identity
 from slicewise.nodeagent.vendor import VendorSpecs
 
 _log = logging.getLogger(__name__)
+AGENT: Final = "slicewise.io/agent"
 _CGPU: Final = "cgpu."
 
 
@@ -69,22 +69,18 @@ class Agent:
         self.inventory = inventory
         self.pods = NodePods()
         self.census = NodeCensus(settings.node, self._dialects())
-        self.editions = build_editions(
-            settings.dialects, share_unit=settings.share_unit, scaling=settings.scaling
-        )
+        self.editions = build_editions(settings.dialects, share_unit=settings.share_unit)
         self.plan = plan_offers(self.editions, inventory.node)
         self._edges = edges
-        self._identity = settings.identity or Identity.CDI
+        self.identity = settings.identity or Identity.CDI
+        self.starts = Starts()
         reader = ObjectReader(Keep((*KEYS, _CGPU), KEYS, AMOUNTS))
         self._reader = reader
         self.writes = Writes(edges.client, reader)
         self.flags = Flags(self.writes)
         self._due = asyncio.Event()
-        self.announcer = Announcer(
-            NodeWrites(edges.client, settings.node),
-            amounts=lambda: self.plan.extended(self.inventory.node),
-            annotations=self._annotations,
-        )
+        self.notice: NodeNotice | None = None
+        """The Node as it was last heard of."""
         self._build_desk()
         self.plugins = tuple(self._build_plugin(*each) for each in self.plan.devices)
         self.registrar = Registrar(settings.paths.plugins, self.plugins)
@@ -103,12 +99,27 @@ class Agent:
         """Whether the pods of the node are known."""
         return self._pod_informer.synced.is_set()
 
+    @property
+    def requests(self) -> Mapping[tuple[str, str, str], int]:
+        """Requests to the API server so far, by verb, resource and outcome."""
+        return self._edges.client.calls.counts
+
+    @property
+    def amounts(self) -> Mapping[str, int]:
+        """The resources that stand on the Node, for no device plugin carries them."""
+        return self.plan.extended(self.inventory.node)
+
+    @property
+    def resources(self) -> frozenset[str]:
+        """The resources whose units the kubelet hands out."""
+        return frozenset(resource.name for _, resource in self.plan.devices)
+
     async def run(self) -> None:
         """Serve until cancelled, then stop cleanly."""
         _log.info(
             "agent serving node=%s identity=%s runtime=%r gpus=%d resources=%s",
             self.settings.node,
-            self._identity.value,
+            self.identity.value,
             self._edges.runtime,
             len(self.inventory.node.gpus),
             ",".join(f"{name}:{way.value}" for name, way in self.plan.ways.items()),
@@ -119,7 +130,6 @@ class Agent:
             self.registrar.run(),
             self._pod_informer.run(),
             self._node_informer.run(),
-            self.announcer.run(),
             self._sweep(),
         ) as tasks:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -148,7 +158,7 @@ class Agent:
         )
         host = Host(paths.dev, settings.require_cards, self.inventory.hardware.driver)
         outfitter = Outfitter(host, VendorSpecs(paths.vendor_cdi), folders)
-        self.desk = Desk(owners, promises, outfitter, specs, given=self._given)
+        self.desk = Desk(owners, promises, outfitter, specs, self.starts, given=self._given)
         self.reconciler = Reconciler(
             self.pods,
             edges.holders,
@@ -171,18 +181,19 @@ class Agent:
         return Plugin(self.settings.paths.plugins, offer, servant)
 
     def _build_servant(self, edition: Edition, resource: Resource) -> Servant:
-        if self._identity is not Identity.CDI:
+        if self.identity is not Identity.CDI:
             raise KubeletError("the container runtime does not know CDI, which the agent needs")
         return LateServant(edition, resource, self.desk)
 
     def _follow(self, reader: ObjectReader) -> None:
         client, node = self._edges.client, self.settings.node
+        # Whoever publishes compares every key of the Node.
+        whole = ObjectReader(EVERYTHING)
         self._pod_informer = Informer(client, local_pods(reader, node), self._pods_changed)
-        self._node_informer = Informer(client, one_node(reader, node), self.announcer.take)
+        self._node_informer = Informer(client, one_node(whole, node), self._node_changed)
 
     def _setting(self) -> Setting:
-        notice = self.announcer.notice
-        labels = {} if notice is None else dict(notice.labels)
+        labels = {} if self.notice is None else dict(self.notice.labels)
         return Setting(self.inventory.node, self.settings.places, labels)
 
     async def _read_pod(self, namespace: str, name: str) -> LocalPod | None:
@@ -190,19 +201,24 @@ class Agent:
         body = await read_one(self._edges.client, call, LocalPodBody)
         return None if body is None else read_local_pod(self._reader, body)
 
-    def _annotations(self) -> Mapping[str, str]:
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        """How the agent works here, for the Node to say."""
         facts = {
-            "identity": self._identity.value,
+            "identity": self.identity.value,
             "resources": {name: way.value for name, way in sorted(self.plan.ways.items())},
             "runtime": self._edges.runtime,
             "version": __version__,
         }
-        own = {GPUS: write_gpus(self.inventory.node)}
-        return {**own, AGENT: json.dumps(facts, separators=(",", ":"), sort_keys=True)}
+        return {AGENT: json.dumps(facts, separators=(",", ":"), sort_keys=True)}
 
     def _pods_changed(self, changes: Sequence[Change[LocalPod]]) -> None:
         self.census.apply(changes)
         self.pods.take(changes)
+
+    def _node_changed(self, changes: Sequence[Change[NodeNotice]]) -> None:
+        for change in changes:
+            self.notice = change.value if isinstance(change, Seen) else None
 
     def _cards_changed(self) -> None:
         hardware = self.inventory.hardware
@@ -212,7 +228,6 @@ class Agent:
         for plugin in self.plugins:
             resource = resources[plugin.offer.resource]
             plugin.publish(node.gpus, lambda each=resource: list_units(each, self.inventory.node))  # type: ignore[misc]
-        self.announcer.wake()
 
     def _given(self, given: Given) -> None:
         self.flags.hear(given)

@@ -46,8 +46,6 @@ class Paths:
     """The folder of device nodes."""
     state: Path = Path("/var/lib/slicewise")
     """The agent's own notes."""
-    runtime: Path | None = None
-    """The container runtime's socket; none looks where runtimes usually listen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +58,6 @@ class AgentSettings:
     """The systems whose resources are offered."""
     share_unit: MiB = GIB.memory_unit
     """gpushare's unit of memory."""
-    scaling: float = 1.0
-    """gpu-manager's scaling of memory."""
     identity: Identity | None = None
     """How owners are known; none asks the runtime."""
     paths: Paths = field(default_factory=Paths)
@@ -76,7 +72,5 @@ class AgentSettings:
     """How long a start waits for the API server's watch to tell of its pod."""
     sample_seconds: float = INTERVAL_SECONDS
     """After how long it is read again who uses how much of the cards."""
-    driver_seconds: float = 10.0
-    """After how long the driver is asked again which cards there are."""
     sweep_seconds: float = 60.0
     """After how long leftovers are looked for again."""

@@ -1,12 +1,12 @@
 """A file that describes cards, their links, their load and their faults, in YAML or JSON.
 
-Every field has a default but the model and its memory; an unknown field is an error.
+What the fields say must agree: indexes without gaps, lanes that a card has, faults of cards.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Annotated, Final, Literal
+from typing import Final
 from uuid import NAMESPACE_OID, uuid5
 
 import msgspec
@@ -14,6 +14,7 @@ import msgspec
 from slicewise.model import Gpu, InventoryError, MiB, Percent
 from slicewise.model.gpu import check_gpus
 from slicewise.nvml.driver import Card, DriverError, Load, Process
+from slicewise.nvml.entries import Document, FaultEntry, GpuEntry, LinkEntry
 from slicewise.nvml.roster import FARTHEST, REMAPPING_FAILED, Nearness, Pair, recovery_words
 
 # As `nvidia-smi topo` names them.
@@ -21,76 +22,6 @@ _LEVELS: Final = {"BOARD": 0, "PIX": 10, "PXB": 20, "PHB": 30, "NODE": 40, "SYS"
 _ACTIONS: Final = {"none": 0, "reset": 1, "reboot": 2, "drain-peers": 3, "drain": 4}
 _ONE_NUMA: Final = 40
 MAX_LANES: Final = 36
-
-Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 31) - 1)]
-Word = Annotated[str, msgspec.Meta(pattern=r"^[!-~]{1,90}$")]
-Words = Annotated[str, msgspec.Meta(pattern=r"^[!-~][ -~]{0,89}$")]
-Bus = Annotated[str, msgspec.Meta(pattern=r"^[0-9A-F]{8}:[0-9A-F]{2}:[0-9A-F]{2}\.[0-9]$")]
-Version = Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,3}\.[0-9]$")]
-Recovery = Literal["none", "reset", "reboot", "drain-peers", "drain"]
-Level = Literal["BOARD", "PIX", "PXB", "PHB", "NODE", "SYS"]
-
-
-class ProcessEntry(msgspec.Struct, forbid_unknown_fields=True):
-    """One process on a card."""
-
-    pid: Count
-    memory: Count = 0
-    utilization: Count = 0
-    graphics: bool = False
-
-
-class GpuEntry(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """One card, or several alike when `count` says so."""
-
-    model: Words
-    memory: Count
-    count: int = 1
-    index: Count | None = None
-    minor: Count | None = None
-    uuid: Word | None = None
-    bus: Bus | None = None
-    numa: Count | None = None
-    brand: Count = 0
-    capability: Count = 80
-    mig: bool = False
-    lost: bool = False
-    recovery: Recovery = "none"
-    rows_failed: bool = False
-    used: Count | None = None
-    utilization: Count | None = None
-    temperature: Count | None = None
-    power: Count | None = None
-    processes: list[ProcessEntry] = []
-
-
-class LinkEntry(msgspec.Struct, forbid_unknown_fields=True):
-    """How near every two of these cards are; of several entries for two cards the last counts."""
-
-    gpus: list[Count]
-    nvlinks: Count = 0
-    pcie: Level = "SYS"
-    switched: bool = False
-
-
-class FaultEntry(msgspec.Struct, forbid_unknown_fields=True):
-    """A fault that is reported when its sequence number first appears."""
-
-    sequence: Count
-    gpu: Count
-    xid: Count | None = None
-    ecc: bool = False
-
-
-class Document(msgspec.Struct, forbid_unknown_fields=True):
-    """The whole file."""
-
-    gpus: list[GpuEntry]
-    links: list[LinkEntry] = []
-    faults: list[FaultEntry] = []
-    driver: Word = "580.95.05"
-    cuda: Version = "13.0"
-    unavailable: bool = False
 
 
 @dataclass(frozen=True, slots=True)

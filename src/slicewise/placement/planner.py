@@ -194,10 +194,12 @@ class _Run:
         count = len(self._tables.names)
         if self._question.nodes is None:
             return np.ones(count, dtype=np.bool_)
-        asked = np.zeros(count, dtype=np.bool_)
-        row_of = self._tables.row_of
-        asked[[row_of[name] for name in self._question.nodes if name in row_of]] = True
-        return asked
+        nodes = self._question.nodes
+        rows = np.fromiter(map(self._tables.row_of.get, nodes, repeat(count)), np.int64, len(nodes))
+        # Nodes the cluster does not have are marked behind the last row, and cut off.
+        asked = np.zeros(count + 1, dtype=np.bool_)
+        asked[rows] = True
+        return asked[:count]
 
     def _feasible(self) -> Bools:
         view, host = self._view, self._question.request.host
@@ -310,6 +312,8 @@ class _Run:
         state = self._tables.states[row]
         if row in self._found:
             cards = list(self._found[row])
+        elif only is None and self.outcome.room is not None and self._groups[0].count == 1:
+            cards = [(int(self.outcome.room[row].argmax()),)]
         else:
             only = only or self._walk_row(row)
             cards = [tuple(np.flatnonzero(mask[0]).tolist()) for mask in only.cards]

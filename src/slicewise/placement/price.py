@@ -14,9 +14,10 @@ The cheapest move wins. Where pods ask for more CPU per GPU than the cluster has
 fits and cards are not what will be missed; there fragmentation descent chooses.
 """
 
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from slicewise.model import FULL
 from slicewise.placement.ask import Ask
@@ -24,6 +25,7 @@ from slicewise.placement.fgd import fgd, fgd_card
 from slicewise.placement.prices import Prices
 from slicewise.placement.tables import PLENTY, Floats, Ints
 
+T = TypeVar("T", bound=np.generic)
 _ORDER: Final = 0.02
 _FULLER: Final = 0.1
 _MOST_SCARCITY: Final = 9.0
@@ -45,28 +47,35 @@ def price_card(ask: Ask) -> Floats:
         return fgd_card(ask)
     node = _of_node(ask, prices)
     breaking = prices.toll + _of_blocks(ask, prices, 1)
-    scores = np.full(view.whole.shape, -np.inf, order="F")
-    for card in range(view.whole.shape[1]):
-        rows = np.flatnonzero(ask.ok[:, card] & ask.feasible)
-        cost = _of_slot(ask, prices, card, rows)
-        cost += node.take(rows)
-        cost += np.where(view.whole[:, card].take(rows), breaking.take(rows), 0.0)
-        scores[rows, card] = -100.0 * cost
-    return scores
+    # Cards stand by column, so one look at all of them costs one look at memory.
+    count = len(view.rows)
+    at = np.flatnonzero((ask.ok & ask.feasible[:, None]).T)
+    rows = at % max(count, 1)
+    cost = _of_slots(ask, prices, at)
+    cost += node.take(rows)
+    cost += np.where(_flat(view.whole).take(at), breaking.take(rows), 0.0)
+    scores = np.full(view.whole.T.shape, -np.inf)
+    scores.reshape(-1)[at] = -100.0 * cost
+    return scores.T
 
 
-def _of_slot(ask: Ask, prices: Prices, card: int, rows: Ints) -> Floats:
-    """The worth that a share takes from the leftovers of these rows' cards in one column."""
+def _of_slots(ask: Ask, prices: Prices, at: Ints) -> Floats:
+    """The worth that a share takes from the leftovers of these cards."""
     view, group = ask.view, ask.group
     assert group is not None
-    size = view.size[:, card].take(rows)
-    cores = view.free_cores[:, card].take(rows)
-    memory = view.free_memory[:, card].take(rows)
+    size = _flat(view.size).take(at)
+    cores = _flat(view.free_cores).take(at)
+    memory = _flat(view.free_memory).take(at)
     lost = prices.worth.of(size, cores, memory)
     lost -= prices.worth.of(size, cores - group.cores, memory - group.memory)
     # Of leftovers that are worth the same, the smaller one is the smaller loss.
     lost += 1e-6 * cores
     return lost
+
+
+def _flat(cards: NDArray[T]) -> NDArray[T]:
+    """All cards in one row, column by column."""
+    return cards.T.reshape(-1)
 
 
 def _of_node(ask: Ask, prices: Prices) -> Floats:

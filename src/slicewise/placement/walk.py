@@ -57,11 +57,15 @@ class Ground:
 
 @dataclass(slots=True)
 class Walk:
-    """The outcome per row; `cards` holds one mask of chosen cards per group when asked for."""
+    """The outcome per row; `cards` holds one mask of chosen cards per group when asked for.
+
+    A lone share is scored card by card: `room` has those scores, so that nobody scores again.
+    """
 
     feasible: Bools  # (nodes,)
     scores: Floats  # (nodes,)
     cards: list[Bools] = field(default_factory=list)  # (nodes, gpus) each
+    room: Floats | None = None  # (nodes, gpus), -inf where a share does not fit
 
 
 def walk(
@@ -93,7 +97,9 @@ def walk(
             ask.cpu = 0
         cards = _card_scores(ask, terms.policy)
         if group in scoring and not want_cards:
-            outcome.scores = outcome.scores + _score(ask, terms.policy, cards)
+            if cards is not None and len(groups) == 1:
+                outcome.room = np.where(ask.ok, _total(cards, terms.policy), -np.inf)
+            outcome.scores = outcome.scores + _score(ask, terms.policy, cards, outcome.room)
             if group.count > 1 and terms.wish is not None:
                 outcome.scores = outcome.scores + _closeness(ask, terms)
         if not want_cards and at + 1 == len(groups):
@@ -164,14 +170,16 @@ def _total(scores: dict[str, Floats], policy: Policy) -> Floats:
     return total
 
 
-def _score(ask: Ask, policy: Policy, cards: dict[str, Floats] | None) -> Floats:
+def _score(
+    ask: Ask, policy: Policy, cards: dict[str, Floats] | None, room: Floats | None = None
+) -> Floats:
     """The weighed score of every row."""
     total = np.zeros(len(ask.feasible))
     if cards is None:
         for name, weight in policy.node:
             total += weight * NODE_SCORES[name](ask)
         return total
-    best = np.where(ask.ok, _total(cards, policy), -np.inf)
+    best = np.where(ask.ok, _total(cards, policy), -np.inf) if room is None else room
     if policy.node == policy.card:
         top: Floats = best.max(axis=1, initial=-np.inf)
         return top

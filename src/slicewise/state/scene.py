@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from slicewise.cluster import Usage
+from slicewise.cluster import Requests, Usage
 from slicewise.dialects import DEFAULT, Dialects
 from slicewise.model import CHUNK, MiB, NodeState, Pod, Request, SlicewiseError, Snapshot
 from slicewise.placement import (
@@ -51,11 +51,12 @@ class Stage:
     def __init__(self, state: State, dialects: Dialects = DEFAULT) -> None:
         self.state = state
         self.dialects = dialects
+        self._requests = Requests(dialects)
         self._screener = (Tables(), Screener(Tables()))
 
     def set(self, pod: Pod) -> Scene:
         """The scene for this pod; raises when the pod cannot be read."""
-        request = self.dialects.read_request(pod)
+        request = self._requests.read_request(pod)
         snapshot = self.state.snapshot()
         planner = self.state.planner(request.constraints.policy)
         if not request.containers:

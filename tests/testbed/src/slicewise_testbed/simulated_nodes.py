@@ -4,8 +4,9 @@ Every Node labelled as simulated is adopted, whoever created it, so a test may a
 """
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 
@@ -38,14 +39,27 @@ class SimulatedNodes:
     def __init__(self, plane: ControlPlane) -> None:
         self._plane = plane
         self._count = 0
+        self._pid = 0
 
     def start(self) -> "SimulatedNodes":
         """The process that plays the kubelets runs."""
         access = self._plane.kubeconfig(_NAME, ("system:masters",))
         files = (access.authority, access.user.certificate, access.user.key)
         command = [sys.executable, "-m", "slicewise_testbed.hollow", access.server]
-        self._plane.bed.spawn(_NAME, [*command, *map(str, files)])
+        self._pid = self._plane.bed.spawn(_NAME, [*command, *map(str, files)])
         return self
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """For the block the kubelets do nothing; leases outlive it if it is short."""
+        self._signal("STOP")
+        try:
+            yield
+        finally:
+            self._signal("CONT")
+
+    def _signal(self, name: str) -> None:
+        self._plane.bed.run("signal", ["sh", "-c", f"kill -{name} {self._pid}"])
 
     def stop(self) -> None:
         """Nothing renews the nodes' leases any more, as if all kubelets died at once."""

@@ -163,14 +163,18 @@ class Testbed:
 
 
 def wait_until(
-    condition: Callable[[], object], seconds: float, complaint: Callable[[], str]
+    condition: Callable[[], object],
+    seconds: float,
+    complaint: Callable[[], str],
+    *,
+    pause: float = 0.05,
 ) -> None:
     """The condition holds; if it does not in time, the complaint is raised."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
             raise TestbedError(f"after {seconds:.0f} s {complaint()}")
-        time.sleep(0.05)
+        time.sleep(pause)
 
 
 def _new_folder(lasting: bool) -> Path:

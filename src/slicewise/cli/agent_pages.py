@@ -1,0 +1,95 @@
+"""What an agent tells over HTTP and to the metrics API: usage, audit, and its own work."""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from slicewise.dialects import DEFAULT
+from slicewise.nodeagent.auditing import Auditor, Kubelet, Views
+from slicewise.nodeagent.cardwatch import CardWatch
+from slicewise.nodeagent.evidence import SpecFile
+from slicewise.nodeagent.pages import Pages
+from slicewise.nodeagent.reporting import write_report
+from slicewise.nodeagent.sampling import Meter, Sampler
+from slicewise.nodeagent.service import Agent
+from slicewise.nodeagent.settings import Identity
+from slicewise.nodeagent.specfiles import read_spec_files
+from slicewise.reports import Reporter
+
+_REPORT_SECONDS: Final = 2.0
+
+
+def build_pages(agent: Agent, sampler: Sampler, holders: Kubelet) -> tuple[Pages, Meter]:
+    """The pages of one agent, and the meter they read."""
+    meter = Meter(agent.census, sampler)
+    auditor = Auditor(view_node(agent, holders, sampler).collect)
+    return Pages(meter, auditor=auditor, more=(_Work(agent),)), meter
+
+
+def view_node(agent: Agent, kubelet: Kubelet, sampler: Sampler) -> Views:
+    """Everything that an audit of the agent's node looks at."""
+    census, specs = agent.census, agent.desk.specs
+
+    def read_specs() -> tuple[SpecFile, ...]:
+        return tuple(read_spec_files(specs, census.cards()))
+
+    def find_gaps() -> tuple[str, ...]:
+        return () if agent.synced else ("the API server: it has not told of the node's pods yet",)
+
+    return Views(
+        census=census,
+        sampler=sampler,
+        kubelet=kubelet,
+        specs=read_specs if agent.identity is Identity.CDI else None,
+        resources=DEFAULT.resources,
+        served=frozenset(each.name for _, each in agent.plan.devices if each.carries),
+        gaps=find_gaps,
+    )
+
+
+async def keep_reporting(reporter: Reporter, meter: Meter, watch: CardWatch) -> None:
+    """Tell the metrics API how the node is, again and again until cancelled."""
+    while True:
+        driver = "" if watch.hardware is None else watch.hardware.driver
+        reporter.update(write_report(meter.usage(), driver))
+        await asyncio.sleep(_REPORT_SECONDS)
+
+
+class _Work:
+    """The agent's own work as metrics."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+
+    def collect(self) -> Iterable[Metric]:
+        """The metrics as they are now."""
+        agent = self._agent
+        starts = agent.starts
+        granted = CounterMetricFamily(
+            "slicewise_agent_container_starts",
+            "Starts of containers that were asked about, by how they ended.",
+            labels=["outcome"],
+        )
+        granted.add_metric(["granted"], starts.granted)
+        granted.add_metric(["held_back"], starts.held_back)
+        yield granted
+        yield CounterMetricFamily(
+            "slicewise_agent_container_start_seconds",
+            "Seconds that granted starts were held up.",
+            value=starts.seconds,
+        )
+        requests = CounterMetricFamily(
+            "slicewise_agent_api_requests",
+            "Requests to the API server, by verb, resource and outcome.",
+            labels=["verb", "resource", "code"],
+        )
+        for (verb, resource, code), count in agent.requests.items():
+            requests.add_metric([verb, resource, code], count)
+        yield requests
+        ready = GaugeMetricFamily(
+            "slicewise_agent_ready", "Whether the kubelet knows every plugin and pods are known."
+        )
+        ready.add_metric([], float(agent.ready))
+        yield ready

@@ -1,0 +1,41 @@
+"""Place: a filter that leaves the scheduler one node, the best by the policy, and holds its cards.
+
+The scheduler then has nothing to score, and the bind that follows finds its cards counted.
+Nothing is written. A pod that is asked about again keeps what it holds, while that still stands;
+what the scheduler never comes back for is given up by the ledger's own clock.
+"""
+
+from slicewise.extender.binding import Binder
+from slicewise.extender.protocol import Ask
+from slicewise.extender.verbs import Filtered, Verbs, keep_one, pass_all, tell
+
+
+class Placer:
+    """Filters and holds, under the same lock per pod as a bind."""
+
+    def __init__(self, verbs: Verbs, binder: Binder) -> None:
+        self._verbs = verbs
+        self._binder = binder
+
+    async def filter(self, ask: Ask) -> Filtered:
+        """The one node on which the pod's cards are held, or why no node can take it."""
+        await self._binder.keep_pace()
+        async with self._binder.locks.hold(ask.pod.uid):
+            return self._filter(ask)
+
+    def _filter(self, ask: Ask) -> Filtered:
+        names = ask.candidates.names
+        scene = self._verbs.stage.set(ask.pod)
+        if not scene.wants_gpu:
+            return pass_all(ask.candidates)
+        held = self._binder.held(scene)
+        if held is not None and held in names:
+            return keep_one(ask.candidates, held)
+        placement = scene.planner.place(scene.snapshot, scene.ask(names))
+        state = None if placement is None else scene.snapshot.get(placement.allocation.node)
+        if placement is not None and state is not None:
+            decided = self._binder.hold(scene, state.node, placement.allocation)
+            if decided is not None:
+                return keep_one(ask.candidates, placement.allocation.node)
+        # Without a decision the pod fits nowhere, or was bound and only the scheduler is late.
+        return tell(ask.candidates, self._verbs.screen(scene, names))
