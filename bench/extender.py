@@ -25,7 +25,7 @@ from slicewise.placement import POLICIES, Planner
 _PAUSE: Final = 0.002
 
 
-class _State:
+class StillState:
     """A half-full cluster that nobody watches."""
 
     def __init__(self, cluster: HalfFull) -> None:
@@ -116,7 +116,7 @@ def measure_filter(form: str, count: int, warm: int) -> Iterator[tuple[str, floa
 def measure_writes(count: int = 500) -> Iterator[tuple[str, float]]:
     """Writes to the API server for each pod bound, events aside."""
     writer = _CountingWriter()
-    extender = Extender(_State(_cluster()), writer)
+    extender = Extender(StillState(_cluster()), writer)
     bound = asyncio.run(_bind(extender, count))
     yield "count", writer.writes / bound
     yield "bound", float(bound)
@@ -135,7 +135,7 @@ async def _bind(extender: Extender, count: int) -> int:
 async def _ask(form: str, count: int) -> tuple[list[float], int]:
     """Seconds of each answer as a client in a process of its own saw them."""
     cluster = _cluster()
-    service = Service(Extender(_State(cluster), _CountingWriter()))
+    service = Service(Extender(StillState(cluster), _CountingWriter()))
     await service.start()
     moving = asyncio.create_task(_end_pods(cluster))
     try:

@@ -4,7 +4,7 @@ import builders
 from fakes.cluster import FakeState
 from slicewise.cluster import CardHealth, NodeGone, NodeSeen, Quota, read_quota
 from slicewise.dashboard.keeper import Keeper
-from slicewise.dashboard.rows import NOT_READY, UNSCHEDULABLE
+from slicewise.dashboard.rows import NOT_READY, SILENT, UNSCHEDULABLE
 from slicewise.dashboard.tables import Tables
 from slicewise.dashboard.uses import CardUse, NodeUse, PodUse
 from slicewise.kube.watch import Gone, Seen
@@ -229,7 +229,18 @@ def test_use_is_told_by_the_position_of_its_card():
 
     scene.keeper.use({"n0": use, "elsewhere": use})
 
-    assert scene.rows("uses") == [["n0", [[1, 40, 900]], [["ml/p", 1, 40, None]], 0]]
+    assert scene.rows("uses") == [["n0", [[1, 40, 900]], [["ml/p", 1, 40, None]]]]
+
+
+def test_node_whose_agent_fell_silent_is_flagged_until_it_speaks():
+    scene = Scene().look()
+    scene.keeper.use({"n0": NodeUse(silent=True)})
+    assert scene.look().rows("nodes")[0][1] == SILENT
+    assert scene.totals["silent"] == 1
+
+    scene.keeper.use({})
+
+    assert scene.look().rows("nodes")[0][1] == 0
 
 
 def test_nothing_is_told_before_the_cluster_is_known():

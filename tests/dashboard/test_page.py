@@ -8,6 +8,7 @@ from chaos.relay import Relay, address
 from dashboard.showing import QUICK, Showing
 from slicewise.dashboard.service import Habits
 from slicewise.dashboard.uses import CardUse, NodeUse, PodUse
+from slicewise.playground.faults import Fault
 
 FOCUSED = "document.activeElement.dataset.node + ' ' + document.activeElement.dataset.at"
 
@@ -302,3 +303,68 @@ def test_restarted_server_is_found_again(look):
 
         page.wait(count("[data-pod='default/meanwhile']"))
         page.complaints[:] = [each for each in page.complaints if "ERR_CONN" not in each]
+
+
+@pytest.fixture(scope="module")
+def guarded():
+    with Showing(builders.node("n0", 1), auth="kubernetes") as showing:
+        answers = showing.playground.answers
+        answers.tokens |= {"good": {"username": "ann"}, "weak": {"username": "bob"}}
+        answers.allow = lambda spec: spec["user"] == "ann"
+        yield showing
+
+
+def submit(page, token):
+    page.wait("document.querySelector('#ask').open")
+    page.ask("document.querySelector('#token').focus()")
+    page.type(token)
+    page.press("Enter")
+
+
+def test_guarded_page_shows_nothing_without_a_token(guarded, browser):
+    page = browser.open(guarded.url)
+    page.wait("document.querySelector('#ask')?.open")
+
+    assert page.ask(count(".row")) == 0
+    assert "n0" not in page.ask("document.body.innerText")
+    page.close()
+
+
+def test_token_without_rights_is_asked_for_again_and_a_good_one_opens(guarded, browser):
+    page = browser.open(guarded.url)
+    submit(page, "weak")
+    page.wait("document.querySelector('#ask-why').textContent.includes('not allowed')")
+
+    submit(page, "good")
+    page.wait(f"{count('.card')} === 1")
+
+    assert page.ask("document.querySelector('#ask').open") is False
+    guarded.add_pod("secret-pod", memory=90000)
+    page.wait(count("#waiting button"))
+    page.click("#waiting button")
+    page.wait("document.querySelector('#details').innerText.includes('0 of 1 nodes')")
+    page.close()
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 401),
+        ({"Authorization": "Bearer nobody"}, 401),
+        ({"Authorization": "Bearer weak"}, 403),
+        ({"Authorization": "Bearer good"}, 200),
+    ],
+)
+def test_explanations_need_a_token_as_well(guarded, headers, status):
+    guarded.add_pod(f"asked-{status}-{len(headers)}-{len(str(headers))}")
+    path = f"/api/explain?pod=default/asked-{status}-{len(headers)}-{len(str(headers))}"
+
+    assert guarded.ask(path, headers=headers)[0] == status
+
+
+def test_guarded_feed_is_refused_while_the_api_server_is_silent(guarded):
+    guarded.playground.faults.add(Fault(verb="create", resource="tokenreviews"))
+    try:
+        assert guarded.ask("/api/feed", headers={"Authorization": "Bearer new"})[0] == 503
+    finally:
+        guarded.playground.faults.clear()

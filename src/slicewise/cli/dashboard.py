@@ -15,6 +15,8 @@ import structlog
 from slicewise import __version__
 from slicewise.cli.connecting import FILE, Reach, reach_options
 from slicewise.cli.logs import configure_logs
+from slicewise.cli.page_uses import AgentUses
+from slicewise.cli.usage_reading import AGENT_PORT
 from slicewise.dashboard.gate import Gate, LocalGate, TokenGate, Verdict, is_loopback
 from slicewise.dashboard.service import Habits, Service
 from slicewise.dashboard.uses import Uses
@@ -48,6 +50,8 @@ class DashboardSettings:
     """Where and how it is served."""
     state: StateSettings = field(default_factory=StateSettings)
     """What of the cluster is followed."""
+    agent_port: int | None = None
+    """Where nodes' agents tell what is in use; none does not ask."""
 
 
 @click.command()
@@ -61,6 +65,9 @@ class DashboardSettings:
 @click.option("--quota-configmap", default="kube-system/gpuquota", show_default=True)
 @click.option("--tls-cert", type=FILE, help="PEM certificate chain; read again when it changes.")
 @click.option("--tls-key", type=FILE, help="PEM key of that certificate.")
+@click.option(
+    "--agent-port", default=AGENT_PORT, show_default=True, help="Of the nodes' agents; 0 for none."
+)
 @click.option("--verbose", is_flag=True, help="Log more.")
 def dashboard(**flags: Any) -> None:
     """Serve a page of every GPU: who holds it, how well it is, who waits and why."""
@@ -105,6 +112,7 @@ def read_settings(flags: dict[str, Any]) -> DashboardSettings:
             listen=Settings(host=host, port=int(number), tls=_read_tls(flags), max_body_bytes=1)
         ),
         state=StateSettings(quota=(namespace, name) if name else None),
+        agent_port=flags["agent_port"] or None,
     )
 
 
@@ -121,6 +129,8 @@ async def run_dashboard(
         state = LiveState(client, settings.state)
         gate = build_gate(settings.auth, client)
         find = partial(find_pod, client, state.reader)
+        if uses is None and settings.agent_port is not None:
+            uses = AgentUses(client, state, settings.agent_port)
         service = Service(state, find, settings.habits, gate=gate, uses=uses)
         state.listener = service.keeper
         await service.start()

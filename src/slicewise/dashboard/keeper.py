@@ -14,6 +14,7 @@ from slicewise.dashboard.history import History, Point
 from slicewise.dashboard.quotas import list_quota
 from slicewise.dashboard.rows import (
     NOT_READY,
+    SILENT,
     UNSCHEDULABLE,
     Models,
     Sums,
@@ -68,6 +69,7 @@ class Keeper:
         self._clock = clock
         self._history = History()
         self._flags: dict[str, int] = {}
+        self._silent: set[str] = set()
         self._stale: set[str] = set()
         self._chunks: tuple[Chunk, ...] = ()
         self._summed: dict[str, Sums] = {}
@@ -135,11 +137,14 @@ class Keeper:
         rows: dict[str, object] = {}
         for name, use in found.items():
             state = snapshot.get(name)
-            if state is not None:
+            if state is not None and (use.cards or use.pods):
                 positions = {gpu.uuid: at for at, gpu in enumerate(state.node.gpus)}
                 rows[name] = write_use(name, use, positions)
         self._used = found
         self.tables.replace("uses", rows)
+        silent = {name for name, use in found.items() if use.silent}
+        self._stale |= silent ^ self._silent
+        self._silent = silent
 
     async def _measure(self, uses: Uses) -> None:
         while True:
@@ -188,7 +193,7 @@ class Keeper:
         if not state.node.gpus:
             self._drop(name)
             return
-        flags = self._flags.get(name, 0)
+        flags = self._flags.get(name, 0) | SILENT * (name in self._silent)
         before, after = self._summed.get(name), sum_up(state, flags)
         if before is not None:
             self.sums.count(before, -1)

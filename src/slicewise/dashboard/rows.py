@@ -10,6 +10,7 @@ from slicewise.model import Gpu, Holding, NodeState
 
 NOT_READY: Final = 1
 UNSCHEDULABLE: Final = 2
+SILENT: Final = 4
 ILL: Final = 1
 MIG: Final = 2
 CORDONED: Final = 4
@@ -64,7 +65,7 @@ class Sums:
 
     nodes: int = 0
     silent: int = 0
-    """Nodes that are not ready."""
+    """Nodes that are not ready, or whose agent is not heard."""
     cards: int = 0
     ill: int = 0
     """Cards that are not healthy."""
@@ -104,7 +105,9 @@ _NAMES: Final = tuple(each.name for each in fields(Sums))
 
 def sum_up(state: NodeState, flags: int) -> Sums:
     """The sums of one node; an over-full card counts as full."""
-    found = Sums(nodes=1, silent=int(bool(flags & NOT_READY)), cards=len(state.node.gpus))
+    found = Sums(
+        nodes=1, silent=int(bool(flags & (NOT_READY | SILENT))), cards=len(state.node.gpus)
+    )
     found.pods = sum(bool(each.charges) for each in state.holdings)
     for at, gpu in enumerate(state.node.gpus):
         found.ill += not gpu.healthy

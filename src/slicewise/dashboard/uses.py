@@ -29,11 +29,12 @@ class PodUse:
 
 @dataclass(frozen=True, slots=True)
 class NodeUse:
-    """What is in use on one node, and whether its agent is heard."""
+    """What is in use on one node, as far as that is known."""
 
     cards: tuple[CardUse, ...] = ()
     pods: tuple[PodUse, ...] = ()
     silent: bool = False
+    """Whether its agent was heard once and is heard no more."""
 
 
 class Uses(Protocol):
@@ -48,7 +49,7 @@ class Uses(Protocol):
 
 
 def write_use(name: str, use: NodeUse, positions: Mapping[str, int]) -> list[object]:
-    """Node, percent and MiB by card position, and the same by pod; the agent's silence last."""
+    """Node, percent and MiB by card position, and the same by pod."""
     cards = [
         [positions[each.uuid], each.cores, each.memory]
         for each in use.cards
@@ -59,4 +60,4 @@ def write_use(name: str, use: NodeUse, positions: Mapping[str, int]) -> list[obj
         for each in use.pods
         if each.uuid in positions
     ]
-    return [name, cards, pods, int(use.silent)]
+    return [name, cards, pods]

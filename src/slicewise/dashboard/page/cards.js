@@ -3,7 +3,7 @@
 import { podColour } from "./colours.js";
 import { make } from "./dom.js";
 import { podPicked } from "./search.js";
-import { CORDONED, ILL, MIG, NOT_READY, UNSCHEDULABLE } from "./store.js";
+import { CORDONED, ILL, MIG, NOT_READY, SILENT, UNSCHEDULABLE } from "./store.js";
 import { gib, modelName, percent, plural } from "./words.js";
 
 const NAMED_IN_LABEL = 4;
@@ -11,7 +11,7 @@ const NAMED_IN_LABEL = 4;
 export function nodeState(node) {
   const words = [];
   if (node.flags & NOT_READY) words.push("not ready");
-  if (node.silent) words.push("agent silent");
+  if (node.flags & SILENT) words.push("agent silent");
   if (node.flags & UNSCHEDULABLE) words.push("closed");
   const ill = node.cards.filter((card) => card.flags & ILL).length;
   if (ill) words.push(`${ill} unhealthy`);
@@ -95,7 +95,7 @@ function drawCard(card, picked) {
 
 export function drawRow(node, index, picked) {
   const states = nodeState(node);
-  const bad = Boolean(node.flags & NOT_READY) || node.silent;
+  const bad = Boolean(node.flags & (NOT_READY | SILENT));
   const row = make("div", { class: "row", role: "row", "aria-rowindex": index + 1, data: { node: node.name } });
   if (bad) row.classList.add("bad");
   const words = states.join(", ") || "ready";

@@ -47,7 +47,6 @@ export class Grid {
       const row = this.drawn.get(name);
       if (!row) continue;
       this.drawn.delete(name);
-      row.stale = true;
       again = true;
       this.stale = (this.stale || []).concat(row);
     }
@@ -108,27 +107,33 @@ export class Grid {
         this.drawn.delete(name);
       }
     }
-    const fresh = document.createDocumentFragment();
-    for (let at = first; at <= last; at++) this.put(at, fresh);
-    if (held >= 0 && (held < first || held > last)) this.put(held, fresh);
     const focus = this.box.contains(document.activeElement) && document.activeElement !== this.box;
-    this.rows.append(fresh);
+    const order = [];
+    if (held >= 0 && held < first) order.push(held);
+    for (let at = first; at <= last; at++) order.push(at);
+    if (held > last) order.push(held);
+    // From the end, so that each row finds its successor; those in place are left alone.
+    let next = null;
+    for (const at of order.reverse()) next = this.put(at, next);
     for (const row of this.stale || []) row.remove();
     this.stale = null;
     this.mark(focus);
   }
 
-  put(at, fresh) {
+  // The row, drawn if it was not, before the one that follows it.
+  put(at, next) {
     const name = this.names[at];
     let row = this.drawn.get(name);
     if (!row) {
       const node = this.store.node(name);
-      if (!node) return;
+      if (!node) return next;
       row = drawRow(node, at, this.picked);
       this.drawn.set(name, row);
-      fresh.append(row);
+      this.rows.insertBefore(row, next);
     }
     row.style.transform = `translateY(${this.tops[at]}px)`;
+    row.setAttribute("aria-rowindex", at + 1);
+    return row;
   }
 
   // The one cell that Tab reaches.

@@ -2,6 +2,7 @@
 
 export const NOT_READY = 1;
 export const UNSCHEDULABLE = 2;
+export const SILENT = 4;
 export const ILL = 1;
 export const MIG = 2;
 export const CORDONED = 4;
@@ -120,8 +121,7 @@ export class Store {
   addUse(node) {
     const row = this.uses.get(node.name);
     if (!row) return;
-    const [, cards, pods, silent] = row;
-    node.silent = Boolean(silent);
+    const [, cards, pods] = row;
     for (const [at, cores, memory] of cards) {
       if (node.cards[at]) node.cards[at].use = { cores, memory };
     }
@@ -133,7 +133,6 @@ export class Store {
 
   // Whether anything about the node needs somebody.
   troubled(row) {
-    const use = this.uses.get(row[0]);
-    return Boolean(row[1] & NOT_READY) || Boolean(use && use[3]) || row[3].some((card) => card[3] & (ILL | CORDONED));
+    return Boolean(row[1] & (NOT_READY | SILENT)) || row[3].some((card) => card[3] & (ILL | CORDONED));
   }
 }

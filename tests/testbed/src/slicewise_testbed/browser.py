@@ -14,7 +14,7 @@ import tempfile
 import threading
 from collections.abc import Coroutine, Iterator, Mapping
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any, Final, TypeVar
 
 import aiohttp
@@ -37,6 +37,7 @@ _FLAGS: Final = (
     "--remote-debugging-port=0",
 )
 _SECONDS: Final = 60.0
+_PAUSE: Final = 0.02
 _KEYS: Final = {
     "ArrowUp": 38,
     "ArrowDown": 40,
@@ -231,16 +232,20 @@ class Page:
         return found["result"].get("value")
 
     def wait(self, expression: str, seconds: float = _SECONDS) -> Any:
-        """The value of an expression as soon as it is true."""
+        """The value of an expression as soon as it is true; while it fails it is not."""
         end = monotonic() + seconds
         while True:
-            value = self.ask(expression)
+            try:
+                value, failure = self.ask(expression), None
+            except TestbedError as error:
+                # A page that is still being loaded lacks what the expression looks at.
+                value, failure = None, error
             if value:
                 return value
             if monotonic() > end:
-                shown = self.ask("document.body.innerText")
-                raise TestbedError(f"never true: {expression}; the page shows: {shown[:2000]}")
-            self.ask("new Promise((done) => setTimeout(done, 20))")
+                shown = str(self.ask("document.body?.innerText"))[:2000]
+                raise TestbedError(f"never true: {expression}; page: {shown}") from failure
+            sleep(_PAUSE)
 
     def press(self, *keys: str) -> None:
         """Press these keys, one after the other."""
@@ -250,6 +255,9 @@ class Page:
                 facts["windowsVirtualKeyCode"] = _KEYS[key]
             else:
                 facts["text"] = key
+            if key == "Enter":
+                # A form is sent by the character, not by the key.
+                facts["text"] = "\r"
             self.call("Input.dispatchKeyEvent", type="keyDown", **facts)
             self.call("Input.dispatchKeyEvent", type="keyUp", **facts)
 
