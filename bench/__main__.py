@@ -10,6 +10,7 @@ from bench.bindrate import measure_bind_rate
 from bench.decisions import measure_decisions, measure_tables
 from bench.events import measure_events
 from bench.extender import measure_filter, measure_writes
+from bench.fanout import measure_fanout
 from bench.load import measure_load
 from bench.openb import measure_replay
 from bench.page import measure_first_paint
@@ -31,6 +32,7 @@ BENCHES: Final[Mapping[str, Callable[[], Measures]]] = {
     "extender.writes_per_pod": measure_writes,
     "page.first_paint.5000": partial(measure_first_paint, 5000),
     "cluster.bind_rate": measure_bind_rate,
+    "api.fanout.5000": measure_fanout,
 }
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from nodeagent import scenes
 from nodeagent.living import Scene, live
-from slicewise.cli.agent_wiring import view_node
+from slicewise.cli.agent_pages import view_node
 from slicewise.nodeagent.auditing import Auditor
 from slicewise.nodeagent.cgroups import Processes
 from slicewise.nodeagent.findings import AuditReport, Kind, Verdict

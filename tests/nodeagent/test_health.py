@@ -1,5 +1,7 @@
 """Cards fall ill by grave faults and lasting troubles, and return by being well."""
 
+from math import inf
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -129,6 +131,15 @@ def test_card_that_is_not_listed_does_not_return():
 
     assert health.judge(_cards(1), now=1000) == []
     assert [change.uuid for change in health.judge(_cards(), now=1001)] == ["g1"]
+
+
+def test_next_return_is_known_beforehand():
+    health = Health(_PATIENCE)
+    assert health.due(now=0) == inf
+    health.hear([Fault("g0", XID, 48)], _cards(), now=0)
+    health.hear([Fault("g1", XID, 48)], _cards(), now=20)
+
+    assert (health.due(now=30), health.due(now=70)) == (30, 0)
 
 
 def test_trouble_says_why_a_card_is_ill():

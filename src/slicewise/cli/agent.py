@@ -21,6 +21,7 @@ from slicewise.dialects.offers import build_editions
 from slicewise.httpd import Settings
 from slicewise.model import SlicewiseError
 from slicewise.nodeagent.configuration import Flags, read_scaling
+from slicewise.nodeagent.health import Patience
 from slicewise.nodeagent.sampling import INTERVAL_SECONDS
 from slicewise.nodeagent.settings import DIALECTS, AgentSettings, Identity, Paths
 
@@ -80,6 +81,9 @@ def _load_config(ctx: click.Context, _: click.Parameter, path: Path | None) -> N
 @click.option("--cgroup-driver", type=click.Choice(["cgroupfs", "systemd"], case_sensitive=False))
 @click.option("--node-config", type=_FILE, default=NODE_CONFIG, show_default=True,
               help="gpu-manager's nodeConfig of all nodes.")  # fmt: skip
+@click.option("--recover-seconds", type=click.FloatRange(0), default=Patience().first_seconds,
+              show_default=True, help="How long an ill card must be well to return."
+              )  # fmt: skip
 @click.option("--heartbeat/--no-heartbeat", help="Publish the heartbeat the fork's extender needs.")
 @click.option("--report-to", help="https://host of the metrics API to report usage to.")
 @click.option("--report-ca", type=_FILE, help="PEM authorities of that server.")
@@ -159,6 +163,7 @@ def read_command(flags: dict[str, Any]) -> AgentCommand:
         driver_file=Path(file) if file else None,
         node_config=flags["node_config"],
         flags=_read_node_flags(flags),
+        recover_seconds=flags["recover_seconds"],
         heartbeat_seconds=30.0 if flags["heartbeat"] else None,
         report=_read_report(flags),
     )

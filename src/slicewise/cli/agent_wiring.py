@@ -24,6 +24,7 @@ from slicewise.nodeagent.cardwatch import CardWatch
 from slicewise.nodeagent.cgroups import Processes
 from slicewise.nodeagent.configuration import Flags, NodeSetup, load_node_config, settle
 from slicewise.nodeagent.detection import detect_host
+from slicewise.nodeagent.health import Health, Patience
 from slicewise.nodeagent.inventory import Inventory
 from slicewise.nodeagent.publishing import Publisher
 from slicewise.nodeagent.sampling import Sampler
@@ -72,6 +73,8 @@ class AgentCommand:
     """gpu-manager's file of all nodes."""
     flags: Flags = field(default_factory=Flags)
     """What flags say of this node."""
+    recover_seconds: float = Patience().first_seconds
+    """How long a card must be well before it takes pods again."""
     heartbeat_seconds: float | None = None
     """How often the fork's heartbeat is published; none does without it."""
     report: Report | None = None
@@ -98,7 +101,8 @@ async def run_agent(
         client = await stack.enter_async_context(
             Client(find_access(command.kubeconfig), agent=COMPONENT)
         )
-        watch = CardWatch(driver, settings.node, scaling=setup.scaling)
+        health = Health(Patience(command.recover_seconds))
+        watch = CardWatch(driver, settings.node, health=health, scaling=setup.scaling)
         agent = await start_agent(settings, watch, Edges(client, holders, runtime, told))
         sampler = Sampler(driver, Processes(), interval_seconds=settings.sample_seconds)
         pages, meter = build_pages(agent, sampler, holders)
@@ -142,16 +146,25 @@ async def publish(command: AgentCommand, agent: Agent, watch: CardWatch, client:
         door, agent.settings.dialects, heartbeat_seconds=command.heartbeat_seconds
     )
 
-    async def tell(facts: NodeFacts) -> None:
+    due = asyncio.Event()
+
+    async def tell(_: NodeFacts) -> None:
         if watch.hardware is not None:
             agent.inventory.take(watch.hardware)
-        notice = agent.notice
-        if notice is not None:
-            watch.follow(notice)
-            facts = watch.facts or facts
-        await publisher.publish(facts, agent.amounts, notice, agent.annotations)
+        due.set()
 
-    await watch.run(tell)
+    async def write() -> None:
+        # Apart from the watch, so that a slow API server never delays what the kubelet hears.
+        while True:
+            await due.wait()
+            due.clear()
+            notice = agent.notice
+            if notice is not None:
+                watch.follow(notice)
+            if watch.facts is not None:
+                await publisher.publish(watch.facts, agent.amounts, notice, agent.annotations)
+
+    await asyncio.gather(watch.run(tell), write())
 
 
 def read_setup(command: AgentCommand) -> NodeSetup:

@@ -5,6 +5,7 @@ What agents tell of cards and pods completes what the API server shows of them.
 
 import asyncio
 import contextlib
+import gc
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,6 +13,8 @@ from typing import Final
 
 import structlog
 
+from slicewise.cli.witness import AgentWitness, follow_reports
+from slicewise.extender.metrics import Metrics
 from slicewise.extender.routes import build_handler
 from slicewise.extender.service import Extender
 from slicewise.httpd import Answer, Handler, Request
@@ -48,6 +51,8 @@ async def run_metrics_api(
 ) -> None:
     """Serve until told to stop; `started` hears the address once connections are accepted."""
     log = structlog.get_logger(COMPONENT)
+    # Reports live long and hold no cycles; looking through them often would stop all answers.
+    gc.set_threshold(50_000, 20, 50)
     async with Client(find_access(settings.kubeconfig), agent=COMPONENT) as client:
         service = Service(client, settings.service)
         async with _deciding(client, settings, service):
@@ -77,12 +82,13 @@ async def _deciding(
         yield
         return
     state = LiveState(client, StateSettings(policy=settings.policy))
+    state.witness = AgentWitness(service.board)
     events = Events(client, COMPONENT)
-    extender = Extender(
-        state, Writes(client, state.reader, events), calls=lambda: client.calls.counts
-    )
+    metrics = Metrics(state, lambda: client.calls.counts)
+    extender = Extender(state, Writes(client, state.reader, events), metrics=metrics)
     service.serve_scheduler(_translate(build_handler(extender)))
-    tasks = [asyncio.create_task(events.run()), asyncio.create_task(state.start())]
+    works = [events.run(), state.start(), follow_reports(service.hub, state)]
+    tasks = [asyncio.create_task(work) for work in works]
     try:
         yield
     finally:

@@ -22,8 +22,8 @@ from slicewise.httpd.peer import SWITCHED, PeerProtocol
 from slicewise.httpd.settings import Settings
 
 log = logging.getLogger(__name__)
-# Two of TLS's largest records.
-_TLS_BUFFER: Final = 32 << 10
+# As large as one of TLS's records may be.
+_TLS_BUFFER: Final = 16 << 10
 
 
 class Server:

@@ -19,6 +19,7 @@ from slicewise.nvml.driver import Card, Driver, DriverError, Fault, Hardware
 
 _log: Final = logging.getLogger(__name__)
 LOOK_SECONDS: Final = 5.0
+_MOMENT: Final = 1.0
 WHOLE: Final = Fraction(1)
 
 
@@ -100,10 +101,12 @@ class CardWatch:
                 self._recover()
                 await tell(facts)
                 faults = ()
-                faults = await asyncio.to_thread(self._driver.wait_faults, look_seconds)
+                # Not before a moment has passed, for cards that need no rest are always due.
+                pause = min(look_seconds, max(_MOMENT, self._health.due(self._clock())))
+                faults = await asyncio.to_thread(self._driver.wait_faults, pause)
             except (DriverError, InventoryError) as error:
                 self._fail(str(error))
-                await asyncio.sleep(look_seconds)
+                await asyncio.sleep(min(look_seconds, _MOMENT))
 
     def _settle(self, listed: Hardware) -> NodeFacts:
         cards = tuple(scale_card(card, self._scaling) for card in self._health.apply(listed.cards))

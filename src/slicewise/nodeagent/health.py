@@ -4,6 +4,7 @@ A card returns by itself once it has been well for a while; one that falls ill a
 be well for twice as long each time. Time comes in as an argument.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -28,7 +29,8 @@ class Patience:
 
     def rest(self, spells: int) -> float:
         """How long a card must be well that fell ill so many times."""
-        return min(self.most_seconds, self.first_seconds * 2.0 ** min(spells - 1, 64))
+        most = max(self.first_seconds, self.most_seconds)
+        return min(most, self.first_seconds * 2.0 ** min(spells - 1, 64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,12 @@ class Health:
             elif not record.ill and calm >= self.patience.forget_seconds:
                 del self.records[uuid]
         return changes
+
+    def due(self, now: float) -> float:
+        """Seconds until a card may return; without end when none is ill."""
+        ill = [record for record in self.records.values() if record.ill]
+        ends = [record.last + self.patience.rest(record.spells) for record in ill]
+        return max(0.0, min(ends) - now) if ends else math.inf
 
     def apply(self, cards: Sequence[Card]) -> tuple[Card, ...]:
         """The cards with their health as judged, and the reason where they are ill."""

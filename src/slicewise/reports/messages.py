@@ -25,7 +25,7 @@ class ReportError(SlicewiseError):
     """What the other end sent is no report, or it refused ours."""
 
 
-class Change(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag="change"):
+class Change(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True, tag="change"):
     """What is different from the last message of this connection."""
 
     cards: tuple[CardReport, ...] = ()

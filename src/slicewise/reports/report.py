@@ -9,7 +9,7 @@ Key = str
 """A pod as `namespace/name`."""
 
 
-class Use(msgspec.Struct, frozen=True, omit_defaults=True):
+class Use(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """What is really used, of a card or by a container on it."""
 
     memory_mib: int = 0
@@ -17,7 +17,7 @@ class Use(msgspec.Struct, frozen=True, omit_defaults=True):
     """Percent of the card's compute."""
 
 
-class CardReport(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class CardReport(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     """One card of the node."""
 
     uuid: str
@@ -38,7 +38,7 @@ class CardReport(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     power_milliwatts: int | None = None
 
 
-class DeviceReport(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class DeviceReport(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     """One device of a container: a card, or a part of one."""
 
     card: str
@@ -53,14 +53,14 @@ class DeviceReport(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     """None when it is not known."""
 
 
-class ContainerReport(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class ContainerReport(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     """One container; without devices it holds only those of other plugins."""
 
     name: str
     devices: tuple[DeviceReport, ...] = ()
 
 
-class PodReport(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class PodReport(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     """One pod that holds devices."""
 
     namespace: str
@@ -75,7 +75,9 @@ class PodReport(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         return f"{self.namespace}/{self.name}"
 
 
-class NodeReport(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag="report"):
+class NodeReport(
+    msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True, tag="report"
+):
     """Everything an agent knows of its node at one moment."""
 
     node: str

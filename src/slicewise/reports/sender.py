@@ -33,9 +33,9 @@ _HEAD_BYTES: Final = 16 << 10
 class Timing:
     """How often an agent speaks and how it comes back."""
 
-    beat_seconds: float = 1.0
-    """The longest silence; the server calls a node silent after three of these."""
-    connect_seconds: float = 10.0
+    beat_seconds: float = 1.25
+    """The longest silence; the server calls a node silent after three seconds."""
+    connect_seconds: float = 30.0
     """The longest time to be connected and accepted."""
     write_seconds: float = 5.0
     """How long sent bytes may stand unacknowledged before the line counts as broken."""

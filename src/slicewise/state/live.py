@@ -69,6 +69,16 @@ class Listener(Protocol):
         """Pods were seen or are gone."""
 
 
+class Witness(Protocol):
+    """Somebody who knows more of nodes and pods than the API server shows of them."""
+
+    def complete_node(self, notice: NodeNotice) -> NodeNotice:
+        """The notice with what it lacks, or as it is."""
+
+    def complete_pod(self, pod: Pod) -> Pod:
+        """The pod with what it lacks, or as it is."""
+
+
 class LiveState:
     """The ledger and its planners, kept current from an API server."""
 
@@ -100,6 +110,11 @@ class LiveState:
         self._may_decide = may_decide
         self.listener: Listener | None = None
         """Hears of every change of nodes and pods, once the ledger knows it."""
+        self.witness: Witness | None = None
+        """Completes nodes and pods before the ledger reads them; set before the start."""
+        self._shown_nodes: dict[str, NodeNotice] = {}
+        self._shown_pods: dict[str, dict[str, Pod]] = {}
+        self._places: dict[str, str] = {}
         self._planners: OrderedDict[str, Planner] = OrderedDict()
         self._tasks: list[asyncio.Task[None]] = []
         self._broken = False
@@ -168,6 +183,34 @@ class LiveState:
         await asyncio.gather(*tasks, return_exceptions=True)
         self.synced.clear()
 
+    def look_again(self, node: str) -> None:
+        """Take in anew what the witness says of a node and of its pods."""
+        notice = self._shown_nodes.get(node)
+        if notice is not None:
+            self._apply(self._feed.see_node(self._complete_node(notice)))
+        for pod in list(self._shown_pods.get(node, {}).values()):
+            self.ledger.apply(PodSeen(self._complete_pod(pod)))
+
+    def _complete_node(self, notice: NodeNotice) -> NodeNotice:
+        if self.witness is None:
+            return notice
+        self._shown_nodes[notice.name] = notice
+        return self.witness.complete_node(notice)
+
+    def _complete_pod(self, pod: Pod) -> Pod:
+        if self.witness is None:
+            return pod
+        self._drop_shown(pod.uid)
+        if pod.node is not None:
+            self._places[pod.uid] = pod.node
+            self._shown_pods.setdefault(pod.node, {})[pod.uid] = pod
+        return self.witness.complete_pod(pod)
+
+    def _drop_shown(self, uid: str) -> None:
+        place = self._places.pop(uid, None)
+        if place is not None:
+            self._shown_pods[place].pop(uid, None)
+
     def _configmaps(self) -> list[tuple[str, str | None]]:
         """Which ConfigMaps to follow: all of a namespace, or one by name."""
         quota, unhealthy = self.settings.quota, self.settings.unhealthy_namespace
@@ -195,8 +238,9 @@ class LiveState:
     def _take_nodes(self, changes: Sequence[Change[NodeNotice]]) -> None:
         for change in changes:
             if isinstance(change, Seen):
-                self._apply(self._feed.see_node(change.value))
+                self._apply(self._feed.see_node(self._complete_node(change.value)))
             else:
+                self._shown_nodes.pop(change.key, None)
                 self._apply(self._feed.lose_node(change.key, change.version))
         self.stirred.set()
         if self.listener is not None:
@@ -207,8 +251,9 @@ class LiveState:
             if isinstance(change, Seen):
                 if change.new:
                     self._learn(change.value)
-                self.ledger.apply(PodSeen(change.value))
+                self.ledger.apply(PodSeen(self._complete_pod(change.value)))
             else:
+                self._drop_shown(change.key)
                 self.ledger.apply(PodGone(change.key))
         self.stirred.set()
         if self.listener is not None:

@@ -1,0 +1,127 @@
+"""What agents report, told to the ledger where the API server says nothing of it.
+
+NVIDIA's device plugin publishes how many cards a node has, not which; the kubelet chooses cards
+and writes that nowhere. The agent on the node knows both.
+"""
+
+import asyncio
+from dataclasses import replace
+from typing import Final
+
+from slicewise.dialects.gpuscheduler import GPU
+from slicewise.dialects.inventory import GPUS, read_card_count, write_gpus
+from slicewise.dialects.records import ALLOCATION, write_record
+from slicewise.metricsapi.board import Board, Health, Station
+from slicewise.metricsapi.hub import Hub
+from slicewise.metricsapi.profiles import NODES, PODS, PodFact
+from slicewise.model import (
+    FULL,
+    Allocation,
+    ContainerAllocation,
+    Gpu,
+    MiB,
+    Node,
+    NodeNotice,
+    Pod,
+    Slice,
+    SlicewiseError,
+)
+from slicewise.reports import CardReport, ContainerReport
+from slicewise.state.live import LiveState
+
+# A card must have a size; one of unknown size can then hold no memory request.
+_UNKNOWN: Final = MiB(1)
+
+
+class AgentWitness:
+    """Completes nodes that publish a mere count, and pods that no mark gives cards to."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+
+    def complete_node(self, notice: NodeNotice) -> NodeNotice:
+        """The notice with the cards its agent reports; a silent node's are not well."""
+        station = self._board.stations.get(notice.name)
+        if station is None or GPUS in notice.annotations or GPU not in notice.capacity:
+            return notice
+        node = read_station(station)
+        # More devices than cards are replicas, whose pods share cards in the plugin's own way.
+        if node is None or _count(notice) != len(node.gpus):
+            return notice
+        return replace(notice, annotations={**notice.annotations, GPUS: write_gpus(node)})
+
+    def complete_pod(self, pod: Pod) -> Pod:
+        """The pod with the whole cards that the kubelet gave it, as its agent reports them."""
+        station = None if pod.node is None else self._board.stations.get(pod.node)
+        if station is None or ALLOCATION in pod.annotations:
+            return pod
+        held = station.pods.get(f"{pod.namespace}/{pod.name}")
+        node = read_station(station)
+        if held is None or node is None or held.pod.uid not in ("", pod.uid):
+            return pod
+        asking = {each.name for each in pod.containers if GPU in each.limits}
+        told = [each for each in held.pod.containers if each.name in asking]
+        allocation = Allocation(node.name, tuple(_allot(each, node) for each in told))
+        shared = any(device.id not in ("", device.card) for c in told for device in c.devices)
+        if shared or not asking or {each.name for each in told} != asking:
+            return pod
+        record = write_record(allocation, node)
+        return replace(pod, annotations={**pod.annotations, ALLOCATION: record})
+
+
+async def follow_reports(hub: Hub, state: LiveState) -> None:
+    """Have the ledger look again at every node whose agent told something new."""
+    await asyncio.gather(_follow(hub, state, NODES), _follow(hub, state, PODS))
+
+
+async def _follow(hub: Hub, state: LiveState, subject: str) -> None:
+    watcher = hub.make_watcher()
+    hub.subscribe(subject, watcher)
+    try:
+        while True:
+            facts = [event.fact for event in await watcher.take()]
+            if watcher.overrun.is_set():
+                hub.unsubscribe(subject, watcher)
+                watcher = hub.make_watcher()
+                hub.subscribe(subject, watcher)
+                names = set(state.snapshot().slots)
+            else:
+                names = {
+                    fact.held.node if isinstance(fact, PodFact) else fact.name for fact in facts
+                }
+            for name in sorted(names):
+                state.look_again(name)
+    finally:
+        hub.unsubscribe(subject, watcher)
+
+
+def read_station(station: Station) -> Node | None:
+    """The node as its agent reports it; None when that has no cards or cannot be."""
+    if not station.report.cards:
+        return None
+    heard = station.health is not Health.SILENT
+    cards = sorted(station.report.cards, key=lambda card: card.index)
+    try:
+        return Node(station.name, tuple(_read_card(card, heard=heard) for card in cards))
+    except SlicewiseError:
+        return None
+
+
+def _count(notice: NodeNotice) -> int:
+    try:
+        return read_card_count(notice, GPU)
+    except SlicewiseError:
+        return 0
+
+
+def _read_card(card: CardReport, *, heard: bool) -> Gpu:
+    memory = MiB(card.memory_mib) or _UNKNOWN
+    return Gpu(
+        card.index, card.uuid, card.model, memory, card.index, healthy=card.healthy and heard
+    )
+
+
+def _allot(container: ContainerReport, node: Node) -> ContainerAllocation:
+    held = {device.card for device in container.devices}
+    slices = tuple(Slice(gpu.index, FULL, gpu.memory) for gpu in node.gpus if gpu.uuid in held)
+    return ContainerAllocation(container.name, slices)

@@ -1,0 +1,172 @@
+"""The agent as it is wired: cards described by a file, an embedded API, a kubelet of the tests."""
+
+import asyncio
+import json
+import os
+from contextlib import asynccontextmanager, suppress
+
+from fakes.kubelet import FakeKubelet
+from slicewise.cli.agent_wiring import (
+    AgentCommand,
+    open_driver,
+    publish,
+    read_setup,
+    start_agent,
+)
+from slicewise.dialects import GPUS, read_gpus
+from slicewise.dialects.injection import Places
+from slicewise.kube.client import Client
+from slicewise.kube.credentials import Access
+from slicewise.kubelet.holders import PodResourcesClient
+from slicewise.nodeagent.cardwatch import CardWatch
+from slicewise.nodeagent.health import Health, Patience
+from slicewise.nodeagent.service import Edges
+from slicewise.nodeagent.settings import AgentSettings, Identity, Paths
+from slicewise.playground.cluster import Playground
+
+_CARDS = """
+gpus:
+  - {model: NVIDIA A10, memory: 1000, uuid: g0}
+  - {model: NVIDIA A10, memory: 1000, uuid: g1}
+"""
+
+
+class Wired:
+    """An agent of one node with everything around it."""
+
+    def __init__(self, folder, playground, kubelet):
+        self.playground = playground
+        self.cards = folder / "cards.yaml"
+        self.config = folder / "config.json"
+        self.describe(_CARDS)
+        self.command = AgentCommand(
+            settings=AgentSettings(
+                node="n0",
+                identity=Identity.CDI,
+                paths=Paths(
+                    plugins=kubelet.plugins,
+                    pod_resources=kubelet.pod_resources,
+                    cdi=folder / "cdi",
+                    vendor_cdi=(),
+                    dev=folder,
+                    state=folder / "state",
+                ),
+                places=Places(str(folder / "vm"), str(folder / "vdriver")),
+                require_cards=False,
+            ),
+            simulated=True,
+            driver_file=self.cards,
+            node_config=self.config,
+            recover_seconds=0.3,
+        )
+
+    def describe(self, text):
+        draft = self.cards.with_suffix(".draft")
+        draft.write_text(text)
+        os.replace(draft, self.cards)
+
+    @property
+    def metadata(self):
+        return self.playground.get("nodes", "n0", "")["metadata"]
+
+    @property
+    def gpus(self):
+        text = self.metadata.get("annotations", {}).get(GPUS)
+        return () if text is None else read_gpus("n0", text).gpus
+
+    async def until(self, reached, seconds=30):
+        async with asyncio.timeout(seconds):
+            while not reached():
+                await asyncio.sleep(0.02)
+
+    @asynccontextmanager
+    async def running(self):
+        """All of the agent but its runtime and its pages."""
+        settings = self.command.settings
+        setup = read_setup(self.command)
+        driver = open_driver(self.command)
+        holders = PodResourcesClient(settings.paths.pod_resources)
+        health = Health(Patience(self.command.recover_seconds))
+        watch = CardWatch(driver, "n0", health=health, scaling=setup.scaling)
+        async with Client(Access(self.playground.url)) as client:
+            agent = await start_agent(settings, watch, Edges(client, holders, None, "none"))
+            work = asyncio.gather(agent.run(), publish(self.command, agent, watch, client))
+            try:
+                await self.until(lambda: work.done() or self.gpus)
+                yield
+            finally:
+                work.cancel()
+                driver.close()
+                with suppress(asyncio.CancelledError):
+                    await work
+                await holders.close()
+
+
+def _live(folder, act):
+    async def run():
+        kubelet = FakeKubelet(folder / "kubelet")
+        with Playground() as playground:
+            playground.create("nodes", {"metadata": {"name": "n0"}})
+            await kubelet.start()
+            try:
+                return await act(Wired(folder, playground, kubelet))
+            finally:
+                await kubelet.stop()
+
+    return asyncio.run(run())
+
+
+def test_card_with_a_grave_xid_leaves_the_node_within_five_seconds_and_returns(tmp_path):
+    async def act(wired):
+        async with wired.running():
+            wired.describe(_CARDS + "faults: [{sequence: 1, gpu: 1, xid: 79}]")
+            await wired.until(lambda: [gpu.healthy for gpu in wired.gpus] == [True, False], 5)
+            told = json.loads(wired.metadata["annotations"]["slicewise.io/gpu-troubles"])
+            wired.describe(_CARDS)
+            await wired.until(lambda: all(gpu.healthy for gpu in wired.gpus))
+            return told, wired.metadata["annotations"]
+
+    told, after = _live(tmp_path, act)
+
+    assert told == {"g1": "XID 79: it has fallen off the bus"}
+    assert "slicewise.io/gpu-troubles" not in after
+
+
+def test_memory_is_scaled_by_the_nodes_own_configuration(tmp_path):
+    async def act(wired):
+        wired.config.write_text(
+            '{"nodeConfig": [{"name": "n0", "deviceMemoryScaling": 0.5} ## half\n]}'
+        )
+        async with wired.running():
+            return wired.gpus, wired.metadata["labels"]
+
+    gpus, labels = _live(tmp_path, act)
+
+    assert [gpu.memory for gpu in gpus] == [500, 500]
+    assert labels["nvidia.com/gpu.memory"] == "500"
+
+
+def test_corrupt_configuration_is_logged_and_the_agent_serves(tmp_path, capfd):
+    async def act(wired):
+        wired.config.write_text('{"nodeConfig": [{"name": "n0", "deviceMemoryScaling": 7}]}')
+        async with wired.running():
+            return wired.gpus
+
+    assert [gpu.memory for gpu in _live(tmp_path, act)] == [1000, 1000]
+    assert "deviceMemoryScaling=7: expected" in capfd.readouterr().out
+
+
+def test_driver_that_dies_leaves_what_was_published(tmp_path, caplog):
+    async def act(wired):
+        async with wired.running():
+            before = wired.metadata["annotations"]
+            wired.describe(_CARDS + "unavailable: true")
+            await wired.until(lambda: "cards unknown" in caplog.text)
+            during = wired.metadata["annotations"]
+            wired.describe(_CARDS.replace("1000", "900"))
+            await wired.until(lambda: [gpu.memory for gpu in wired.gpus] == [900, 900])
+            return before, during
+
+    before, during = _live(tmp_path, act)
+
+    assert before == during
