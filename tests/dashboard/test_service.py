@@ -14,6 +14,8 @@ from slicewise.dashboard.service import Habits
 def shown():
     with Showing() as showing:
         showing.place("held", "n0")
+        with feed(showing) as events:
+            skip_to(events, lambda message: any(row[4] for row in rows(message)))
         yield showing
 
 
@@ -48,8 +50,12 @@ def skip_to(events, wanted):
     raise AssertionError("the feed ended")
 
 
+def rows(message):
+    return message.get("nodes", {"rows": []})["rows"]
+
+
 def names(message):
-    return [row[0] for row in message.get("nodes", {"rows": []})["rows"]]
+    return [row[0] for row in rows(message)]
 
 
 def test_feed_begins_with_everything(shown):
