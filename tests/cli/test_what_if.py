@@ -111,7 +111,7 @@ def test_taints_and_selectors_leave_nodes_out(living, tmp_path):
     result = run(living, tmp_path, pod(nodeSelector={"zone": "b"}))
 
     assert result.exit_code == 1
-    assert "the scheduler leaves out 2 more: 2: no label zone=b" in result.output
+    assert "the scheduler itself leaves out 2: 2: no label zone=b" in result.output
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,15 @@ def test_sums_of_resources_leave_nodes_out_before_cards_are_looked_at(
     result = run(living, tmp_path, pod(limits=limits))
 
     assert result.exit_code == 1
-    assert f"the scheduler leaves out 2 more: 2: {reason}" in result.output
+    assert f"the scheduler itself leaves out 2: 2: {reason}" in result.output
+
+
+def test_change_is_told_even_where_the_sums_fell_short(living, tmp_path):
+    limits = {"slicewise.io/cores": "50", "slicewise.io/memory": "90000"}
+    result = run(living, tmp_path, pod(limits=limits))
+
+    assert "2: insufficient slicewise.io/memory" in result.output
+    assert "smallest change: ask for 40960 MiB of each GPU instead of 90000" in result.output
 
 
 def test_resource_that_schedulers_ignore_leaves_no_node_out(living, tmp_path):

@@ -124,7 +124,7 @@ def test_nodes_the_scheduler_never_asks_about_are_told_apart(living, tmp_path):
     result = run(living, tmp_path, "picky")
 
     assert result.exit_code == 1
-    assert "the scheduler leaves out 2 more: 2: no label zone=b" in result.output
+    assert "the scheduler itself leaves out 2: 2: no label zone=b" in result.output
 
 
 def test_many_nodes_are_cut_to_the_nearest():

@@ -1,4 +1,4 @@
-"""One agent on one real node: every container of a burst gets the cards its pod was promised."""
+"""One agent on one real node of either runtime: every container gets the cards it was promised."""
 
 import json
 import os
@@ -11,8 +11,12 @@ import pytest
 import yaml
 
 from e2e.pods import PODS, in_phase
+from slicewise_testbed.control_plane import ControlPlane
 from slicewise_testbed.ports import free_port
-from slicewise_testbed.testbed import wait_until
+from slicewise_testbed.real_nodes import RealNodes
+from slicewise_testbed.runtimes import WITH_CDI, WITHOUT_CDI
+from slicewise_testbed.settings import NodeSettings
+from slicewise_testbed.testbed import Testbed, wait_until
 
 pytestmark = pytest.mark.cluster
 CARDS = 4
@@ -43,7 +47,7 @@ class LiveAgent:
         self.description.write_text(yaml.safe_dump({"gpus": entries}))
 
     def start(self) -> None:
-        node, run = self.node, self.node.folder / "run"
+        node = self.node
         argv = [
             str(Path(sys.executable).with_name("slicewise")),
             "agent",
@@ -53,7 +57,7 @@ class LiveAgent:
             f"--nvml=simulated:{self.description}",
             f"--device-plugins={node.device_plugins}",
             f"--pod-resources={node.pod_resources}",
-            f"--runtime-endpoint={run / 'containerd' / 'containerd.sock'}",
+            f"--runtime-endpoint={node.containerd_socket}",
             f"--cdi={node.cdi}",
             f"--dev={self.dev}",
             f"--virtual-manager-path={node.folder / 'vm'}",
@@ -73,12 +77,15 @@ class LiveAgent:
             return False
 
 
-@pytest.fixture
-def agent(control_plane, real_nodes):
-    live = LiveAgent(control_plane, real_nodes[0])
-    live.start()
-    yield live
-    live.stop()
+@pytest.fixture(scope="module")
+def plane(kube_binaries):
+    with Testbed.start() as bed:
+        yield ControlPlane(bed, kube_binaries).start()
+
+
+@pytest.fixture(scope="module")
+def nodes(plane):
+    return RealNodes(plane)
 
 
 def record(node, cards, cores, memory):
@@ -114,23 +121,30 @@ def burst_pod(node, name, limits, note):
     }
 
 
-def test_every_container_of_a_burst_names_exactly_its_own_card(control_plane, agent):
-    node = agent.node
+@pytest.mark.parametrize(
+    ("runtime", "identity"),
+    [(WITH_CDI, "cdi"), (WITHOUT_CDI, "match")],
+    ids=["with-cdi", "without-cdi"],
+)
+def test_every_container_of_a_burst_names_exactly_its_own_card(plane, nodes, runtime, identity):
+    (node,) = nodes.add(runtime.name, settings=NodeSettings(runtime))
+    agent = LiveAgent(plane, node)
+    agent.start()
     promised = {}
-    with control_plane.api() as api:
+    with plane.api() as api:
         api.wait_for(f"/api/v1/nodes/{node.name}", offers(*FORK, *OWN, *WHOLE), 60)
         for at in range(12):
-            limits = FORK if at % 2 else OWN
             cards = (at % CARDS, (at + 1 + at // CARDS) % CARDS)
             promised[f"burst-{at}"] = cards
             note = record(node, cards, 10, 256)
+            limits = FORK if at % 2 else OWN
             api.create(PODS, burst_pod(node, f"burst-{at}", limits, note))
         ended = {
             name: api.wait_for(f"{PODS}/{name}", in_phase("Succeeded", "Failed"), 180)
             for name in promised
         }
         said = {
-            (name, each): control_plane.kubectl("logs", name, "-c", each).split()
+            (name, each): plane.kubectl("logs", name, "-c", each).split()
             for name in promised
             for each in ("one", "two")
         }
@@ -139,16 +153,26 @@ def test_every_container_of_a_burst_names_exactly_its_own_card(control_plane, ag
         )
         for name in promised:
             api.delete(f"{PODS}/{name}")
+    wait_until(lambda: not leftovers(node), 180, lambda: f"left: {leftovers(node)}")
+    log = plane.bed.log("agent").read_text()
+    agent.stop()
 
     assert {pod["status"]["phase"] for pod in ended.values()} == {"Succeeded"}
-    expected = {
+    assert said == {
         (name, each): [f"GPU-{card}", f"nvidia{CARDS - 1 - card}"]
         for name, cards in promised.items()
         for each, card in zip(("one", "two"), cards, strict=True)
     }
-    assert said == expected
-    assert told["identity"] == "cdi"
-    wait_until(lambda: not list(node.cdi.glob("slicewise-*")), 180, lambda: "specs are left")
+    assert told["identity"] == identity
+    # The kubelet's own list told every pod; nobody had to exchange anything.
+    assert "promises exchanged" not in log
+    assert "without the kubelet's list" not in log
+
+
+def leftovers(node):
+    """What the agent keeps on the node for pods."""
+    kept = [*node.cdi.glob("slicewise-*"), *(node.folder / "state").glob("matched/*")]
+    return [*kept, *(path for path in (node.folder / "vm").glob("*") if path.name != "by-units")]
 
 
 def offers(*resources):

@@ -6,12 +6,14 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from e2e import wirings
 from e2e.gpu_cluster import GpuCluster, pod
-from e2e.gpu_nodes import gpushare_node
+from e2e.gpu_nodes import A10, T4, gpushare_node, mixed_node
 
 pytestmark = pytest.mark.cluster
 BIN = Path(sys.executable).parent
@@ -81,3 +83,100 @@ def test_kubectl_tells_of_an_unknown_node_with_an_exit_code(gpu_cluster: GpuClus
     assert done.returncode == 1
     assert done.stderr.startswith('Error: node "nobody" not found')
     assert done.stdout == ""
+
+
+def cards_of(found: dict[str, Any]) -> dict[str, list[int]]:
+    """The cards of every container, by Slicewise's own record."""
+    record = json.loads(found["metadata"]["annotations"]["slicewise.io/allocation"])
+    return {name: [piece[0] for piece in pieces] for name, pieces in record["containers"].items()}
+
+
+def part(name: str, cores: int, memory: int) -> dict[str, Any]:
+    return pod(name, {"slicewise.io/cores": cores, "slicewise.io/memory": memory})
+
+
+@pytest.fixture
+def ours(gpu_cluster: GpuCluster) -> GpuCluster:
+    """Two nodes of two cards, and a scheduler that asks Slicewise about everything."""
+    url = gpu_cluster.start_extender()
+    gpu_cluster.schedule_with(wirings.everything(url))
+    gpu_cluster.add_nodes(mixed_node("m0", A10, 2), mixed_node("m1", T4, 2))
+    return gpu_cluster
+
+
+def test_real_scheduler_does_what_what_if_foretold(ours: GpuCluster, tmp_path: Path):
+    pods = [part("a", 60, 20000), part("b", 60, 12000), part("c", 60, 12000), part("d", 30, 30000)]
+    foretold = []
+    for each in pods:
+        file = tmp_path / "pod.yaml"
+        file.write_text(yaml.safe_dump(each))
+        alone = kubectl(ours, "slicewise", "what-if", "-f", str(file), "-o", "json")
+        asked = kubectl(
+            ours, "slicewise", "what-if", "-f", str(file), "-o", "json", "--url", ours.url()
+        )
+        [told] = json.loads(alone.stdout)["pods"]
+        assert alone.returncode == asked.returncode == (0 if told["fits"] else 1)
+        [heard] = json.loads(asked.stdout)["pods"]
+        assert (told.get("node"), told.get("gpus")) == (heard.get("node"), heard.get("gpus"))
+        foretold.append(told)
+        ours.apply(each)
+        if told["fits"]:
+            found = ours.wait_bound("default", each["metadata"]["name"])
+            assert (found["spec"]["nodeName"], cards_of(found)) == (told["node"], told["gpus"])
+        else:
+            ours.wait_message(
+                "default", each["metadata"]["name"], "Insufficient slicewise.io/memory"
+            )
+
+    assert [told["fits"] for told in foretold] == [True, True, True, False]
+    why = kubectl(ours, "slicewise", "why", "d")
+    assert why.returncode == 1
+    assert "the scheduler itself leaves out 2: 2: insufficient slicewise.io/memory" in why.stdout
+    assert "smallest change: ask for " in why.stdout
+
+
+def test_cordoned_card_gets_no_pod_from_the_real_scheduler(ours: GpuCluster):
+    closed = kubectl(ours, "slicewise", "cordon", "m0", "0", "1")
+    assert closed.returncode == 0, closed.stderr
+    assert kubectl(ours, "slicewise", "cordon", "m1", "1").returncode == 0
+    ours.apply(pod("one", {"slicewise.io/gpu": 1}))
+    one = ours.wait_bound("default", "one")
+    ours.apply(pod("two", {"slicewise.io/gpu": 1}))
+    ours.wait_message("default", "two", "Too few healthy GPUs")
+
+    assert (one["spec"]["nodeName"], cards_of(one)) == ("m1", {"main": [0]})
+    table = kubectl(ours, "slicewise", "top").stdout
+    assert [line.split()[-1] for line in table.splitlines() if " gpu " in line] == [
+        "cordoned",
+        "cordoned",
+        "-",
+        "cordoned",
+    ]
+    assert "uncordon gpu 0, 1 of node m0" in kubectl(ours, "slicewise", "why", "two").stdout
+    assert kubectl(ours, "slicewise", "uncordon", "m0", "--all").returncode == 0
+    assert ours.wait_bound("default", "two")["spec"]["nodeName"] == "m0"
+
+
+def test_doctor_reads_a_real_cluster(ours: GpuCluster, tmp_path: Path):
+    file = tmp_path / "scheduler.yaml"
+    document = {"kind": "KubeSchedulerConfiguration"}
+    document["extenders"] = [wirings.everything(ours.url())]
+    file.write_text(yaml.safe_dump(document))
+
+    words = ("doctor", "--scheduler-config", str(file), "--extender", ours.url(), "-o", "json")
+    done = kubectl(ours, "slicewise", *words)
+
+    findings = json.loads(done.stdout)["findings"]
+    assert done.returncode == 0, done.stdout
+    well = {each["topic"] for each in findings if each["level"] == "ok"}
+    assert {"nodes", "scheduler", "extender", "quota", "pods and cards", "your rights"} <= well
+
+
+def test_person_without_rights_is_told_so(ours: GpuCluster):
+    stranger = ours.plane.kubeconfig("nobody-in-particular")
+
+    done = kubectl(ours, "slicewise", "top", "--kubeconfig", str(stranger.path))
+
+    assert done.returncode == 1
+    assert "forbidden" in done.stderr
+    assert done.stderr.count("\n") <= 2

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from slicewise.cli.asking import Ask
 from slicewise.cli.connecting import Trouble, open_reader
 from slicewise.cli.schedulers import IGNORED
 from slicewise.dialects import DEFAULT
@@ -18,6 +19,7 @@ from slicewise.kube.objects import PodBody
 from slicewise.model import Pod, Quantity, SlicewiseError, phases, read_count
 
 LeftOut = list[dict[str, str]]
+_SHORT: Final = "insufficient "
 _COUNTED: Final = tuple(sorted(DEFAULT.resources - IGNORED))
 
 
@@ -59,8 +61,21 @@ class Candidates:
                 return f"offers no {resource}"
             held = self._held.get(machine.name, Counter[str]())[resource] - (count if own else 0)
             if total - held < count:
-                return f"insufficient {resource}"
+                return f"{_SHORT}{resource}"
         return None
+
+
+async def add_changes(
+    ask: Ask, pod: Mapping[str, Any], told: dict[str, Any], left_out: LeftOut
+) -> None:
+    """Say as well what would fit on nodes whose sums fell short, if no other node is of help."""
+    short = [each["node"] for each in left_out if each["why"].startswith(_SHORT)]
+    if not short or told.get("best") or told.get("fits") or told.get("smallestChange"):
+        return
+    more = await ask("/explain", body={"Pod": pod, "NodeNames": short})
+    told["nodes"] = [*told["nodes"], *(node for node in more["nodes"] if not node["fits"])]
+    if "smallestChange" in more:
+        told["smallestChange"] = more["smallestChange"]
 
 
 def _sum_amounts(pod: Pod) -> Counter[str]:

@@ -21,7 +21,7 @@ def describe(
     if answer.get("node"):
         held = ", ".join(answer.get("holds", ())) or "no GPU"
         lines.append(paint(f"it is on node {answer['node']} and holds {held}", GOOD))
-    lines.append(answer["summary"])
+    lines.append(_summarise(answer))
     lines += _describe_verdict(answer)
     left_out = answer.get("leftOut", ())
     if left_out:
@@ -58,6 +58,12 @@ def fits_somewhere(answer: Mapping[str, Any]) -> bool:
     return bool(answer.get("node") or answer.get("best") or not answer["asks"])
 
 
+def _summarise(answer: Mapping[str, Any]) -> str:
+    """How many nodes can take the pod, of those there were to ask."""
+    asked: bool = not answer["summary"].startswith("0 of 0 nodes")
+    return str(answer["summary"]) if asked else "there is no node to ask about it"
+
+
 def _describe_verdict(answer: Mapping[str, Any]) -> list[str]:
     best, change = answer.get("best"), answer.get("smallestChange")
     if best:
@@ -72,7 +78,7 @@ def _describe_verdict(answer: Mapping[str, Any]) -> list[str]:
 def _describe_left_out(left_out: Sequence[Mapping[str, str]]) -> str:
     counts = Counter(each["why"] for each in left_out)
     reasons = "; ".join(f"{count}: {why}" for why, count in sorted(counts.items()))
-    return f"the scheduler leaves out {len(left_out)} more: {reasons}"
+    return f"the scheduler itself leaves out {len(left_out)}: {reasons}"
 
 
 def _nearness(node: Mapping[str, Any]) -> tuple[bool, float]:
@@ -118,7 +124,7 @@ def _describe_refused(pods: Sequence[Mapping[str, Any]]) -> list[str]:
     first = pods[0]
     lines = [
         f"  {_name(pods)}: {paint('no node', BAD)} for {first['asks']}",
-        f"    {first['summary']}",
+        f"    {_summarise(first)}",
     ]
     lines += [f"    {line}" for line in _describe_verdict(first)]
     if first.get("leftOut"):

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from slicewise.cli.asking import Oracle, fetch, open_ask, oracle_options, read_oracle
-from slicewise.cli.candidates import Candidates, LeftOut
+from slicewise.cli.candidates import Candidates, LeftOut, add_changes
 from slicewise.cli.connecting import Reach, Trouble, open_reader, reach_options, run_connected
 from slicewise.cli.telling import foretell
 from slicewise.cli.templates import Template, read_templates
@@ -86,7 +86,11 @@ async def ask_cluster(
     if not wishes:
         return _NOTHING
     async with open_ask(client, oracle) as ask:
-        return _combine(await ask("/what-if", body=_body(wishes)), wishes)
+        answer = _combine(await ask("/what-if", body=_body(wishes)), wishes)
+        first, (pod, _, left_out) = answer["pods"][0], wishes[0]
+        # Later pods were refused by a cluster that has the earlier ones on it.
+        await add_changes(ask, pod, first, left_out)
+        return answer
 
 
 _NOTHING: dict[str, Any] = {"fits": True, "fitting": 0, "pods": []}

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from slicewise.cli.asking import Oracle, fetch, open_ask, oracle_options, read_oracle
-from slicewise.cli.candidates import Candidates
+from slicewise.cli.candidates import Candidates, add_changes
 from slicewise.cli.connecting import Reach, Trouble, open_reader, reach_options, run_connected
 from slicewise.cli.telling import describe, fits_somewhere
 from slicewise.kube import sources
@@ -70,4 +70,5 @@ async def explain(
             raise Trouble(f'node "{node}" not found')
     async with open_ask(client, oracle) as ask:
         answer = await ask("/explain", body={"Pod": body, "NodeNames": names})
+        await add_changes(ask, body, answer, left_out)
     return {**answer, "leftOut": left_out} if left_out else answer

@@ -61,14 +61,14 @@ class Promises:
         wait_seconds: float = 10.0,
     ) -> None:
         self.setting = setting
-        self._dialects = dialects
+        self.dialects = dialects
         self._pods = pods
         self._read_pod = read_pod
         self._wait_seconds = wait_seconds
 
     def read(self, found: LocalPod) -> Promise | None:
         """What the pod was promised; None when nothing is recorded."""
-        dialect = self._dialects.claim(found.pod)
+        dialect = self.dialects.claim(found.pod)
         if dialect is None:
             return None
         request = dialect.read_request(found.pod)

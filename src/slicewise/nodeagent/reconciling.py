@@ -19,6 +19,7 @@ from slicewise.nodeagent.cdi import Specs, Title
 from slicewise.nodeagent.files import remove
 from slicewise.nodeagent.identity import Holders, held_names
 from slicewise.nodeagent.layout import PodFolders
+from slicewise.nodeagent.matches import Matches
 from slicewise.nodeagent.pods import NodePods
 
 _log = logging.getLogger(__name__)
@@ -40,6 +41,7 @@ class Premises:
     specs: Specs
     folders: PodFolders
     dev: Path
+    matches: Matches
 
 
 class Reconciler:
@@ -57,6 +59,7 @@ class Reconciler:
         self._specs = premises.specs
         self._folders = premises.folders
         self._dev = premises.dev
+        self._matches = premises.matches
         self._forgetters = tuple(forgetters)
         self._doubted: frozenset[str] = frozenset()
 
@@ -97,6 +100,10 @@ class Reconciler:
         for alias in aliases:
             if alias not in names:
                 doubts[f"alias {alias}"] = partial(self._folders.remove_alias, alias)
+        for name in self._matches.names():
+            match = self._matches.find(name)
+            if name not in names and (match is None or self._pods.by_uid(match.uid) is None):
+                doubts[f"note {name}"] = partial(self._matches.drop, (name,))
         for path in links:
             used = path.name in linked or any(digest in path.name for digest in hashes)
             if not used:

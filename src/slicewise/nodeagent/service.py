@@ -27,17 +27,19 @@ from slicewise.kube.objects import Keep, ObjectReader
 from slicewise.kube.sources import one_node
 from slicewise.kube.watch import Change, Informer, Seen
 from slicewise.kube.writes import Writes
-from slicewise.kubelet.errors import KubeletError
 from slicewise.kubelet.plugin import Offer, Plugin, Servant
 from slicewise.kubelet.registering import Registrar
 from slicewise.model import NodeNotice
 from slicewise.nodeagent.cdi import Specs
 from slicewise.nodeagent.census import NodeCensus
+from slicewise.nodeagent.exchanging import Exchange
 from slicewise.nodeagent.flagging import Flags
 from slicewise.nodeagent.granting import Desk, Given, LateServant, Starts
 from slicewise.nodeagent.identity import Holders, Owners, Turns
 from slicewise.nodeagent.inventory import Inventory
 from slicewise.nodeagent.layout import PodFolders
+from slicewise.nodeagent.matches import Matches
+from slicewise.nodeagent.matching import EarlyServant, Table
 from slicewise.nodeagent.offering import list_units, plan_offers
 from slicewise.nodeagent.outfit import Host, Outfitter
 from slicewise.nodeagent.pods import NodePods
@@ -142,6 +144,7 @@ class Agent:
         settings, edges = self.settings, self._edges
         paths = settings.paths
         specs, folders = Specs(paths.cdi), PodFolders(Path(settings.places.pods))
+        matches = Matches(paths.state / "matched")
         owners = Owners(
             self.pods,
             edges.holders,
@@ -162,10 +165,14 @@ class Agent:
         self.reconciler = Reconciler(
             self.pods,
             edges.holders,
-            Premises(specs, folders, paths.dev),
+            Premises(specs, folders, paths.dev, matches),
             forgetters=(owners.forget, self.flags.forget),
         )
         self._folders = folders
+        exchange = Exchange(self.pods, promises, matches, self.writes)
+        self._table = Table(
+            self.pods, edges.holders, matches, exchange, folders, settings.record_seconds
+        )
 
     def _dialects(self) -> Dialects:
         """Every dialect, with gpushare in the unit of this node."""
@@ -181,8 +188,8 @@ class Agent:
         return Plugin(self.settings.paths.plugins, offer, servant)
 
     def _build_servant(self, edition: Edition, resource: Resource) -> Servant:
-        if self.identity is not Identity.CDI:
-            raise KubeletError("the container runtime does not know CDI, which the agent needs")
+        if self.identity is Identity.MATCH:
+            return EarlyServant(edition, resource, self.desk, self._table)
         return LateServant(edition, resource, self.desk)
 
     def _follow(self, reader: ObjectReader) -> None:

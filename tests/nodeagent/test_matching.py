@@ -1,0 +1,149 @@
+"""A runtime without CDI: what is answered at admission is verified before every start."""
+
+import asyncio
+
+import pytest
+
+from fakes.kubelet import AdmissionError, StartError
+from nodeagent.living import live
+from slicewise.nodeagent.settings import Identity
+
+FORK = {"nvidia.com/vcuda-core": 20, "nvidia.com/vcuda-memory": 256}
+CORE = "nvidia.com/vcuda-core"
+
+
+def match(root, act, **facts):
+    return live(root, act, identity=Identity.MATCH, **facts)
+
+
+async def start(scene, pod, container="c0"):
+    """The card a container was given, once it may start."""
+    held = await scene.kubelet.start_container(pod, container)
+    return held.answers[CORE].envs["NVIDIA_VISIBLE_DEVICES"]
+
+
+def promised(scene, pod, container="c0"):
+    """The cards the pod's record promises the container now."""
+    local = scene.agent.pods.by_uid(pod.uid)
+    allocation = scene.agent.desk.promises.read(local).allocation
+    return [f"GPU-{piece.gpu}" for piece in allocation.slices_of(container)]
+
+
+def test_pod_that_is_being_admitted_is_known_by_holding_nothing_yet(tmp_path):
+    async def act(scene):
+        async with scene.running():
+            pods = [scene.place(FORK, (at % 4,), ((at + 1) % 4,)) for at in range(8)]
+            await scene.until(lambda: len(scene.agent.pods) == 8)
+            for pod in reversed(pods):
+                await scene.kubelet.admit(pod)
+            given = [await start(scene, pod, name) for pod in pods for name in ("c0", "c1")]
+            return given, scene.agent.starts.held_back
+
+    expected = [f"GPU-{(at + more) % 4}" for at in range(8) for more in (0, 1)]
+    assert match(tmp_path, act) == (expected, 0)
+
+
+def test_answer_brings_device_nodes_and_a_folder_that_is_linked_before_the_start(tmp_path):
+    async def act(scene):
+        async with scene.running():
+            pod = scene.place(FORK, (1,))
+            await scene.kubelet.admit(pod)
+            held = await scene.kubelet.start_container(pod, "c0")
+            answer = held.answers[CORE]
+            mounts = {each.container_path: each.host_path for each in answer.mounts}
+            folder = (scene.root / mounts["/etc/vcuda"]).resolve()
+            return pod, answer, folder
+
+    pod, answer, folder = match(tmp_path, act)
+
+    assert [each.container_path for each in answer.devices] == [
+        "/dev/nvidia2",
+        "/dev/nvidiactl",
+        "/dev/nvidia-uvm",
+    ]
+    assert answer.annotations["nvidia.com/vcuda-device"] == "/dev/nvidia2"
+    assert answer.cdi_devices == ()
+    assert folder.name == pod.uid
+    assert (folder / "c0" / "vcuda.config").stat().st_size == 8240
+
+
+def swap_answers(scene):
+    """Admissions are taken for each other's, as a guess by size and age may."""
+    plugin = next(each for each in scene.agent.plugins if each.offer.resource == CORE)
+    choose = plugin._servant._candidates
+    plugin._servant._candidates = lambda count, _: list(reversed(choose(count, None)))
+
+
+def test_containers_that_were_given_each_others_cards_exchange_their_promises(tmp_path):
+    async def act(scene):
+        async with scene.running():
+            pods = [scene.place(FORK, (at,)) for at in range(3)]
+            await scene.until(lambda: len(scene.agent.pods) == 3)
+            swap_answers(scene)
+            for pod in pods:
+                await scene.kubelet.admit(pod)
+            given = [await start(scene, pod) for pod in pods]
+            return given, [promised(scene, pod) for pod in pods]
+
+    given, records = match(tmp_path, act)
+
+    assert given == ["GPU-2", "GPU-1", "GPU-0"]
+    assert [[each] for each in given] == records
+
+
+def test_container_with_cards_of_another_size_never_starts_on_them(tmp_path):
+    more = {**FORK, "nvidia.com/vcuda-memory": 512}
+
+    async def act(scene):
+        async with scene.running():
+            pods = [scene.place(FORK, (0,)), scene.place(more, (1,))]
+            await scene.until(lambda: len(scene.agent.pods) == 2)
+            swap_answers(scene)
+            for pod in pods:
+                await scene.kubelet.admit(pod)
+            with pytest.raises(StartError, match="was given the cards of another pod"):
+                await start(scene, pods[0])
+            return [promised(scene, pod) for pod in pods]
+
+    assert match(tmp_path, act) == [["GPU-0"], ["GPU-1"]]
+
+
+def test_answers_are_known_after_a_restart_of_the_agent(tmp_path):
+    async def act(scene):
+        async with scene.running():
+            pod = scene.place(FORK, (3,))
+            await scene.kubelet.admit(pod)
+        async with scene.running():
+            return await start(scene, pod)
+
+    assert match(tmp_path, act) == "GPU-3"
+
+
+def test_pod_that_nobody_promised_anything_is_rejected_with_a_reason(tmp_path):
+    async def act(scene):
+        async with scene.running():
+            await scene.kubelet.admit(scene.place_bare(FORK))
+
+    with pytest.raises(AdmissionError, match=r"no pod of this node is promised 20 of nvidia\.com"):
+        match(tmp_path, act)
+
+
+def test_record_that_comes_a_moment_after_the_admission_is_waited_for(tmp_path):
+    async def act(scene):
+        async with scene.running():
+            pod = scene.place_bare(FORK)
+            admitting = asyncio.create_task(scene.kubelet.admit(pod))
+            await scene.until(lambda: scene.kubelet.lists)
+            scene.record(pod, (2,))
+            await admitting
+            return await start(scene, pod)
+
+    assert match(tmp_path, act, record_seconds=10.0) == "GPU-2"
+
+
+def test_node_says_how_owners_are_known(tmp_path):
+    async def act(scene):
+        async with scene.running() as agent:
+            return agent.annotations["slicewise.io/agent"]
+
+    assert '"identity":"match"' in match(tmp_path, act)
