@@ -93,7 +93,7 @@ def test_file_that_makes_no_sense_is_refused(home, text):
 
 def test_written_configuration_is_read_back(home, monkeypatch):
     # Logs of a command belong to its process, which here is the tests' own.
-    monkeypatch.setattr("slicewise.cli.metrics_api.configure_logs", lambda level: None)
+    monkeypatch.setattr("slicewise.cli.metrics_api.configure_logs", lambda _: None)
     path = home / "written.yaml"
     result = CliRunner().invoke(
         metrics_api, ["-p", "9000", "--tls-auto=false", "--write-config-to", str(path)]
