@@ -3,11 +3,14 @@
 import asyncio
 import contextlib
 from collections.abc import Iterable
+from functools import partial
 from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from slicewise import __version__
 from slicewise.dialects import DEFAULT
+from slicewise.httpd import Response, json_response
 from slicewise.kubelet.errors import KubeletError
 from slicewise.kubelet.holders import Holder
 from slicewise.nodeagent.auditing import Auditor, Kubelet, Views
@@ -28,7 +31,9 @@ def build_pages(agent: Agent, sampler: Sampler, holders: Kubelet) -> tuple[Pages
     """The pages of one agent, and the meter they read."""
     meter = Meter(agent.census, sampler)
     auditor = Auditor(view_node(agent, holders, sampler).collect)
-    return Pages(meter, auditor=auditor, more=(_Work(agent),)), meter
+    pages = Pages(meter, auditor=auditor, more=(_Work(agent),))
+    pages.add("/agent", partial(_tell_agent, agent))
+    return pages, meter
 
 
 def view_node(agent: Agent, kubelet: Kubelet, sampler: Sampler) -> Views:
@@ -49,6 +54,18 @@ def view_node(agent: Agent, kubelet: Kubelet, sampler: Sampler) -> Views:
         resources=DEFAULT.resources,
         served=frozenset(each.name for _, each in agent.plan.devices if each.carries),
         gaps=find_gaps,
+    )
+
+
+async def _tell_agent(agent: Agent) -> Response:
+    """How this agent works, for those who look after it."""
+    return json_response(
+        {
+            "version": __version__,
+            "identity": agent.identity.value,
+            "ready": agent.ready,
+            "resources": sorted(agent.resources),
+        }
     )
 
 
