@@ -38,17 +38,17 @@ class Played:
         answer = await self.post("/what-if", {"Pods": [{"Pod": pod} for pod in pods]})
         return answer["pods"]
 
-    async def filter(self, pod, names=None):
-        reply = await self.post("/filter", bodies.args(pod, names or list(self.nodes)))
+    async def filter(self, pod, names=None, route="/filter"):
+        reply = await self.post(route, bodies.args(pod, names or list(self.nodes)))
         assert reply["Error"] == "", reply
         return reply["NodeNames"]
 
-    async def schedule(self, pod):
+    async def schedule(self, pod, route="/filter"):
         """The node and cards the pod is given; None when every node refuses it."""
         read = decode_pod(json.dumps(pod).encode())
         self.writer.add(read)
         self.state.see(read)
-        fitting = await self.filter(pod)
+        fitting = await self.filter(pod, route=route)
         if not fitting:
             return None
         scores = await self.post("/prioritize", bodies.args(pod, fitting))
@@ -70,8 +70,13 @@ def name_all(pods):
 
 
 @settings(max_examples=150)
-@given(strategies.clusters(), policies, st.lists(strategies.gpu_pods(), min_size=1, max_size=6))
-def test_pods_go_where_what_if_foretold_when_nothing_else_changes(nodes, policy, pods):
+@given(
+    strategies.clusters(),
+    policies,
+    st.lists(strategies.gpu_pods(), min_size=1, max_size=6),
+    st.sampled_from(["/filter", "/place"]),
+)
+def test_pods_go_where_what_if_foretold_when_nothing_else_changes(nodes, policy, pods, route):
     async def play():
         played = Played(nodes, policy)
         pods_in_order = name_all(pods)
@@ -80,7 +85,7 @@ def test_pods_go_where_what_if_foretold_when_nothing_else_changes(nodes, policy,
 
         assert list(played.state.snapshot()) == list(before)
         for pod, told in zip(pods_in_order, foretold, strict=True):
-            given = await played.schedule(pod)
+            given = await played.schedule(pod, route)
             assert given == ((told["node"], told["gpus"]) if told["fits"] else None)
 
     asyncio.run(play())

@@ -28,10 +28,13 @@ BINDS = ["/bind", "/scheduler/bind", "/gpushare-scheduler/bind"]
 class Running:
     """A service on a thread of its own, and a client."""
 
-    def __init__(self, **options):
+    def __init__(self, tracing=None, **options):
+        if tracing is not None:
+            options["wrap"] = tracing.wrap
         self.state = FakeState(builders.node("a"), builders.node("b", 4))
         self.writer = FakeWriter()
-        self.extender = Extender(self.state, self.writer)
+        metrics = tracing and tracing.watch(self.state, None)
+        self.extender = Extender(self.state, self.writer, metrics=metrics)
         self.service = Service(self.extender, Settings(max_body_bytes=1 << 20), **options)
         self._started, self._stop = threading.Event(), None
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
@@ -52,10 +55,11 @@ class Running:
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
 
-    def ask(self, path, body=None, method=None):
+    def ask(self, path, body=None, method=None, headers=None):
         connection = http.client.HTTPConnection("127.0.0.1", self.service.server.port, timeout=20)
         try:
-            connection.request(method or ("GET" if body is None else "POST"), path, body)
+            verb = method or ("GET" if body is None else "POST")
+            connection.request(verb, path, body, headers or {})
             response = connection.getresponse()
             return response.status, response.read()
         finally:

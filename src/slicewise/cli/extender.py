@@ -15,6 +15,7 @@ from slicewise.cli.addresses import read_address
 from slicewise.cli.goflags import GoCommand, go_switch, klog_flags
 from slicewise.cli.logs import LEVELS, configure_logs, read_level
 from slicewise.cli.wiring import ExtenderSettings, run_extender
+from slicewise.extender.tracing import VARIABLES
 from slicewise.httpd import Settings, Tls
 from slicewise.model import SlicewiseError
 from slicewise.placement import read_policy
@@ -43,6 +44,7 @@ _FILE = click.Path(dir_okay=False, exists=True, path_type=Path)
 @click.option("--health-address", help="host:port of a plain listener for probes alone.")
 @click.option("--max-body-mib", default=128, show_default=True, help="Largest request body.")
 @click.option("--request-seconds", default=30.0, show_default=True, help="Longest answer.")
+@click.option("--otlp-endpoint", help="OpenTelemetry collector, like http://127.0.0.1:4318.")
 @click.option("--log-level", type=click.Choice(sorted(LEVELS)), help="[env LOG_LEVEL]")
 @click.option("-v", "--v", "verbosity", type=int, default=0, help="klog's level; 4 logs more.")
 @click.option("--pprofAddress", "--pprofaddress", expose_value=False, hidden=True)
@@ -87,6 +89,7 @@ def read_settings(flags: dict[str, Any]) -> ExtenderSettings:
         state=StateSettings(policy=_read_policy(flags), quota=_read_quota(flags)),
         commit_in_filter=flags["commit_in_filter"],
         lease=lease,
+        otlp=_read_otlp(flags["otlp_endpoint"]),
     )
 
 
@@ -95,6 +98,13 @@ def _read_health(text: str | None) -> Settings | None:
         return None
     host, port = read_address(text, DEFAULT_ADDRESS, flag="--health-address")
     return Settings(host=host, port=port, max_body_bytes=1 << 10, request_seconds=5.0)
+
+
+def _read_otlp(flag: str | None) -> str | None:
+    """Where to trace to: the flag, or empty where the standard's own variables tell."""
+    if flag:
+        return flag
+    return "" if any(os.environ.get(name) for name in VARIABLES) else None
 
 
 def _read_policy(flags: dict[str, Any]) -> str:

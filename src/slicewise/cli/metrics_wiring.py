@@ -14,6 +14,7 @@ from typing import Final
 import structlog
 
 from slicewise.cli.witness import AgentWitness, follow_reports
+from slicewise.extender.metrics import Metrics
 from slicewise.extender.routes import build_handler
 from slicewise.extender.service import Extender
 from slicewise.httpd import Answer, Handler, Request
@@ -83,9 +84,8 @@ async def _deciding(
     state = LiveState(client, StateSettings(policy=settings.policy))
     state.witness = AgentWitness(service.board)
     events = Events(client, COMPONENT)
-    extender = Extender(
-        state, Writes(client, state.reader, events), calls=lambda: client.calls.counts
-    )
+    metrics = Metrics(state, lambda: client.calls.counts)
+    extender = Extender(state, Writes(client, state.reader, events), metrics=metrics)
     service.serve_scheduler(_translate(build_handler(extender)))
     works = [events.run(), state.start(), follow_reports(service.hub, state)]
     tasks = [asyncio.create_task(work) for work in works]

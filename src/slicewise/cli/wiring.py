@@ -16,6 +16,7 @@ import structlog
 from slicewise.extender.recording import Recorder
 from slicewise.extender.running import Service
 from slicewise.extender.service import Extender
+from slicewise.extender.tracing import open_tracing
 from slicewise.httpd import Settings
 from slicewise.kube.client import Client
 from slicewise.kube.credentials import Access
@@ -48,6 +49,9 @@ class ExtenderSettings:
     """Namespace and name of the lease to lead by; none leads alone."""
     term: Term = field(default_factory=Term)
     """How long the lease lasts and how it is kept."""
+    otlp: str | None = None
+    """Address of an OpenTelemetry collector; empty for where its own variables say, none for no
+    tracing."""
     bind_seconds: float = 5.0
     """The time one bind may take at the API server."""
 
@@ -75,13 +79,16 @@ async def run_extender(
         )
         events = Events(client, COMPONENT)
         writes = Writes(client, state.reader, events, bind_seconds=settings.bind_seconds)
-        extender = Extender(state, writes, calls=lambda: client.calls.counts)
+        tracing = open_tracing(settings.otlp)
+        metrics = tracing.watch(state, lambda: client.calls.counts)
+        extender = Extender(state, writes, metrics=metrics)
         events.busy = lambda: extender.binder.writing > 0
         service = Service(
             extender,
             settings.listen,
             health=settings.health,
             commit_in_filter=settings.commit_in_filter,
+            wrap=tracing.wrap,
         )
         recorder = Recorder(extender.binder, extender.metrics)
         async with _running(service, events, election, recorder.run(state.stirred)):
@@ -107,6 +114,7 @@ async def run_extender(
                 # What was begun is finished before the lease is given up.
                 await service.stop()
                 await state.stop()
+                await asyncio.to_thread(tracing.close)
 
 
 @contextlib.asynccontextmanager

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from functools import cache
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
@@ -48,7 +49,7 @@ class Metrics:
         self._decision_series = cache(self._decisions.labels)
         self._request_series = cache(self._requests.labels)
 
-    def stage(self, verb: str, stage: str) -> "Stopwatch":
+    def stage(self, verb: str, stage: str) -> AbstractContextManager[None]:
         """Time the block as one stage of a verb."""
         return Stopwatch(self._stage_series(verb, stage))
 

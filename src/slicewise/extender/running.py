@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from slicewise.extender.routes import build_handler
 from slicewise.extender.service import TEXT, Extender
-from slicewise.httpd import Answer, Request, Response, Server, Settings
+from slicewise.httpd import Answer, Handler, Request, Response, Server, Settings
 
 
 class Service:
@@ -18,14 +18,13 @@ class Service:
         *,
         health: Settings | None = None,
         commit_in_filter: bool = False,
-        ready: Callable[[], bool] | None = None,
+        wrap: Callable[[Handler], Handler] | None = None,
     ) -> None:
         """Bind the port; nothing is answered before `start`."""
         self.extender = extender
         handler = build_handler(extender, commit_in_filter=commit_in_filter)
-        self.server = Server(handler, settings)
+        self.server = Server(handler if wrap is None else wrap(handler), settings)
         self.probes = None if health is None else Server(_answer_nothing, health)
-        self._ready = ready or (lambda: extender.state.ready)
 
     @property
     def url(self) -> str:
@@ -41,7 +40,7 @@ class Service:
         for server in self._servers:
             await server.start()
             assert server.app is not None
-            server.app.ready = self._ready
+            server.app.ready = lambda: self.extender.state.ready
 
     async def stop(self) -> None:
         """Finish what was begun, then close."""

@@ -15,7 +15,7 @@ from slicewise.extender.binding import Binder, Timing
 from slicewise.extender.committing import Committer
 from slicewise.extender.foresight import rehearse, tell_outcomes
 from slicewise.extender.holding import Holder
-from slicewise.extender.metrics import Calls, Metrics
+from slicewise.extender.metrics import Metrics
 from slicewise.extender.placing import Placer
 from slicewise.extender.ports import State, Writer
 from slicewise.extender.protocol import (
@@ -76,7 +76,7 @@ class Extender:
         *,
         timing: Timing | None = None,
         dialects: Dialects = DEFAULT,
-        calls: Calls | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         self.state = state
         self.verbs = Verbs(Stage(state, dialects))
@@ -84,7 +84,7 @@ class Extender:
         self.committer = Committer(self.verbs, self.binder)
         self.placer = Placer(self.verbs, self.binder)
         self.holder = Holder(self.verbs, (timing or Timing()).clock)
-        self.metrics = Metrics(state, calls)
+        self.metrics = metrics or Metrics(state)
         self._writer = writer
         self._log = structlog.get_logger("slicewise.extender").bind()
 

@@ -1,0 +1,140 @@
+"""Spans of every request and of its stages, for those who run an OpenTelemetry collector.
+
+Nothing of OpenTelemetry is imported unless tracing is on, and nothing is paid for it then.
+"""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from slicewise import __version__
+from slicewise.extender.metrics import Calls, Metrics
+from slicewise.extender.ports import State
+from slicewise.httpd import Answer, Handler, Request
+from slicewise.model import SlicewiseError
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Tracer
+
+SERVICE: Final = "slicewise-extender"
+# The standard's own variables; the exporter reads what they say by itself.
+VARIABLES: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+# Probes and scrapes come all the time and tell nothing of schedulers.
+_UNTRACED: Final = frozenset({"/metrics", "/version", "/debug/pprof"})
+
+
+class TracingError(SlicewiseError):
+    """Tracing was asked for and cannot be had."""
+
+
+class Provider(Protocol):
+    """What makes tracers and sends their spans away."""
+
+    def get_tracer(self, name: str, version: str) -> Any:
+        """A tracer of this name."""
+
+    def shutdown(self) -> None:
+        """Send what is left, and stop."""
+
+
+class Tracing:
+    """One provider of spans, and what is traced with it."""
+
+    def __init__(self, provider: Provider) -> None:
+        self._provider = provider
+        self._tracer: Tracer = provider.get_tracer(SERVICE, __version__)
+
+    def watch(self, state: State, calls: Calls | None) -> Metrics:
+        """Metrics whose stages are spans as well."""
+        return TracedMetrics(self._tracer, state, calls)
+
+    def wrap(self, handler: Handler) -> Handler:
+        """The handler with a span around every request, under its caller's if it names one."""
+        from opentelemetry.propagate import extract  # noqa: PLC0415
+        from opentelemetry.trace import SpanKind  # noqa: PLC0415
+
+        async def handle(request: Request) -> Answer:
+            if request.path in _UNTRACED:
+                return await handler(request)
+            with self._tracer.start_as_current_span(
+                f"{request.method} {request.path}",
+                context=extract(dict(request.headers)),
+                kind=SpanKind.SERVER,
+                attributes={
+                    "http.request.method": request.method,
+                    "url.path": request.path,
+                    "http.request.body.size": len(request.body),
+                },
+            ) as span:
+                answer = await handler(request)
+                status = getattr(answer, "status", None)
+                if status is not None:
+                    span.set_attribute("http.response.status_code", status)
+                return answer
+
+        return handle
+
+    def close(self) -> None:
+        """Send what is left, and stop."""
+        self._provider.shutdown()
+
+
+class TracedMetrics(Metrics):
+    """Metrics that tell the collector what they count and time."""
+
+    def __init__(self, tracer: "Tracer", state: State, calls: Calls | None = None) -> None:
+        super().__init__(state, calls)
+        self._tracer = tracer
+
+    def stage(self, verb: str, stage: str) -> AbstractContextManager[None]:
+        """Time the block as one stage of a verb, and trace it."""
+        return self._trace(verb, stage)
+
+    @contextmanager
+    def _trace(self, verb: str, stage: str) -> Iterator[None]:
+        with self._tracer.start_as_current_span(f"{verb}.{stage}"), super().stage(verb, stage):
+            yield
+
+    def decided(self, verb: str, reason: str, count: int = 1) -> None:
+        """Count an answer, and note it on the span of the request."""
+        super().decided(verb, reason, count)
+        from opentelemetry.trace import get_current_span  # noqa: PLC0415
+
+        get_current_span().set_attribute(f"slicewise.{verb}.{reason}", count)
+
+
+class NoTracing:
+    """What there is instead of tracing."""
+
+    def watch(self, state: State, calls: Calls | None) -> Metrics:
+        """Plain metrics."""
+        return Metrics(state, calls)
+
+    def wrap(self, handler: Handler) -> Handler:
+        """The handler itself."""
+        return handler
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+def open_tracing(endpoint: str | None) -> Tracing | NoTracing:
+    """Tracing to a collector at this address; where the standard's variables say if it is empty."""
+    if endpoint is None:
+        return NoTracing()
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # noqa: PLC0415
+            OTLPSpanExporter,
+        )
+        from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
+        from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
+    except ImportError as error:
+        raise TracingError(
+            f"cannot trace: {error}; install slicewise[otel] or leave --otlp-endpoint out"
+        ) from error
+    url = f"{endpoint.rstrip('/')}/v1/traces" if endpoint else None
+    about = {"service.name": SERVICE, "service.version": __version__}
+    provider = TracerProvider(resource=Resource.create(about))
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=url)))
+    return Tracing(provider)
