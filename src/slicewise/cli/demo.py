@@ -81,6 +81,7 @@ def demo(
             raise SystemExit(0 if kept else 1)
         say(f"export KUBECONFIG={path}   # then kubectl get pods -A; Ctrl-C ends the demo")
         say(f"slicewise why --url {stage.url} {UNFIT['metadata']['name']}")
+        say("slicewise top   # also what-if -f FILE, doctor, cordon NODE GPU, inspect-gpushare -d")
         say(f"Open {stage.page}")
         stop.wait()
 
