@@ -54,6 +54,8 @@ _log = logging.getLogger(__name__)
 COMPONENT: Final = "slicewise-agent"
 AGENT: Final = "slicewise.io/agent"
 _CGPU: Final = "cgpu."
+# Without CDI an admission waits for a record, and every other admission waits for it.
+_ADMISSION_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +179,12 @@ class Agent:
         self._folders = folders
         exchange = Exchange(self.pods, promises, matches, self.writes)
         self._table = Table(
-            self.pods, edges.holders, matches, exchange, folders, settings.record_seconds
+            self.pods,
+            edges.holders,
+            matches,
+            exchange,
+            folders,
+            min(settings.record_seconds, _ADMISSION_SECONDS),
         )
 
     def _dialects(self) -> Dialects:
