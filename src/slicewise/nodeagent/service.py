@@ -174,7 +174,7 @@ class Agent:
             self.pods,
             edges.holders,
             Premises(specs, folders, paths.dev, matches),
-            forgetters=(owners.forget, self.flags.forget, self.complaints.forget),
+            forgetters=(owners.forget, self.flags.forget, self.complaints.forget, matches.forget),
         )
         self._folders = folders
         exchange = Exchange(self.pods, promises, matches, self.writes)
