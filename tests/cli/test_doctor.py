@@ -10,6 +10,8 @@ from click.testing import CliRunner
 import builders
 from cli.gpushare_cluster import add_node, add_pod
 from fakes.cluster import FakeState, FakeWriter
+from slicewise import __version__
+from slicewise.cli.doctor_agents import About, judge_agent
 from slicewise.cli.doctor_nodes import check_nodes
 from slicewise.cli.doctor_scheduler import check_config, read_config, read_seconds
 from slicewise.cli.doctor_services import check_apiservice, check_certificates, check_quota
@@ -20,6 +22,7 @@ from slicewise.dialects import CORDONED, GPUS, write_gpus
 from slicewise.extender.routes import build_handler
 from slicewise.extender.service import Extender
 from slicewise.httpd import ThreadedServer
+from slicewise.kube.errors import LostError
 from slicewise.kube.machines import Machine
 from slicewise.model import NodeNotice
 from slicewise.playground.cluster import Playground
@@ -102,6 +105,23 @@ def test_node_that_needs_something_is_told_with_its_fix(node, level, words):
     assert all(each.fix for each in found)
 
 
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        pytest.param(About(__version__, "cdi"), [], id="well"),
+        pytest.param(About(__version__, "match"), ["by size and age"], id="match"),
+        pytest.param(About(__version__, "cdi", False), ["is not ready"], id="not-ready"),
+        pytest.param(About("0.0.0", "cdi"), ["agent is 0.0.0"], id="version"),
+        pytest.param(LostError("x"), ["is silent on port 5678"], id="silent"),
+    ],
+)
+def test_agents_are_judged_by_what_they_say(answer, words):
+    findings = list(judge_agent(machine(own(), OWN), answer, 5678))
+
+    assert len(findings) == len(words)
+    assert all(word in each.what for word, each in zip(words, findings, strict=True))
+
+
 def config(**changes):
     made = build_config("slicewise", "http://x")
     made["extenders"][0] |= changes
@@ -125,7 +145,7 @@ def test_our_own_configurations_are_in_order(dialect):
         pytest.param(config(ignorable=True), Level.PROBLEM, "nobody counted", id="ignorable"),
         pytest.param(config(managedResources=[]), Level.WARNING, "every pod", id="unmanaged"),
         pytest.param(config(nodeCacheCapable=False), Level.WARNING, "whole Node", id="whole-nodes"),
-        pytest.param(config(weight=0), Level.PROBLEM, "without weight", id="weight"),
+        pytest.param(config(prioritizeVerb="p"), Level.PROBLEM, "without weight", id="weight"),
         pytest.param(
             {**config(), "percentageOfNodesToScore": 0},
             Level.WARNING,

@@ -38,17 +38,17 @@ class Played:
         answer = await self.post("/what-if", {"Pods": [{"Pod": pod} for pod in pods]})
         return answer["pods"]
 
-    async def filter(self, pod, names=None):
-        reply = await self.post("/filter", bodies.args(pod, names or list(self.nodes)))
+    async def filter(self, pod, names=None, route="/filter"):
+        reply = await self.post(route, bodies.args(pod, names or list(self.nodes)))
         assert reply["Error"] == "", reply
         return reply["NodeNames"]
 
-    async def schedule(self, pod):
+    async def schedule(self, pod, route="/filter"):
         """The node and cards the pod is given; None when every node refuses it."""
         read = decode_pod(json.dumps(pod).encode())
         self.writer.add(read)
         self.state.see(read)
-        fitting = await self.filter(pod)
+        fitting = await self.filter(pod, route=route)
         if not fitting:
             return None
         scores = await self.post("/prioritize", bodies.args(pod, fitting))
@@ -70,8 +70,13 @@ def name_all(pods):
 
 
 @settings(max_examples=150)
-@given(strategies.clusters(), policies, st.lists(strategies.gpu_pods(), min_size=1, max_size=6))
-def test_pods_go_where_what_if_foretold_when_nothing_else_changes(nodes, policy, pods):
+@given(
+    strategies.clusters(),
+    policies,
+    st.lists(strategies.gpu_pods(), min_size=1, max_size=6),
+    st.sampled_from(["/filter", "/place"]),
+)
+def test_pods_go_where_what_if_foretold_when_nothing_else_changes(nodes, policy, pods, route):
     async def play():
         played = Played(nodes, policy)
         pods_in_order = name_all(pods)
@@ -80,7 +85,7 @@ def test_pods_go_where_what_if_foretold_when_nothing_else_changes(nodes, policy,
 
         assert list(played.state.snapshot()) == list(before)
         for pod, told in zip(pods_in_order, foretold, strict=True):
-            given = await played.schedule(pod)
+            given = await played.schedule(pod, route)
             assert given == ((told["node"], told["gpus"]) if told["fits"] else None)
 
     asyncio.run(play())
@@ -132,6 +137,19 @@ def change_pod(pod, change):
     return {"metadata": meta, "spec": {"containers": containers}}
 
 
+def respell_pod(pod, limits):
+    """The pod with these limits in the place of its own, as a person would write them."""
+    [container] = pod["spec"]["containers"]
+    asked = {**container["resources"]["limits"], **limits}
+    meta = {**pod["metadata"], "name": "respelt", "uid": "respelt"}
+    resources = {"limits": asked}
+    return {
+        **pod,
+        "metadata": meta,
+        "spec": {"containers": [{**container, "resources": resources}]},
+    }
+
+
 def change_cluster(played, node, change):
     """The cluster with the change made: pods gone, cards opened."""
     for name in change.get("evict", ()):
@@ -156,6 +174,9 @@ def test_smallest_change_once_made_lets_the_pod_fit(nodes, policy, pods):
             change = told.get("smallestChange")
             if change is None:
                 continue
+            if "limits" in change:
+                respelt = respell_pod(pod, change["limits"])
+                assert await played.filter(respelt, [change["node"]]) == [change["node"]], change
             change_cluster(played, change["node"], change)
             assert await played.filter(change_pod(pod, change), [change["node"]]) == [
                 change["node"]

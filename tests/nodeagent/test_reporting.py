@@ -2,7 +2,8 @@ from dataclasses import replace
 
 import builders
 from nodeagent import scenes
-from slicewise.nodeagent.reporting import write_report
+from slicewise.kubelet.holders import Holder
+from slicewise.nodeagent.reporting import add_holders, write_report
 from slicewise.nodeagent.usage import measure
 from slicewise.reports import DeviceReport, NodeReport, Use
 
@@ -51,3 +52,28 @@ def test_containers_and_pods_without_cards_are_left_out():
 
     assert [each.key for each in told.pods] == ["ml/train"]
     assert [each.name for each in told.pods[0].containers] == ["main"]
+
+
+def test_cards_of_nvidias_own_plugin_are_told_by_the_kubelet_all_of_them():
+    held = Holder("ml", "old", "main", {"nvidia.com/gpu": frozenset({"GPU-1", "GPU-0"})})
+    (pod,) = add_holders(report(), [held]).pods
+
+    assert pod.key == "ml/old"
+    assert [device.card for device in pod.containers[0].devices] == ["GPU-0", "GPU-1"]
+
+
+def test_replicas_are_told_by_their_card_and_their_own_name():
+    held = Holder("ml", "old", "main", {"nvidia.com/gpu.shared": frozenset({"GPU-0::3"})})
+    (pod,) = add_holders(report(), [held]).pods
+
+    assert pod.containers[0].devices == (DeviceReport(card="GPU-0", id="GPU-0::3"),)
+
+
+def test_pods_with_a_record_and_devices_of_others_are_not_taken_from_the_kubelet():
+    told = report(scenes.tenant("train"))
+    holders = [
+        Holder("ml", "train", "c0", {"nvidia.com/gpu": frozenset({"GPU-1"})}),
+        Holder("ml", "nic", "main", {"rdma/hca": frozenset({"x"})}),
+    ]
+
+    assert add_holders(told, holders) is told

@@ -11,7 +11,7 @@ import click
 import yaml
 
 from slicewise import __version__
-from slicewise.cli.addresses import read_address
+from slicewise.cli.addresses import read_address, read_place
 from slicewise.cli.agent_wiring import NODE_CONFIG, AgentCommand, Report, run_agent
 from slicewise.cli.goflags import GoCommand, go_switch, klog_flags
 from slicewise.cli.logs import LEVELS, configure_logs, read_level
@@ -86,7 +86,7 @@ def _load_config(ctx: click.Context, _: click.Parameter, path: Path | None) -> N
               )  # fmt: skip
 @click.option("--heartbeat/--no-heartbeat", help="Publish the heartbeat the fork's extender needs.")
 @click.option("--report-to", help="https://host of the metrics API to report usage to.")
-@click.option("--report-ca", type=_FILE, help="PEM authorities of that server.")
+@click.option("--report-ca", type=_FILE, help="PEM authorities [default: in its Secret].")
 @click.option("--report-token", type=_FILE, help="Token file to show to that server.")
 @click.option("--record-seconds", type=click.FloatRange(0, 20), default=10.0, show_default=True,
               help="How long a start waits for its pod's record.")  # fmt: skip
@@ -180,9 +180,13 @@ def _read_node_flags(flags: dict[str, Any]) -> Flags:
 
 
 def _read_report(flags: dict[str, Any]) -> Report | None:
-    if flags["report_to"] is None:
+    """Whom to report to: the flag's server, or the one that the original's chart puts beside."""
+    beside = "MetadataName" in os.environ
+    name, namespace = read_place(os.environ)
+    address = flags["report_to"] or (f"https://{name}.{namespace}.svc" if beside else None)
+    if address is None:
         return None
-    return Report(flags["report_to"], flags["report_ca"], flags["report_token"])
+    return Report(address, flags["report_ca"], flags["report_token"], (namespace, name))
 
 
 def _read_paths(flags: dict[str, Any]) -> Paths:

@@ -1,17 +1,23 @@
 """What an agent tells over HTTP and to the metrics API: usage, audit, and its own work."""
 
 import asyncio
+import contextlib
 from collections.abc import Iterable
+from functools import partial
 from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from slicewise import __version__
 from slicewise.dialects import DEFAULT
+from slicewise.httpd import Response, json_response
+from slicewise.kubelet.errors import KubeletError
+from slicewise.kubelet.holders import Holder
 from slicewise.nodeagent.auditing import Auditor, Kubelet, Views
 from slicewise.nodeagent.cardwatch import CardWatch
 from slicewise.nodeagent.evidence import SpecFile
 from slicewise.nodeagent.pages import Pages
-from slicewise.nodeagent.reporting import write_report
+from slicewise.nodeagent.reporting import add_holders, write_report
 from slicewise.nodeagent.sampling import Meter, Sampler
 from slicewise.nodeagent.service import Agent
 from slicewise.nodeagent.settings import Identity
@@ -25,7 +31,9 @@ def build_pages(agent: Agent, sampler: Sampler, holders: Kubelet) -> tuple[Pages
     """The pages of one agent, and the meter they read."""
     meter = Meter(agent.census, sampler)
     auditor = Auditor(view_node(agent, holders, sampler).collect)
-    return Pages(meter, auditor=auditor, more=(_Work(agent),)), meter
+    pages = Pages(meter, auditor=auditor, more=(_Work(agent),))
+    pages.add("/agent", partial(_tell_agent, agent))
+    return pages, meter
 
 
 def view_node(agent: Agent, kubelet: Kubelet, sampler: Sampler) -> Views:
@@ -49,11 +57,29 @@ def view_node(agent: Agent, kubelet: Kubelet, sampler: Sampler) -> Views:
     )
 
 
-async def keep_reporting(reporter: Reporter, meter: Meter, watch: CardWatch) -> None:
+async def _tell_agent(agent: Agent) -> Response:
+    """How this agent works, for those who look after it."""
+    return json_response(
+        {
+            "version": __version__,
+            "identity": agent.identity.value,
+            "ready": agent.ready,
+            "resources": sorted(agent.resources),
+        }
+    )
+
+
+async def keep_reporting(
+    reporter: Reporter, meter: Meter, watch: CardWatch, kubelet: Kubelet
+) -> None:
     """Tell the metrics API how the node is, again and again until cancelled."""
+    holders: Iterable[Holder] = ()
     while True:
         driver = "" if watch.hardware is None else watch.hardware.driver
-        reporter.update(write_report(meter.usage(), driver))
+        # A kubelet that gives no answer has not let go of anything.
+        with contextlib.suppress(KubeletError):
+            holders = await kubelet.list()
+        reporter.update(add_holders(write_report(meter.usage(), driver), holders))
         await asyncio.sleep(_REPORT_SECONDS)
 
 

@@ -11,12 +11,14 @@ from typing import Any, Final
 import structlog
 
 from slicewise.cli.agent_pages import build_pages, keep_reporting
+from slicewise.cli.report_credentials import SecretCredentials
 from slicewise.dialects.publications import NodeFacts
 from slicewise.httpd import Server, Settings
 from slicewise.kube.client import Client
 from slicewise.kube.errors import KubeError
 from slicewise.kube.kubeconfig import find_access
 from slicewise.kube.nodepatch import NodePatches
+from slicewise.kube.secrets import Secrets
 from slicewise.kubelet.errors import KubeletError
 from slicewise.kubelet.holders import PodResourcesClient
 from slicewise.kubelet.runtime import RuntimeClient
@@ -33,14 +35,12 @@ from slicewise.nodeagent.settings import AgentSettings, Identity
 from slicewise.nvml.driver import Driver
 from slicewise.nvml.library import LibraryDriver
 from slicewise.nvml.simulated import SimulatedDriver
-from slicewise.reports import Reporter
-from slicewise.reports.credentials import FileCredentials
+from slicewise.reports import FileCredentials, Reporter
 
 COMPONENT: Final = "slicewise-agent"
 NODE_CONFIG: Final = Path("/etc/gpu-manager/config/config.json")
 _RUNTIME_TRIES: Final = 6
 _TOKEN: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
-_AUTHORITY: Final = _TOKEN.with_name("ca.crt")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +50,11 @@ class Report:
     address: str
     """Its address, such as https://name.namespace.svc."""
     authority: Path | None = None
-    """PEM authorities its certificate must be from; none takes the cluster's."""
+    """PEM authorities its certificate must be from; none takes those in its Secret."""
     token: Path | None = None
     """The token to show; none takes the pod's own."""
+    secret: tuple[str, str] = ("kube-system", "nvidia-gpu-scheduler")
+    """Namespace and name of the Secret in which the server keeps its authority."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,8 +117,8 @@ async def run_agent(
         started(server.url)
         work = [agent.run(), sampler.run(), publish(command, agent, watch, client)]
         if command.report is not None:
-            reporter = build_reporter(command.report)
-            work += [reporter.run(), keep_reporting(reporter, meter, watch)]
+            reporter = build_reporter(command.report, client)
+            work += [reporter.run(), keep_reporting(reporter, meter, watch, holders)]
         async with _beside(work) as tasks:
             # What was loaded stays, and looking through it again would only cost time.
             gc.collect()
@@ -182,10 +184,13 @@ def open_driver(command: AgentCommand) -> Driver:
     return LibraryDriver(command.driver_file)
 
 
-def build_reporter(report: Report) -> Reporter:
+def build_reporter(report: Report, client: Client) -> Reporter:
     """The line to the metrics API."""
-    credentials = FileCredentials(report.authority or _AUTHORITY, report.token or _TOKEN)
-    return Reporter(report.address, credentials)
+    token = report.token or _TOKEN
+    if report.authority is not None:
+        return Reporter(report.address, FileCredentials(report.authority, token))
+    secrets = Secrets(client, *report.secret, manager=COMPONENT)
+    return Reporter(report.address, SecretCredentials(secrets, token))
 
 
 async def settle_identity(

@@ -4,7 +4,7 @@ import asyncio
 import ssl
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Final
 from urllib.parse import urlsplit
@@ -27,8 +27,12 @@ _AT_ONCE: Final = 32
 _FORBIDDEN: Final = (401, 403)
 
 
-class _Version(msgspec.Struct):
+class About(msgspec.Struct, frozen=True):
+    """What an agent says of itself."""
+
     version: str
+    identity: str = ""
+    ready: bool = True
 
 
 async def check_agents(client: Client, machines: Sequence[Machine], port: int) -> list[Finding]:
@@ -37,11 +41,11 @@ async def check_agents(client: Client, machines: Sequence[Machine], port: int) -
         return []
     turns = asyncio.Semaphore(_AT_ONCE)
 
-    async def ask(machine: Machine) -> str | Exception:
+    async def ask(machine: Machine) -> About | Exception:
         async with turns:
             try:
-                page = await read_page(client, machine.name, port, "/version", seconds=_SECONDS)
-                return msgspec.json.decode(page, type=_Version).version
+                page = await read_page(client, machine.name, port, "/agent", seconds=_SECONDS)
+                return msgspec.json.decode(page, type=About)
             except (KubeError, msgspec.DecodeError) as error:
                 return error
 
@@ -52,27 +56,34 @@ async def check_agents(client: Client, machines: Sequence[Machine], port: int) -
     if denied:
         fix = "ask for get on nodes/proxy"
         return [note(AGENTS, f"cannot be asked: {denied[0].message}", fix)]
-    findings = [
-        _judge_agent(machine, answer, port)
-        for machine, answer in zip(machines, answers, strict=True)
-    ]
-    silent = [each for each in findings if each is not None]
-    here = len(machines) - sum(isinstance(each, Exception) for each in answers)
-    return [*([ok(AGENTS, f"answer on {here} of {len(machines)} nodes")] if here else []), *silent]
+    here = sum(isinstance(each, About) for each in answers)
+    findings = [ok(AGENTS, f"answer on {here} of {len(machines)} nodes")] if here else []
+    for machine, answer in zip(machines, answers, strict=True):
+        findings += judge_agent(machine, answer, port)
+    return findings
 
 
-def _judge_agent(machine: Machine, answer: str | Exception, port: int) -> Finding | None:
+def judge_agent(machine: Machine, answer: About | Exception, port: int) -> Iterator[Finding]:
+    """What is to be said of one node's agent."""
+    name = machine.name
     if isinstance(answer, Exception):
         if GPUS in machine.notice.annotations:
-            fix = "look at the agent's pod there; until it answers, cards and use are out of date"
-            return warning(AGENTS, f"has published cards and is silent on port {port}",
-                           fix, machine.name)  # fmt: skip
-        fix = "run the Slicewise agent there, if it is to measure use and isolate pods"
-        return note(AGENTS, f"no agent of Slicewise answers on port {port}", fix, machine.name)
-    if answer != __version__:
+            what = f"has published cards and is silent on port {port}"
+            fix = "look at the agent's pod there, and that it listens on the node's own address"
+            yield warning(AGENTS, what, fix, name)
+        else:
+            fix = "run the Slicewise agent there, if it is to measure use and isolate pods"
+            yield note(AGENTS, f"no agent of Slicewise answers on port {port}", fix, name)
+        return
+    if not answer.ready:
+        what = "is not ready: the kubelet does not know its plugins, or pods are not known to it"
+        yield warning(AGENTS, what, "look at the agent's log there", name)
+    if answer.identity == "match":
+        what = "tells containers apart by size and age, because the runtime takes no CDI devices"
+        yield note(AGENTS, what, "turn CDI on in the runtime, then restart the agent", name)
+    if answer.version != __version__:
         fix = "let agents, extender and this command have one version"
-        return note(AGENTS, f"agent is {answer}, this is {__version__}", fix, machine.name)
-    return None
+        yield note(AGENTS, f"agent is {answer.version}, this is {__version__}", fix, name)
 
 
 async def check_extender(url: str, version: str, now: datetime) -> list[Finding]:

@@ -12,6 +12,7 @@ import click
 import yaml
 
 from slicewise import __version__
+from slicewise.cli.addresses import read_place
 from slicewise.cli.goflags import GoCommand, klog_flags
 from slicewise.cli.logs import configure_logs
 from slicewise.cli.metrics_wiring import MetricsSettings, run_metrics_api
@@ -22,8 +23,6 @@ from slicewise.model import SlicewiseError
 
 _FILE = click.Path(dir_okay=False, exists=True, path_type=Path)
 _CONFIG: Final = ".metrics-podresource.yaml"
-_NAME: Final = "nvidia-gpu-scheduler"
-_NAMESPACE: Final = "kube-system"
 # What the original's file and flags may say, with its defaults.
 _DEFAULTS: Final[Mapping[str, Any]] = {
     "bind-address": "0.0.0.0",
@@ -137,13 +136,6 @@ def read_settings(flags: Mapping[str, Any], choices: Mapping[str, Any]) -> Metri
             overlap_seconds=flags["overlap_seconds"],
         ),
     )
-
-
-def read_place(environment: Mapping[str, str]) -> tuple[str, str]:
-    """Name and namespace of the Service: the pod's name without its last part."""
-    pod = environment.get("MetadataName", "")
-    name = pod.rpartition("-")[0] or _NAME
-    return name, environment.get("MetadataNamespace") or _NAMESPACE
 
 
 def _read_tls(choices: Mapping[str, Any]) -> Tls | None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from slicewise.dialects.offers import Edition, Resource, name_units
+from slicewise.dialects.offers import Edition, Resource, count_lengths, name_units
 from slicewise.kubelet.v1beta1 import MESSAGE_LIMIT, Unit, measure_units
 from slicewise.model import Gpu, Node
 
@@ -50,7 +50,7 @@ def plan_offers(editions: Sequence[Edition], node: Node, limit: int = MESSAGE_LI
     devices, amounts = [], []
     for edition in editions:
         for resource in edition.resources:
-            size = measure_units(list_units(resource, node))
+            size = measure_units(count_lengths(resource, _countable(node)))
             way = _choose(edition, resource, fits=size <= limit)
             ways[resource.name] = way
             if way is Way.DEVICES:

@@ -20,6 +20,7 @@ from slicewise.dialects import (
 )
 from slicewise.dialects.offers import Edition, Resource, build_editions
 from slicewise.kube.client import Call, Client
+from slicewise.kube.events import Events
 from slicewise.kube.listing import read_one
 from slicewise.kube.localpods import LocalPod, LocalPodBody, local_pods, read_local_pod
 from slicewise.kube.nodepatch import EVERYTHING
@@ -29,7 +30,7 @@ from slicewise.kube.watch import Change, Informer, Seen
 from slicewise.kube.writes import Writes
 from slicewise.kubelet.plugin import Offer, Plugin, Servant
 from slicewise.kubelet.registering import Registrar
-from slicewise.model import NodeNotice
+from slicewise.model import NodeNotice, SlicewiseError
 from slicewise.nodeagent.cdi import Specs
 from slicewise.nodeagent.census import NodeCensus
 from slicewise.nodeagent.exchanging import Exchange
@@ -46,9 +47,11 @@ from slicewise.nodeagent.pods import NodePods
 from slicewise.nodeagent.promises import Promises, Setting
 from slicewise.nodeagent.reconciling import Premises, Reconciler
 from slicewise.nodeagent.settings import AgentSettings, Identity
+from slicewise.nodeagent.uncarried import Complaints
 from slicewise.nodeagent.vendor import VendorSpecs
 
 _log = logging.getLogger(__name__)
+COMPONENT: Final = "slicewise-agent"
 AGENT: Final = "slicewise.io/agent"
 _CGPU: Final = "cgpu."
 
@@ -80,6 +83,8 @@ class Agent:
         self._reader = reader
         self.writes = Writes(edges.client, reader)
         self.flags = Flags(self.writes)
+        self.events = Events(edges.client, COMPONENT)
+        self.complaints = Complaints(self.plan, self.events)
         self._due = asyncio.Event()
         self.notice: NodeNotice | None = None
         """The Node as it was last heard of."""
@@ -132,6 +137,7 @@ class Agent:
             self.registrar.run(),
             self._pod_informer.run(),
             self._node_informer.run(),
+            self.events.run(),
             self._sweep(),
         ) as tasks:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -166,7 +172,7 @@ class Agent:
             self.pods,
             edges.holders,
             Premises(specs, folders, paths.dev, matches),
-            forgetters=(owners.forget, self.flags.forget),
+            forgetters=(owners.forget, self.flags.forget, self.complaints.forget),
         )
         self._folders = folders
         exchange = Exchange(self.pods, promises, matches, self.writes)
@@ -242,6 +248,17 @@ class Agent:
     def _pod_changed(self, found: LocalPod | None) -> None:
         if found is None:
             self._due.set()
+            return
+        self.complaints.look(found.pod)
+        for container in found.containers:
+            if container.id is not None:
+                self._name_container(found.pod.uid, container.name, container.id)
+
+    def _name_container(self, uid: str, container: str, identity: str) -> None:
+        try:
+            self._folders.name_container(uid, container, identity)
+        except SlicewiseError as error:
+            _log.warning("container not linked uid=%s error=%s", uid, error)
 
     async def _sweep(self) -> None:
         # Before the first list, every pod would look as if it were gone.
