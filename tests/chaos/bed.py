@@ -34,7 +34,8 @@ KINDS = (
 # Every so many pods one asks for a whole card, which its scheduler binds by itself.
 WHOLE = {"nvidia.com/gpu": "1"}
 WHOLE_EVERY = 12
-PLENTY = {"cpu": "999", "memory": "9Ti", "pods": "999"} | dict.fromkeys(DEFAULT.resources, "9999999")
+PLENTY = {"cpu": "999", "memory": "9Ti", "pods": "999"}
+PLENTY |= dict.fromkeys(DEFAULT.resources, "9999999")
 QUICK = Patience(first_seconds=0.05, most_seconds=0.4, bind_seconds=1.0)
 TERM = Term(lease_seconds=2.0, renew_seconds=1.2, retry_seconds=0.3)
 LEASE = ("kube-system", "slicewise-extender")
