@@ -7,6 +7,7 @@ before every start.
 
 import asyncio
 import contextlib
+import json
 import random
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -181,6 +182,21 @@ class FakeKubelet:
     def remove(self, pod: Pod) -> None:
         """The pod has ended."""
         self.pods.pop((pod.namespace, pod.name), None)
+
+    def write_checkpoint(self, pod: Pod) -> None:
+        """The note in which the real kubelet keeps who holds what, init containers included."""
+        entries = [
+            {
+                "PodUID": pod.uid,
+                "ContainerName": name,
+                "ResourceName": resource,
+                "DeviceIDs": {"-1": list(ids)},
+            }
+            for name, held in self.pods[pod.namespace, pod.name].items()
+            for resource, ids in held.ids.items()
+        ]
+        note = {"Data": {"PodDeviceEntries": entries, "RegisteredDevices": {}}, "Checksum": 1}
+        (self.plugins / "kubelet_internal_checkpoint").write_text(json.dumps(note))
 
     async def _allocate(self, mine: Held, resource: str, count: int, reusable) -> None:
         known = self.known[resource]

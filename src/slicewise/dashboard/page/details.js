@@ -32,7 +32,7 @@ function podTable(parts, { onPod, use }) {
   const note = use === "measured" ? "in use / held" : `in use (${use}) / held`;
   const body = make("tbody", {}, parts.map((part) => make("tr", {},
     make("td", {}, make("button", { type: "button", class: "link", title: "Show only this pod", on: { click: () => onPod(part.pod.key) } }, swatch(part.pod.key), part.pod.key),
-      part.pod.certain ? null : make("span", { class: "badge" }, "which cards is unknown")),
+      part.pod.doubt ? make("span", { class: "badge" }, part.pod.doubt) : null),
     make("td", {}, String(part.card.index)),
     make("td", {}, amount(part.use?.cores, part.cores ? `${part.cores}%` : "–")),
     make("td", {}, amount(part.use && part.use.memory !== null ? gib(part.use.memory) : null, gib(part.memory))))));
