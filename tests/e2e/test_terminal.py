@@ -14,6 +14,7 @@ import yaml
 from e2e import wirings
 from e2e.gpu_cluster import GpuCluster, pod
 from e2e.gpu_nodes import A10, T4, gpushare_node, mixed_node
+from slicewise_testbed.testbed import wait_until
 
 pytestmark = pytest.mark.cluster
 BIN = Path(sys.executable).parent
@@ -135,10 +136,18 @@ def test_real_scheduler_does_what_what_if_foretold(ours: GpuCluster, tmp_path: P
     assert "smallest change: ask for " in why.stdout
 
 
-def test_cordoned_card_gets_no_pod_from_the_real_scheduler(ours: GpuCluster):
+def test_cordoned_card_gets_no_pod_from_the_real_scheduler(ours: GpuCluster, tmp_path: Path):
     closed = kubectl(ours, "slicewise", "cordon", "m0", "0", "1")
     assert closed.returncode == 0, closed.stderr
     assert kubectl(ours, "slicewise", "cordon", "m1", "1").returncode == 0
+    file = tmp_path / "pod.yaml"
+    file.write_text(yaml.safe_dump(pod("any", {"slicewise.io/gpu": 1})))
+    words = ("what-if", "-f", str(file), "--replicas=4", "-o", "json", "--url", ours.url())
+    wait_until(
+        lambda: json.loads(kubectl(ours, "slicewise", *words).stdout)["fitting"] == 1,
+        60,
+        lambda: "the extender has not heard of the cordon",
+    )
     ours.apply(pod("one", {"slicewise.io/gpu": 1}))
     one = ours.wait_bound("default", "one")
     ours.apply(pod("two", {"slicewise.io/gpu": 1}))
@@ -154,6 +163,11 @@ def test_cordoned_card_gets_no_pod_from_the_real_scheduler(ours: GpuCluster):
     ]
     assert "uncordon gpu 0, 1 of node m0" in kubectl(ours, "slicewise", "why", "two").stdout
     assert kubectl(ours, "slicewise", "uncordon", "m0", "--all").returncode == 0
+    wait_until(
+        lambda: ours.ask("/explain?pod=default/two").get("best"), 60, lambda: "m0 stays closed"
+    )
+    # However late the extender heard of it, this makes the scheduler look once more.
+    ours.plane.kubectl("label", "node", "m0", "looked=again")
     assert ours.wait_bound("default", "two")["spec"]["nodeName"] == "m0"
 
 
