@@ -147,12 +147,13 @@ class FakeKubelet:
 
     async def admit(self, pod: Pod) -> dict[str, Held]:
         """Every container's units and answers; all is given back when one is refused."""
-        held: dict[str, Held] = {}
+        # The real one lists every container of the pod from the moment it looks at it.
+        held = {each.name: Held(role=each.role) for each in pod.containers}
         self.pods[pod.namespace, pod.name] = held
         reusable: dict[str, list[str]] = {}
         try:
             for container in pod.containers:
-                mine = held[container.name] = Held(role=container.role)
+                mine = held[container.name]
                 wanted = [(r, read_count(r, q)) for r, q in container.limits.items()]
                 self._chance.shuffle(wanted)
                 for resource, count in wanted:

@@ -7,6 +7,7 @@ Events may repeat, come late or out of order: versions and UIDs decide.
 """
 
 from collections import OrderedDict
+from collections.abc import Iterator
 from typing import Final
 
 from slicewise.cluster.books import Books
@@ -128,6 +129,12 @@ class Ledger:
         """The pod as the API last showed it, if it did."""
         entry = self._entries.get(uid)
         return None if entry is None else entry.pod
+
+    def asking(self) -> Iterator[Pod]:
+        """Every pod that asks for GPUs, as the API last showed it."""
+        for entry in self._entries.values():
+            if entry.pod is not None and entry.request is not None and entry.request.containers:
+                yield entry.pod
 
     def node_of(self, uid: str) -> str | None:
         """The node on which the pod is counted, bound or assumed."""

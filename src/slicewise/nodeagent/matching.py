@@ -165,7 +165,7 @@ class EarlyServant:
         name = name_units(resource, units)
         owner = await desk.owners.find(resource, units)
         promise = await desk.promises.wait(owner)
-        match = table.matches.find(name)
+        match = table.matches.find(name, promise.pod.uid, owner.container.name)
         if match is None:
             raise DeniedError(
                 f"{owner.name} was admitted by another agent, and what it was given is unknown; "
@@ -173,7 +173,7 @@ class EarlyServant:
             )
         if match.held != promise.allocation.slices_of(owner.container.name):
             promise = await table.exchange.settle(owner, promise, match)
-        table.matches.settle(name, promise.pod.uid, owner.container.name)
+        table.matches.settle(name, match, promise.pod.uid, owner.container.name)
         grant = desk.promises.grant(promise, owner.container, resource, units)
         injection = GIVERS[promise.dialect].inject(grant)
         await asyncio.to_thread(desk.outfitter.prepare, grant, injection)

@@ -54,6 +54,8 @@ _log = logging.getLogger(__name__)
 COMPONENT: Final = "slicewise-agent"
 AGENT: Final = "slicewise.io/agent"
 _CGPU: Final = "cgpu."
+# Without CDI an admission waits for a record, and every other admission waits for it.
+_ADMISSION_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ class Agent:
         self.pods = NodePods()
         self.census = NodeCensus(settings.node, self._dialects())
         self.editions = build_editions(settings.dialects, share_unit=settings.share_unit)
-        self.plan = plan_offers(self.editions, inventory.node)
+        self.plan = plan_offers(self.editions, inventory.node, most_units=settings.most_units)
         self._edges = edges
         self.identity = settings.identity or Identity.CDI
         self.starts = Starts()
@@ -172,12 +174,17 @@ class Agent:
             self.pods,
             edges.holders,
             Premises(specs, folders, paths.dev, matches),
-            forgetters=(owners.forget, self.flags.forget, self.complaints.forget),
+            forgetters=(owners.forget, self.flags.forget, self.complaints.forget, matches.forget),
         )
         self._folders = folders
         exchange = Exchange(self.pods, promises, matches, self.writes)
         self._table = Table(
-            self.pods, edges.holders, matches, exchange, folders, settings.record_seconds
+            self.pods,
+            edges.holders,
+            matches,
+            exchange,
+            folders,
+            min(settings.record_seconds, _ADMISSION_SECONDS),
         )
 
     def _dialects(self) -> Dialects:
