@@ -79,7 +79,7 @@ class Agent:
         self.pods = NodePods()
         self.census = NodeCensus(settings.node, self._dialects())
         self.editions = build_editions(settings.dialects, share_unit=settings.share_unit)
-        self.plan = plan_offers(self.editions, inventory.node)
+        self.plan = plan_offers(self.editions, inventory.node, most_units=settings.most_units)
         self._edges = edges
         self.identity = settings.identity or Identity.CDI
         self.starts = Starts()
