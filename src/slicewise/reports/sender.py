@@ -34,8 +34,8 @@ _MUCH_BYTES: Final = 64 << 10
 class Timing:
     """How often an agent speaks and how it comes back."""
 
-    beat_seconds: float = 1.25
-    """The longest silence; the server calls a node silent after three seconds."""
+    beat_seconds: float = 1.6
+    """The longest silence; the server calls a node silent after twice this and a little."""
     connect_seconds: float = 30.0
     """The longest time to be connected and accepted."""
     write_seconds: float = 5.0
