@@ -29,6 +29,7 @@ def test_demo_places_every_system_and_explains_the_pod_that_waits():
     code, shown = run("--once")
 
     assert code == 0, shown
+    assert shown.startswith("Page http://127.0.0.1:")
     rows = [line for line in shown.splitlines() if line.startswith("│")]
     for system in (*SYSTEMS, "slicewise"):
         assert any(system in row for row in rows), f"{system} is missing:\n{shown}"

@@ -162,12 +162,23 @@ def test_agents_that_do_not_answer_are_left_out():
 def test_pod_without_record_is_told_without_cards(tmp_path):
     ledger = Ledger(DEFAULT)
     ledger.apply(NodeSeen(builders.node("n0", 1)))
-    ledger.apply(PodSeen(builders.pod(limits={"nvidia.com/gpu": 1}, node="n0")))
+    limits = {"nvidia.com/vcuda-core": 20, "nvidia.com/vcuda-memory": 512}
+    ledger.apply(PodSeen(builders.pod(limits=limits, node="n0")))
 
     node = view_node(ledger.snapshot().get("n0"), ledger, None)
 
     assert node.unplaced == ("default/p0",)
     assert "which cards it has is not recorded" in write_plain([node])
+
+
+def test_cards_that_the_ledger_gave_to_a_silent_system_are_shown():
+    ledger = Ledger(DEFAULT)
+    ledger.apply(NodeSeen(builders.node("n0", 2)))
+    ledger.apply(PodSeen(builders.pod(limits={"nvidia.com/gpu": 1}, node="n0")))
+
+    node = view_node(ledger.snapshot().get("n0"), ledger, None)
+
+    assert [[part.pod for part in card.parts] for card in node.cards] == [["default/p0"], []]
 
 
 def test_terminal_is_redrawn_until_interrupted(living, tmp_path):

@@ -75,9 +75,10 @@ def test_refused_replicas_are_told_together(living, tmp_path):
 
     assert result.output.startswith("4 of 6 pods fit\n")
     assert "default/s-4 and 1 more: no node for main: 60 percent" in result.output
-    assert "smallest change: ask for 40 percent of each GPU instead of 60 (node n0)" in (
-        result.output
-    )
+    assert (
+        "smallest change: ask for 40 percent of each GPU instead of 60, "
+        "as slicewise.io/cores: 40 (node n0)"
+    ) in result.output
 
 
 def test_nothing_is_left_behind(living, tmp_path):

@@ -36,9 +36,10 @@ def test_refused_pod_is_told_what_would_fit():
 
     assert result.exit_code == 1
     assert "0 of 1 nodes can take it; 1: No GPU is large enough" in result.output
-    assert "smallest change: ask for 40960 MiB of each GPU instead of 50000 (node a)" in (
-        result.output
-    )
+    assert (
+        "smallest change: ask for 40960 MiB of each GPU instead of 50000, "
+        "as slicewise.io/memory: 40960 (node a)"
+    ) in result.output
     assert "gpu 0 (NVIDIA A100-SXM4-40GB): lacks 9040 MiB" in result.output
 
 

@@ -5,6 +5,7 @@ import http.client
 import json
 import threading
 from dataclasses import replace
+from time import monotonic, sleep
 
 import builders
 from conformance.bodies import pod
@@ -24,7 +25,7 @@ class Showing:
     def __init__(self, *nodes, uses=None, habits=None, **facts):
         self.playground = Playground()
         self.nodes = nodes or (builders.node("n0"), builders.node("n1"))
-        self._uses = uses
+        self._measure = None if uses is None else lambda _: uses
         self._habits = habits or Habits(pace=QUICK)
         self._facts = facts
         self._started = threading.Event()
@@ -46,6 +47,10 @@ class Showing:
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
         self._thread.start()
         assert self._started.wait(30)
+        end = monotonic() + 60
+        while self.ask("/readyz")[0] != 200:
+            assert monotonic() < end, "the page never knew its cluster"
+            sleep(0.01)
 
     def stop_page(self):
         self._loop.call_soon_threadsafe(self._stop.set)
@@ -56,7 +61,7 @@ class Showing:
         settings = DashboardSettings(
             access=Access(self.playground.url), habits=self._habits, **self._facts
         )
-        await run_dashboard(settings, self._stop, started=self._hear, uses=self._uses)
+        await run_dashboard(settings, self._stop, started=self._hear, measure=self._measure)
 
     def _hear(self, url):
         self.url = url

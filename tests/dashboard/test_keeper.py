@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import builders
 from fakes.cluster import FakeState
@@ -59,6 +60,19 @@ def test_node_is_told_with_its_cards_and_their_pods():
         "n0", 0, "", [[0, 0, 40960, 0], [1, 0, 40960, 0]], [["ml", "u0", 1, 1, 30, 4096]],
     ]  # fmt: skip
     assert scene.rows("models") == [[0, "NVIDIA A100-SXM4-40GB"]]
+
+
+def test_pod_whose_cards_are_nowhere_recorded_is_told_apart():
+    scene = Scene()
+    bare = builders.pod(limits={"nvidia.com/gpu": 1}, node="n0", name="bare")
+    scene.state.see(bare)
+    assert scene.look().rows("nodes")[0][4][0][:3] == ["default", "bare", 2]
+
+    record = json.dumps({"containers": {"c0": [[0, "GPU-n0-0", 100, 40960]]}, "node": "n0"})
+    marks = {"slicewise.io/allocation": record}
+    scene.state.see(replace(bare, annotations=marks, version=1))
+
+    assert scene.look().rows("nodes")[0][4] == [["default", "bare", 1, 0, 100, 40960]]
 
 
 def test_only_what_changed_is_told_again():
@@ -180,6 +194,22 @@ def test_everybody_who_waits_has_a_turn_though_time_is_short():
     totals = sorted(row[6] for row in scene.keeper.waiting.rows().values())
 
     assert totals == [2, 3, 4, 5, 6]
+
+
+def test_pod_that_comes_late_is_asked_about_before_those_known():
+    scene = Scene()
+    waiting = scene.keeper.waiting
+    for uid in ("u0", "u1", "u2"):
+        waiting.see(builders.pod(limits=LIMITS, uid=uid))
+    waiting.refresh(scene.state.snapshot(), lambda: True)
+    waiting.see(builders.pod(limits=LIMITS, uid="late"))
+    scene.state.ledger.apply(NodeSeen(builders.node("n1", 1), 1))
+
+    waiting.refresh(scene.state.snapshot(), iter([True, False]).__next__)
+
+    assert {uid: row[6] for uid, row in waiting.rows().items()} == {
+        "u0": 1, "u1": 1, "u2": 1, "late": 2,
+    }  # fmt: skip
 
 
 def test_quota_stands_beside_what_is_held():

@@ -121,7 +121,7 @@ def test_rows_stand_in_the_order_in_which_they_are_read(large, look):
     page.press("ArrowDown", "ArrowRight")
     for top in (3000, 2800, 2500, 2650):
         page.ask(f"document.querySelector('#grid').scrollTop = {top}")
-        page.wait(f"({IN_SIGHT}).includes('{name(top // 73 + 2)}')")
+        page.wait(f"({IN_SIGHT}).includes('{name(top // 69 + 2)}')")
 
         rows = page.ask("[...document.querySelectorAll('.row')].map((row) => row.dataset.node)")
 

@@ -137,6 +137,19 @@ def change_pod(pod, change):
     return {"metadata": meta, "spec": {"containers": containers}}
 
 
+def respell_pod(pod, limits):
+    """The pod with these limits in the place of its own, as a person would write them."""
+    [container] = pod["spec"]["containers"]
+    asked = {**container["resources"]["limits"], **limits}
+    meta = {**pod["metadata"], "name": "respelt", "uid": "respelt"}
+    resources = {"limits": asked}
+    return {
+        **pod,
+        "metadata": meta,
+        "spec": {"containers": [{**container, "resources": resources}]},
+    }
+
+
 def change_cluster(played, node, change):
     """The cluster with the change made: pods gone, cards opened."""
     for name in change.get("evict", ()):
@@ -161,6 +174,9 @@ def test_smallest_change_once_made_lets_the_pod_fit(nodes, policy, pods):
             change = told.get("smallestChange")
             if change is None:
                 continue
+            if "limits" in change:
+                respelt = respell_pod(pod, change["limits"])
+                assert await played.filter(respelt, [change["node"]]) == [change["node"]], change
             change_cluster(played, change["node"], change)
             assert await played.filter(change_pod(pod, change), [change["node"]]) == [
                 change["node"]

@@ -223,9 +223,10 @@ def test_explain_names_cards_and_the_smallest_change(own):
     assert status == 200
     assert told["smallestChange"] == {
         "node": "a",
-        "change": "ask for 40960 MiB of each GPU instead of 90000",
+        "change": "ask for 40960 MiB of each GPU instead of 90000, as slicewise.io/memory: 40960",
         "distance": 0.5449,
         "ask": {"memory": 40960},
+        "limits": {"slicewise.io/memory": 40960},
     }
     assert told["nodes"][0]["cards"][0]["missing"] == ["49040 MiB"]
     assert told["nodes"][0]["reason"] == "GpuTooSmall"

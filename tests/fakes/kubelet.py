@@ -7,6 +7,7 @@ before every start.
 
 import asyncio
 import contextlib
+import json
 import random
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,7 @@ import grpc.aio
 from slicewise.kubelet.codec import decode, encode
 from slicewise.kubelet.podresources import (
     V1,
+    AllocatableResponse,
     ContainerDevices,
     ContainerResources,
     GetRequest,
@@ -102,6 +104,7 @@ class FakeKubelet:
         lister = {"List": unary(self._list)}
         if self._speaks == V1:
             lister["Get"] = unary(self._get)
+            lister["GetAllocatableResources"] = unary(self._allocatable)
         for path, service, handlers in (
             (self.plugins / "kubelet.sock", "v1beta1.Registration", registry),
             (self.pod_resources, self._speaks, lister),
@@ -146,12 +149,13 @@ class FakeKubelet:
 
     async def admit(self, pod: Pod) -> dict[str, Held]:
         """Every container's units and answers; all is given back when one is refused."""
-        held: dict[str, Held] = {}
+        # The real one lists every container of the pod from the moment it looks at it.
+        held = {each.name: Held(role=each.role) for each in pod.containers}
         self.pods[pod.namespace, pod.name] = held
         reusable: dict[str, list[str]] = {}
         try:
             for container in pod.containers:
-                mine = held[container.name] = Held(role=container.role)
+                mine = held[container.name]
                 wanted = [(r, read_count(r, q)) for r, q in container.limits.items()]
                 self._chance.shuffle(wanted)
                 for resource, count in wanted:
@@ -181,6 +185,21 @@ class FakeKubelet:
     def remove(self, pod: Pod) -> None:
         """The pod has ended."""
         self.pods.pop((pod.namespace, pod.name), None)
+
+    def write_checkpoint(self, pod: Pod) -> None:
+        """The note in which the real kubelet keeps who holds what, init containers included."""
+        entries = [
+            {
+                "PodUID": pod.uid,
+                "ContainerName": name,
+                "ResourceName": resource,
+                "DeviceIDs": {"-1": list(ids)},
+            }
+            for name, held in self.pods[pod.namespace, pod.name].items()
+            for resource, ids in held.ids.items()
+        ]
+        note = {"Data": {"PodDeviceEntries": entries, "RegisteredDevices": {}}, "Checksum": 1}
+        (self.plugins / "kubelet_internal_checkpoint").write_text(json.dumps(note))
 
     async def _allocate(self, mine: Held, resource: str, count: int, reusable) -> None:
         known = self.known[resource]
@@ -250,6 +269,14 @@ class FakeKubelet:
         if key not in self.pods:
             await call.abort(grpc.StatusCode.NOT_FOUND, "no such pod")
         return encode(GetResponse(self._tell(key)))
+
+    async def _allocatable(self, _request: bytes, _call) -> bytes:
+        devices = tuple(
+            ContainerDevices(resource, (unit,))
+            for resource, known in self.known.items()
+            for unit in sorted(known.healthy)
+        )
+        return encode(AllocatableResponse(devices))
 
     def _tell(self, key: tuple[str, str]) -> PodResources:
         containers = tuple(

@@ -28,6 +28,7 @@ from slicewise.kube.listing import find_pod
 from slicewise.kube.reviews import Deed, Reviews
 from slicewise.model import SlicewiseError
 from slicewise.state.live import LiveState, StateSettings
+from slicewise.state.ports import State
 
 COMPONENT: Final = "slicewise-dashboard"
 DEFAULT_ADDRESS: Final = "127.0.0.1:8484"
@@ -121,15 +122,21 @@ async def run_dashboard(
     stop: asyncio.Event,
     *,
     started: Callable[[str], None] = lambda _: None,
-    uses: Uses | None = None,
+    measure: Callable[[State], Uses] | None = None,
 ) -> None:
-    """Serve until told to stop; `started` hears the address once connections are accepted."""
+    """Serve until told to stop; `started` hears the address once connections are accepted.
+
+    `measure` tells what is in use, in place of the nodes' agents.
+    """
     log = structlog.get_logger(COMPONENT)
     async with Client(settings.access, agent=f"{COMPONENT}/{__version__}") as client:
         state = LiveState(client, settings.state)
         gate = build_gate(settings.auth, client)
         find = partial(find_pod, client, state.reader)
-        if uses is None and settings.agent_port is not None:
+        uses: Uses | None = None
+        if measure is not None:
+            uses = measure(state)
+        elif settings.agent_port is not None:
             uses = AgentUses(client, state, settings.agent_port)
         service = Service(state, find, settings.habits, gate=gate, uses=uses)
         state.listener = service.keeper

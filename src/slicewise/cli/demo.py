@@ -12,8 +12,8 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any, Final
@@ -21,10 +21,12 @@ from typing import Any, Final
 import click
 
 from slicewise.cli.asking import Oracle, fetch
+from slicewise.cli.demo_page import PORT, check_page, paging
 from slicewise.cli.logs import configure_logs
 from slicewise.cli.promises import Given, Truth
 from slicewise.cli.scenery import UNFIT, Manifest, build_nodes, find_examples, read_manifests
 from slicewise.cli.schedulers import build_config
+from slicewise.cli.serving import Started, serving
 from slicewise.cli.tableau import say, show_pending, show_pods, show_problems, show_usage
 from slicewise.cli.wiring import ExtenderSettings, run_extender
 from slicewise.dialects import ELASTIC, GPUS, GPUSCHEDULER, GPUSHARE, SLICEWISE, TKESTACK, Dialect
@@ -65,8 +67,12 @@ def demo(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda _number, _frame: stop.set())
     manifests = read_manifests(examples or find_examples())
-    with tempfile.TemporaryDirectory(prefix="slicewise-demo-") as folder, _running() as stage:
+    with (
+        tempfile.TemporaryDirectory(prefix="slicewise-demo-") as folder,
+        _running(0 if once else PORT) as stage,
+    ):
         path = stage.cluster.write_kubeconfig(kubeconfig or Path(folder) / "kubeconfig")
+        say(f"Page {stage.page}   # every card, live; what is in use is simulated")
         say(f"API server {stage.cluster.url}, extender {stage.url}, {len(build_nodes())} nodes")
         stage.apply([*manifests, Manifest("slicewise", UNFIT)])
         placed = stage.wait(patience, stop)
@@ -75,6 +81,8 @@ def demo(
             raise SystemExit(0 if kept else 1)
         say(f"export KUBECONFIG={path}   # then kubectl get pods -A; Ctrl-C ends the demo")
         say(f"slicewise why --url {stage.url} {UNFIT['metadata']['name']}")
+        say("slicewise top   # also what-if -f FILE, doctor, cordon NODE GPU, inspect-gpushare -d")
+        say(f"Open {stage.page}")
         stop.wait()
 
 
@@ -84,6 +92,9 @@ class Stage:
 
     cluster: Playground
     url: str
+    """The extender's address."""
+    page: str
+    """The page's address."""
     manifests: list[Manifest]
 
     def apply(self, manifests: Sequence[Manifest]) -> None:
@@ -165,6 +176,7 @@ def _report(stage: Stage, placed: bool) -> bool:
         f"{each.pod.namespace}/{each.pod.name}: {each.broken}" for each in bound if each.broken
     ]
     broken += [f"{each.subject}: {each.trouble}: {each.detail}" for each in truth.problems()]
+    broken += check_page(stage.page, len(build_nodes()))
     if not placed:
         broken.append("not every pod was placed in time")
     show_problems(broken)
@@ -185,8 +197,8 @@ def _explain(stage: Stage, given: Sequence[Given]) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _running() -> Iterator[Stage]:
-    """The cluster with its nodes, controllers and scheduler, and the extender it asks."""
+def _running(port: int) -> Iterator[Stage]:
+    """The cluster with its nodes, controllers and scheduler, the extender it asks, and the page."""
     cluster = Playground()
     found: Future[str] = Future()
     cluster.run(SimulatedNodes(cluster.api, build_nodes()).run)
@@ -198,39 +210,24 @@ def _running() -> Iterator[Stage]:
         await Scheduler(cluster.api, lambda: cluster.url, profiles, quick).run()
 
     cluster.run(schedule)
-    with cluster, _extending(cluster.url) as url:
+    with (
+        cluster,
+        _extending(cluster.url) as url,
+        paging(cluster.url, port=port) as page,
+    ):
         found.set_result(url)
-        yield Stage(cluster, url, [])
+        yield Stage(cluster, url, page, [])
 
 
-@contextlib.contextmanager
-def _extending(master: str) -> Iterator[str]:
-    """The real extender on a thread and loop of its own; yields its address once it listens."""
-    address: Future[str] = Future()
-    stop: Future[Callable[[], object]] = Future()
+def _extending(master: str) -> AbstractContextManager[str]:
+    """The real extender; its address once it listens."""
 
-    async def serve() -> None:
-        loop, ended = asyncio.get_running_loop(), asyncio.Event()
-        stop.set_result(partial(loop.call_soon_threadsafe, ended.set))
+    async def serve(stop: asyncio.Event, started: Started) -> None:
         settings = ExtenderSettings(master=master)
         settings = replace(settings, listen=replace(settings.listen, port=0))
-        await run_extender(settings, ended, started=address.set_result)
+        await run_extender(settings, stop, started=started)
 
-    def run() -> None:
-        try:
-            asyncio.run(serve())
-        except BaseException as error:
-            if not address.done():
-                address.set_exception(error)
-            raise
-
-    thread = threading.Thread(target=run, name="extender")
-    thread.start()
-    try:
-        yield address.result(timeout=30)
-    finally:
-        stop.result(timeout=30)()
-        thread.join()
+    return serving("extender", serve)
 
 
 def build_profiles(url: str) -> list[Profile]:

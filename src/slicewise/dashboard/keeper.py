@@ -11,21 +11,14 @@ from dataclasses import asdict, dataclass
 from typing import Final
 
 from slicewise.dashboard.history import History, Point
+from slicewise.dashboard.nodes import NodeRows
 from slicewise.dashboard.quotas import list_quota
-from slicewise.dashboard.rows import (
-    NOT_READY,
-    SILENT,
-    UNSCHEDULABLE,
-    Models,
-    Sums,
-    sum_up,
-    write_row,
-)
+from slicewise.dashboard.rows import NOT_READY, UNSCHEDULABLE
 from slicewise.dashboard.tables import Tables
 from slicewise.dashboard.uses import NodeUse, Uses, write_use
 from slicewise.dashboard.waiting import Waiting
 from slicewise.kube.watch import Change, Seen
-from slicewise.model import Chunk, NodeNotice, NodeState, Pod, Snapshot
+from slicewise.model import NodeNotice, Pod, Snapshot
 from slicewise.state.ports import State
 from slicewise.state.scene import Stage
 
@@ -60,19 +53,13 @@ class Keeper:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.tables = tables
-        self.models = Models()
-        self.sums = Sums()
+        self.nodes = NodeRows(tables)
         self.waiting = Waiting(Stage(state), clock)
         self._state = state
         self._uses = uses
         self._pace = pace or Pace()
         self._clock = clock
         self._history = History()
-        self._flags: dict[str, int] = {}
-        self._silent: set[str] = set()
-        self._stale: set[str] = set()
-        self._chunks: tuple[Chunk, ...] = ()
-        self._summed: dict[str, Sums] = {}
         self._looked: Snapshot | None = None
         self._troubles_at = 0.0
         self._used: dict[str, NodeUse] = {}
@@ -84,11 +71,9 @@ class Keeper:
             if isinstance(change, Seen):
                 notice = change.value
                 flags = NOT_READY * (not notice.ready) | UNSCHEDULABLE * notice.unschedulable
-                if self._flags.get(notice.name, 0) != flags:
-                    self._flags[notice.name] = flags
-                    self._stale.add(notice.name)
+                self.nodes.flag(notice.name, flags)
             else:
-                self._flags.pop(change.key, None)
+                self.nodes.forget(change.key)
 
     def hear_pods(self, changes: Sequence[Change[Pod]]) -> None:
         """Note which pods wait."""
@@ -116,16 +101,20 @@ class Keeper:
             return
         snapshot, now = self._state.snapshot(), self._clock()
         changed = snapshot is not self._looked
-        self._take_nodes(snapshot)
+        if changed or self.nodes.guessing:
+            # A record may say just what was guessed, and then only this changes.
+            gifts = self._state.ledger.gifts()
+            self.nodes.guess({gift.pod.uid: gift.node.name for gift in gifts})
+        self.nodes.follow(snapshot)
         self._take_waiting(snapshot)
         if changed or self._state.quota is not self._quota:
             self._take_quota()
         if now - self._troubles_at >= self._pace.troubles:
             self._troubles_at = now
             self._take_troubles()
-        totals = asdict(self.sums)
+        totals = asdict(self.nodes.sums)
         totals["waiting"] = len(self.tables.sections["waiting"])
-        totals["fragmented"] = self.sums.fragmented
+        totals["fragmented"] = self.nodes.sums.fragmented
         self.tables.put("totals", "", totals)
         self._note_point(now)
         self._looked = snapshot
@@ -142,9 +131,7 @@ class Keeper:
                 rows[name] = write_use(name, use, positions)
         self._used = found
         self.tables.replace("uses", rows)
-        silent = {name for name, use in found.items() if use.silent}
-        self._stale |= silent ^ self._silent
-        self._silent = silent
+        self.nodes.silence(name for name, use in found.items() if use.silent)
 
     async def _measure(self, uses: Uses) -> None:
         while True:
@@ -155,59 +142,6 @@ class Keeper:
                 _log.exception("use not read")
             await asyncio.sleep(self._pace.uses)
 
-    def _take_nodes(self, snapshot: Snapshot) -> None:
-        gone: set[str] = set()
-        before = self._chunks
-        if snapshot.chunks is not before:
-            for at in range(max(len(before), len(snapshot.chunks))):
-                old = before[at] if at < len(before) else ()
-                new = snapshot.chunks[at] if at < len(snapshot.chunks) else ()
-                if old is not new:
-                    gone |= self._take_chunk(old, new)
-            self._chunks = snapshot.chunks
-        for name in gone - snapshot.slots.keys():
-            self._drop(name)
-        for name in self._stale:
-            state = snapshot.get(name)
-            if state is not None:
-                self._put(state)
-        self._stale.clear()
-        self.tables.replace("models", self.models.rows())
-
-    def _take_chunk(self, old: Chunk, new: Chunk) -> set[str]:
-        """Write the states that changed; the names of those that are no longer here."""
-        gone = set()
-        for at in range(max(len(old), len(new))):
-            was = old[at] if at < len(old) else None
-            state = new[at] if at < len(new) else None
-            if was is state:
-                continue
-            if was is not None and (state is None or state.node.name != was.node.name):
-                gone.add(was.node.name)
-            if state is not None:
-                self._put(state)
-        return gone
-
-    def _put(self, state: NodeState) -> None:
-        name = state.node.name
-        if not state.node.gpus:
-            self._drop(name)
-            return
-        flags = self._flags.get(name, 0) | SILENT * (name in self._silent)
-        before, after = self._summed.get(name), sum_up(state, flags)
-        if before is not None:
-            self.sums.count(before, -1)
-        self.sums.count(after)
-        self._summed[name] = after
-        self.tables.put("nodes", name, write_row(state, flags, self.models))
-
-    def _drop(self, name: str) -> None:
-        before = self._summed.pop(name, None)
-        if before is not None:
-            self.sums.count(before, -1)
-            self.tables.drop("nodes", name)
-            self.tables.drop("uses", name)
-
     def _take_waiting(self, snapshot: Snapshot) -> None:
         end = time.monotonic() + self._pace.reasons
         self.waiting.refresh(snapshot, lambda: time.monotonic() < end)
@@ -216,7 +150,7 @@ class Keeper:
     def _take_quota(self) -> None:
         quota = self._quota = self._state.quota
         if quota is not None:
-            rows = list_quota(quota, self._state.ledger.usage, self.models.names())
+            rows = list_quota(quota, self._state.ledger.usage, self.nodes.models.names())
             self.tables.replace("quota", rows)
 
     def _take_troubles(self) -> None:
@@ -227,7 +161,7 @@ class Keeper:
     def _note_point(self, now: float) -> None:
         if not self._history.due(now):
             return
-        sums = self.sums
+        sums = self.nodes.sums
         waiting = len(self.tables.sections["waiting"])
         self._history.note(
             Point(now, sums.allocated, sums.filled, sums.fragmented, waiting, self._used_share())

@@ -1,6 +1,6 @@
 """A node as one row of the page: compact, for a large cluster is sent whole to every reader."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, fields
 from typing import Final
 
@@ -14,6 +14,10 @@ SILENT: Final = 4
 ILL: Final = 1
 MIG: Final = 2
 CORDONED: Final = 4
+UNKNOWN: Final = 0
+RECORDED: Final = 1
+GUESSED: Final = 2
+"""How it is known which cards a pod holds; guessed ones are nowhere recorded."""
 
 
 class Models:
@@ -35,16 +39,22 @@ class Models:
         return {str(number): [number, model] for model, number in self._numbers.items()}
 
 
-def write_row(state: NodeState, flags: int, models: Models) -> bytes:
-    """Name, flags, pool, cards and the pods that hold parts of them."""
+def write_row(state: NodeState, flags: int, models: Models, guessed: Collection[str]) -> bytes:
+    """Name, flags, pool, cards and the pods that hold parts of them; some by a guess, by UID."""
     node = state.node
     cards = [[gpu.index, models.number(gpu.model), gpu.memory, _flags(gpu)] for gpu in node.gpus]
     pods = [
-        [each.namespace, each.name, int(each.certain), *_pieces(state, each)]
+        [each.namespace, each.name, _knowledge(each, guessed), *_pieces(state, each)]
         for each in state.holdings
         if each.charges
     ]
     return msgspec.json.encode([node.name, flags, node.pool or "", cards, pods])
+
+
+def _knowledge(holding: Holding, guessed: Collection[str]) -> int:
+    if not holding.certain:
+        return UNKNOWN
+    return GUESSED if holding.uid in guessed else RECORDED
 
 
 def _flags(gpu: Gpu) -> int:

@@ -26,7 +26,12 @@ class Wait:
     asked: Snapshot | None = None
     """The snapshot its reasons are from."""
     row: list[Any] | None = None
-    """None for a pod that asks for no GPU, or was not asked about yet."""
+    """None for a pod that was not asked about yet, or asks for no GPU."""
+
+    @property
+    def ours(self) -> bool:
+        """Whether the pod asks for GPUs, as far as is known."""
+        return self.asked is None or self.row is not None
 
 
 class Waiting:
@@ -54,10 +59,13 @@ class Waiting:
         """Find out anew why pods wait, while there is time for more."""
         names = sorted(snapshot.slots)
         told: dict[object, tuple[int, list[list[Any]]]] = {}
-        for uid, wait in list(self._waits.items()):
-            if wait.asked is snapshot:
-                continue
-            if wait.row is not None and not more():
+        stale = [
+            each for each in self._waits.items() if each[1].ours and each[1].asked is not snapshot
+        ]
+        # Those nobody has asked about come first, or they would not be seen at all.
+        stale.sort(key=lambda each: each[1].asked is not None)
+        for uid, wait in stale:
+            if not more():
                 break
             wait.row = self._explain(wait, names, told)
             wait.asked = snapshot

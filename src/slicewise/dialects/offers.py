@@ -6,6 +6,7 @@ one that carries what the container receives.
 """
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -72,6 +73,20 @@ def name_units(resource: Resource, gpus: Sequence[Gpu]) -> Iterator[tuple[str, G
             running += 1
 
 
+def count_lengths(resource: Resource, gpus: Sequence[Gpu]) -> dict[int, int]:
+    """How many ids of each length there are, without making them all."""
+    if resource.by_card:
+        return dict(Counter(len(name) for name, _ in name_units(resource, gpus)))
+    left = sum(map(resource.per_card, gpus))
+    lengths, length, numbers = {}, 1, 36
+    while left:
+        # Numbers of one more digit are those that fewer digits cannot write.
+        lengths[len(resource.prefix) + length] = count = min(left, numbers)
+        left -= count
+        length, numbers = length + 1, 35 * 36**length
+    return lengths
+
+
 def write_short(value: int) -> str:
     """A number in as few letters and digits as there are."""
     text = _DIGITS[value % 36]
@@ -94,11 +109,11 @@ def build_editions(
         "tkestack": _tkestack("tkestack", tkestack.FORK, ""),
         "tkestack-upstream": _tkestack("tkestack-upstream", tkestack.UPSTREAM, "tencent-"),
         "gpushare": _gpushare(share_unit),
-        "elastic": _elastic("elastic", elastic.CURRENT, "elastic-gpushare"),
-        "elastic-com": _elastic("elastic-com", elastic.ALIAS, "elastic-com"),
-        "elastic-percent": _percent("elastic-percent", elastic.PERCENT, "elastic-gpu.sock"),
-        "nano": _elastic("nano", elastic.NANO_OLD, "nano-gpu"),
-        "nano-percent": _percent("nano-percent", elastic.NANO, "nano-gpu.sock"),
+        "elastic": _elastic("elastic", elastic.CURRENT, "elastic-gpushare", ""),
+        "elastic-com": _elastic("elastic-com", elastic.ALIAS, "elastic-com", "com-"),
+        "elastic-percent": _elastic("elastic-percent", elastic.PERCENT, "elastic-gpu", "nano-"),
+        "nano": _elastic("nano", elastic.NANO_OLD, "nano-gpu", "old-"),
+        "nano-percent": _elastic("nano-percent", elastic.NANO, "nano-gpu-percent", "percent-"),
         "nvidia": _NVIDIA,
     }
     chosen = []
@@ -160,15 +175,16 @@ def _gpushare(unit: MiB) -> Edition:
     return Edition("gpushare", "gpushare", (memory,), ((names.count, _one),))
 
 
-def _elastic(name: str, names: elastic.Names, socket: str) -> Edition:
-    resources = [Resource(names.core, f"{socket}-core.sock", _percents, by_card=True)]
-    if names.memory is not None:
-        # The hash in the links' names knows no resource, so ids of the two must never be equal.
-        resources.append(Resource(names.memory, f"{socket}-mem.sock", _units(1), prefix="m"))
-    return Edition(name, "elastic", tuple(resources))
-
-
-def _percent(name: str, names: elastic.Names, socket: str) -> Edition:
-    prefix = f"{name.partition('-')[0][0]}"
-    core = Resource(names.core, socket, _percents, prefix=prefix, by_card=True)
-    return Edition(name, "elastic", (core,))
+def _elastic(name: str, names: elastic.Names, socket: str, prefix: str) -> Edition:
+    # The hash in the links' names knows no resource, so no two resources may share an id.
+    if names.memory is None:
+        core = Resource(names.core, f"{socket}.sock", _percents, prefix=prefix, by_card=True)
+        return Edition(name, "elastic", (core,))
+    return Edition(
+        name,
+        "elastic",
+        (
+            Resource(names.core, f"{socket}-core.sock", _percents, prefix=prefix, by_card=True),
+            Resource(names.memory, f"{socket}-mem.sock", _units(1), prefix=f"{prefix}m"),
+        ),
+    )

@@ -181,12 +181,12 @@ def encode_units(units: Iterable[Unit]) -> bytes:
     return bytes(message)
 
 
-def measure_units(units: Iterable[Unit]) -> int:
-    """How many bytes that message has at most, whatever the health of the units."""
+def measure_units(lengths: Mapping[int, int]) -> int:
+    """The bytes of that message at most, by how many ids there are of each length."""
     # A unit that falls ill costs two bytes more, and the message must still fit then.
     return sum(
-        len(delimited(1, delimited(1, unit.id.encode()) + _tail(False, unit.numa)))
-        for unit in units
+        count * len(delimited(1, delimited(1, bytes(length)) + _tail(False, None)))
+        for length, count in lengths.items()
     )
 
 

@@ -6,7 +6,8 @@ from typing import Any, Final
 
 from slicewise.model import Allocation, NodeState, Request, Slice
 from slicewise.placement import Placement, Screening, admitted_cards, explain, feasible
-from slicewise.state.changes import find_changes
+from slicewise.state.changes import Change, find_changes
+from slicewise.state.respelling import spell_ask
 from slicewise.state.scene import Scene
 from slicewise.state.wording import describe_container, describe_request, describe_slice
 
@@ -99,8 +100,18 @@ def _explain_node(scene: Scene, name: str) -> dict[str, Any]:
         "phrase": refusal.reason.phrase,
         "detail": refusal.detail,
         "cards": _cards(scene, state),
-        "changes": [each.describe() for each in changes],
+        "changes": [_describe_change(scene, each) for each in changes],
     }
+
+
+def _describe_change(scene: Scene, change: Change) -> dict[str, Any]:
+    """The change, with the limits that make it in the words of the pod's own system."""
+    told = change.describe()
+    limits = spell_ask(scene.pod, change.steps["ask"]) if "ask" in change.steps else None
+    if limits is None:
+        return told
+    words = ", ".join(f"{key}: {value}" for key, value in limits.items())
+    return {**told, "text": f"{change.text}, as {words}", "limits": limits}
 
 
 def _cards(scene: Scene, state: NodeState) -> list[dict[str, Any]]:

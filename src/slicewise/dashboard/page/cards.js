@@ -57,7 +57,7 @@ function bar(kind, card, amount, whole, picked) {
     piece.style.left = `${from}%`;
     piece.style.width = `${width}%`;
     piece.style.backgroundColor = podColour(part.pod.key);
-    if (!part.pod.certain) piece.classList.add("unsure");
+    if (part.pod.doubt) piece.classList.add("unsure");
     if (picked.length && !podPicked(part.pod, picked)) piece.classList.add("other");
     track.append(piece);
     from += width;

@@ -21,20 +21,22 @@ function facts(pairs) {
   return make("dl", { class: "facts" }, pairs.flatMap(([name, text]) => [make("dt", {}, name), make("dd", {}, text)]));
 }
 
-function used(amount, unit, label) {
-  return amount === null || amount === undefined ? "" : ` (${amount}${unit} ${label})`;
+// What is held, after what of it is in use where that is known.
+function amount(used, held) {
+  return used === null || used === undefined ? held : `${used} / ${held}`;
 }
 
 function podTable(parts, { onPod, use }) {
   const head = make("thead", {}, make("tr", {}, ["pod", "gpu", "compute", "GiB"].map((name) => make("th", { scope: "col" }, name))));
-  const label = use || "in use";
+  const measured = parts.some((part) => part.use);
+  const note = use === "measured" ? "in use / held" : `in use (${use}) / held`;
   const body = make("tbody", {}, parts.map((part) => make("tr", {},
     make("td", {}, make("button", { type: "button", class: "link", title: "Show only this pod", on: { click: () => onPod(part.pod.key) } }, swatch(part.pod.key), part.pod.key),
-      part.pod.certain ? null : make("span", { class: "badge" }, "which cards is unknown")),
+      part.pod.doubt ? make("span", { class: "badge" }, part.pod.doubt) : null),
     make("td", {}, String(part.card.index)),
-    make("td", {}, part.cores ? `${part.cores}%${used(part.use?.cores, "%", label)}` : `–${used(part.use?.cores, "%", label)}`),
-    make("td", {}, `${gib(part.memory)}${part.use && part.use.memory !== null ? used(gib(part.use.memory), "", label) : ""}`))));
-  return make("table", {}, head, body);
+    make("td", {}, amount(part.use?.cores, part.cores ? `${part.cores}%` : "–")),
+    make("td", {}, amount(part.use && part.use.memory !== null ? gib(part.use.memory) : null, gib(part.memory))))));
+  return make("table", {}, measured ? make("caption", {}, note) : null, head, body);
 }
 
 export function drawNode(node, actions) {
@@ -60,7 +62,7 @@ export function drawCard(card, actions) {
   ];
   if (card.use) {
     const memory = card.use.memory === null ? "" : ` and ${gib(card.use.memory)} GiB`;
-    rows.push([actions.use || "in use", `${card.use.cores ?? "unknown"} percent${memory}`]);
+    rows.push([actions.use === "measured" ? "in use" : `in use (${actions.use})`, `${card.use.cores ?? "unknown"} percent${memory}`]);
   }
   return [
     heading(`${card.node} · gpu ${card.index}`, actions.onClose),

@@ -5,7 +5,7 @@ import { make } from "./dom.js";
 
 const SPARE = 4;
 const LINE = 64;
-const EDGE = 9;
+const EDGE = 5;
 
 export class Grid {
   constructor(box, rows, { store, onOpen }) {
@@ -19,7 +19,7 @@ export class Grid {
     this.perLine = 8;
     this.drawn = new Map();
     this.at = { row: 0, column: -1 };
-    this.columns = 1;
+    this.chosen = null;
     box.addEventListener("scroll", () => this.later(), { passive: true });
     box.addEventListener("keydown", (event) => this.press(event));
     box.addEventListener("click", (event) => this.click(event));
@@ -118,6 +118,15 @@ export class Grid {
     for (const row of this.stale || []) row.remove();
     this.stale = null;
     this.mark(focus);
+    this.choose(this.chosen);
+  }
+
+  // Mark the cell whose details are open; none of them without a place.
+  choose(place) {
+    this.chosen = place;
+    this.rows.querySelectorAll(".chosen").forEach((cell) => cell.classList.remove("chosen"));
+    const row = place && this.drawn.get(place.node);
+    row?.querySelector(`[data-at="${place.column}"]`)?.classList.add("chosen");
   }
 
   // The row, drawn if it was not, before the one that follows it.

@@ -80,11 +80,13 @@ function showUse() {
 
 function openCell(name, column) {
   opened = { node: name, column };
+  grid.choose(opened);
   showDetails(true);
 }
 
 async function openPod(pod) {
   opened = { pod };
+  grid.choose(null);
   const mine = ++answered;
   const headers = feed?.token ? { Authorization: `Bearer ${feed.token}` } : {};
   let children;
@@ -118,6 +120,7 @@ function fillDetails(children, scroll) {
 function closeDetails() {
   const last = opened;
   opened = null;
+  grid.choose(null);
   find("#details").hidden = true;
   if (last?.pod) find(`#waiting [data-pod="${CSS.escape(last.pod)}"]`)?.focus();
   else grid.cell()?.focus({ preventScroll: true });

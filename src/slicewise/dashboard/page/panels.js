@@ -48,7 +48,7 @@ export function drawWaiting(section, rows, { onOpen, now }) {
 export function drawQuota(section, rows) {
   const sorted = [...rows].sort((one, other) => (one[3] === null) - (other[3] === null) || one[0].localeCompare(other[0]) || one[1].localeCompare(other[1]));
   find("h2 b", section).textContent = "";
-  const head = make("thead", {}, make("tr", {}, ["namespace", "model", "cards held", "of quota"].map((name) => make("th", { scope: "col" }, name))));
+  const head = make("thead", {}, make("tr", {}, ["namespace", "model", "cards", "of quota"].map((name) => make("th", { scope: "col" }, name))));
   const body = make("tbody", {}, sorted.slice(0, MOST).map(([namespace, model, held, allowed]) => {
     const share = allowed ? held / allowed : 100;
     const over = allowed !== null && held > 100 * allowed;

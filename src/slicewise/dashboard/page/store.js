@@ -18,6 +18,8 @@ const KEYS = {
   uses: (row) => row[0],
   nodes: (row) => row[0],
 };
+// How it is known which cards a pod holds, where that is not recorded.
+const DOUBTS = ["which cards is unknown", "", "cards not recorded yet"];
 const SECTIONS = Object.keys(KEYS);
 const order = new Intl.Collator("en", { numeric: true });
 
@@ -103,7 +105,7 @@ export class Store {
       cores: 0, held: 0, parts: [], use: null,
     }));
     for (const [namespace, pod, certain, ...pieces] of pods) {
-      const owner = { namespace, name: pod, key: `${namespace}/${pod}`, certain: Boolean(certain), parts: [] };
+      const owner = { namespace, name: pod, key: `${namespace}/${pod}`, doubt: DOUBTS[certain], parts: [] };
       node.pods.push(owner);
       for (let at = 0; at < pieces.length; at += 3) {
         const card = node.cards[pieces[at]];

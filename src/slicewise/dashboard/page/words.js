@@ -1,6 +1,6 @@
 // Amounts, times and names as people read them.
 
-const VENDOR = /^(NVIDIA|Tesla|GeForce|Quadro)\s+/i;
+const VENDOR = /^(NVIDIA|Tesla|GeForce|Quadro)[\s-]+/i;
 
 export const modelName = (model) => (model || "unknown model").replace(VENDOR, "").replace(VENDOR, "");
 

@@ -1,0 +1,104 @@
+import pytest
+
+import builders
+from slicewise.dialects.offers import build_editions
+from slicewise.kubelet.v1beta1 import MESSAGE_LIMIT, Unit, encode_units
+from slicewise.model import MiB
+from slicewise.nodeagent.offering import Way, list_units, plan_offers
+from slicewise.nodeagent.uncarried import Complaints, find_uncarried
+
+EVERY = ("slicewise", "tkestack", "tkestack-upstream", "gpushare", "elastic", "nvidia")
+BIG = builders.node(gpus=8, memory=81920)
+SMALL = builders.node(gpus=2, memory=8000)
+
+
+def test_small_node_offers_every_resource_unit_by_unit():
+    plan = plan_offers(build_editions(EVERY), SMALL)
+
+    assert set(plan.ways.values()) == {Way.DEVICES}
+    assert plan.extended(SMALL) == {"aliyun.com/gpu-count": 2}
+
+
+def test_eight_cards_of_80_gib_offer_memory_in_mib_as_an_amount():
+    plan = plan_offers(build_editions(EVERY), BIG)
+
+    amounts = {name for name, way in plan.ways.items() if way is Way.AMOUNT}
+    assert amounts == {"nvidia.com/vcuda-memory", "elasticgpu.io/gpu-memory", "slicewise.io/memory"}
+    assert plan.extended(BIG)["nvidia.com/vcuda-memory"] == 8 * 81920
+    assert plan.ways["tencent.com/vcuda-memory"] is Way.DEVICES
+
+
+def test_memory_of_many_units_is_an_amount_unless_nothing_else_carries_the_cards():
+    node = builders.node(gpus=2, memory=24576)
+    editions = build_editions(["slicewise", "gpushare"], share_unit=MiB(1))
+    plan = plan_offers(editions, node)
+
+    assert plan.ways["slicewise.io/memory"] is Way.AMOUNT
+    assert plan.ways["aliyun.com/gpu-mem"] is Way.DEVICES
+    assert plan_offers(editions, node, most_units=50000).ways["slicewise.io/memory"] is Way.DEVICES
+
+
+def test_no_message_of_any_offered_resource_exceeds_the_limit():
+    for _, resource in plan_offers(build_editions(EVERY), BIG).devices:
+        assert len(encode_units(list_units(resource, BIG))) <= MESSAGE_LIMIT
+
+
+def test_resource_that_nothing_else_carries_is_refused_with_its_size(caplog):
+    plan = plan_offers(build_editions(["gpushare"], share_unit=MiB(1)), BIG)
+
+    assert plan.ways == {"aliyun.com/gpu-mem": Way.REFUSED}
+    assert plan.devices == ()
+    assert "resource=aliyun.com/gpu-mem" in caplog.text
+    assert "limit=4194304 way=refused" in caplog.text
+
+
+def test_line_is_drawn_at_the_exact_size():
+    (edition,) = build_editions(["tkestack"])
+    memory = edition.resources[1]
+    size = len(encode_units(Unit(unit.id, healthy=False) for unit in list_units(memory, SMALL)))
+
+    assert plan_offers([edition], SMALL, size).ways[memory.name] is Way.DEVICES
+    assert plan_offers([edition], SMALL, size - 1).ways[memory.name] is Way.AMOUNT
+
+
+def test_units_of_an_ill_card_are_ill_and_cards_in_mig_mode_make_none():
+    gpus = [builders.gpu(0, healthy=False), builders.gpu(1), builders.gpu(2, mig=True)]
+    (edition,) = build_editions(["tkestack"])
+    units = list(list_units(edition.resources[0], builders.node(gpus=gpus)))
+
+    assert [sum(unit.healthy is state for unit in units) for state in (True, False)] == [100, 100]
+
+
+class Board:
+    def __init__(self):
+        self.remarks = []
+
+    def post(self, pod, remark):
+        self.remarks.append((pod.name, remark.reason, remark.note))
+
+
+@pytest.mark.parametrize(
+    ("limits", "found"),
+    [
+        ({"slicewise.io/memory": 1}, [("c0", "slicewise.io/memory")]),
+        ({"slicewise.io/memory": 1, "slicewise.io/cores": 5}, []),
+        ({"elasticgpu.io/gpu-memory": 1}, [("c0", "elasticgpu.io/gpu-memory")]),
+        ({"nvidia.com/vcuda-core": 5, "nvidia.com/vcuda-memory": 1}, []),
+    ],
+)
+def test_container_whose_only_resource_is_an_amount_is_found(limits, found):
+    plan = plan_offers(build_editions(EVERY), BIG)
+
+    assert list(find_uncarried(builders.pod(limits=limits), plan)) == found
+
+
+def test_container_without_a_card_is_complained_about_once():
+    board = Board()
+    complaints = Complaints(plan_offers(build_editions(EVERY), BIG), board)
+    pod = builders.pod(limits={"slicewise.io/memory": 1})
+    complaints.look(pod)
+    complaints.look(pod)
+
+    ((name, reason, note),) = board.remarks
+    assert (name, reason) == ("p0", "GpuNotGiven")
+    assert "slicewise.io/memory alone" in note
