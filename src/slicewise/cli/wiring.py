@@ -17,7 +17,7 @@ import structlog
 from slicewise.extender.recording import Recorder
 from slicewise.extender.running import Service
 from slicewise.extender.service import Extender
-from slicewise.extender.tracing import open_tracing
+from slicewise.extender.tracing import NoTracing, Tracing, open_tracing
 from slicewise.extender.waking import Waker
 from slicewise.httpd import Settings
 from slicewise.kube.client import Client
@@ -75,6 +75,18 @@ async def run_extender(
 ) -> None:
     """Serve until told to stop; `started` hears the address once connections are accepted."""
     log = structlog.get_logger(COMPONENT)
+    with contextlib.closing(open_tracing(settings.otlp)) as tracing:
+        await _run(settings, stop, tracing, started)
+    log.info("stopped")
+
+
+async def _run(
+    settings: ExtenderSettings,
+    stop: asyncio.Event,
+    tracing: Tracing | NoTracing,
+    started: Callable[[str], None],
+) -> None:
+    log = structlog.get_logger(COMPONENT)
     async with Client(read_access(settings), agent=COMPONENT) as client:
         election = elect(client, settings)
         state = LiveState(
@@ -82,7 +94,6 @@ async def run_extender(
         )
         events = Events(client, COMPONENT)
         writes = Writes(client, state.reader, events, bind_seconds=settings.bind_seconds)
-        tracing = open_tracing(settings.otlp)
         metrics = tracing.watch(state, lambda: client.calls.counts)
         extender = Extender(state, writes, metrics=metrics)
         events.busy = lambda: extender.binder.writing > 0
@@ -119,7 +130,6 @@ async def run_extender(
                 # What was begun is finished before the lease is given up.
                 await service.stop()
                 await state.stop()
-                await asyncio.to_thread(tracing.close)
 
 
 @contextlib.asynccontextmanager

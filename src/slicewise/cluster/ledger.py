@@ -218,6 +218,8 @@ class Ledger:
         entry = self._entries.get(event.uid)
         if event.uid in self._ended or (entry and entry.pod and entry.pod.node is not None):
             return False
+        # A decision of our own ends the question where somebody else may bind the pod.
+        self._unhold(event.uid)
         self._gifts.give_out()
         state = self._books.store.get(event.allocation.node)
         if state is None:

@@ -96,7 +96,6 @@ class EarlyServant:
             raise self._deny("no answer in time; trying again") from error
         except SlicewiseError as error:
             raise self._deny(str(error)) from error
-        self._desk.given(given)
         self._desk.starts.granted += 1
         self._desk.starts.seconds += time.perf_counter() - began
         _log.info(
@@ -179,7 +178,9 @@ class EarlyServant:
         await asyncio.to_thread(desk.outfitter.prepare, grant, injection)
         if injection.limit is not None:
             await asyncio.to_thread(table.folders.alias, name, promise.pod.uid)
-        return Given(owner, promise, grant, injection)
+        given = Given(owner, promise, grant, injection)
+        await desk.given(given)
+        return given
 
     def _answer(
         self, promise: Promise, container: Container, units: frozenset[str]

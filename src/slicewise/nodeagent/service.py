@@ -39,6 +39,7 @@ from slicewise.nodeagent.granting import Desk, Given, LateServant, Starts
 from slicewise.nodeagent.identity import Holders, Owners, Turns
 from slicewise.nodeagent.inventory import Inventory
 from slicewise.nodeagent.layout import PodFolders
+from slicewise.nodeagent.limiting import Containers, Limiters
 from slicewise.nodeagent.matches import Matches
 from slicewise.nodeagent.matching import EarlyServant, Table
 from slicewise.nodeagent.offering import list_units, plan_offers
@@ -66,6 +67,7 @@ class Edges:
     holders: Holders
     turns: Turns | None = None
     runtime: str = ""
+    containers: Containers | None = None
 
 
 class Agent:
@@ -135,18 +137,21 @@ class Agent:
         )
         # Nothing is being written yet, so what is half written was left by an agent that died.
         await asyncio.to_thread(self.desk.specs.sweep)
-        async with _together(
-            self.registrar.run(),
-            self._pod_informer.run(),
-            self._node_informer.run(),
-            self.events.run(),
-            self._sweep(),
-        ) as tasks:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in tasks:
-                if task.done():
-                    task.result()
-        await self.flags.drain()
+        try:
+            async with _together(
+                self.registrar.run(),
+                self._pod_informer.run(),
+                self._node_informer.run(),
+                self.events.run(),
+                self._sweep(),
+            ) as tasks:
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                for task in tasks:
+                    if task.done():
+                        task.result()
+        finally:
+            await self.flags.drain()
+            await self.limiters.close()
 
     def _build_desk(self) -> None:
         settings, edges = self.settings, self._edges
@@ -170,11 +175,18 @@ class Agent:
         host = Host(paths.dev, settings.require_cards, self.inventory.hardware.driver)
         outfitter = Outfitter(host, VendorSpecs(paths.vendor_cdi), folders)
         self.desk = Desk(owners, promises, outfitter, specs, self.starts, given=self._given)
+        self.limiters = Limiters(self.pods, folders, edges.containers)
         self.reconciler = Reconciler(
             self.pods,
             edges.holders,
             Premises(specs, folders, paths.dev, matches),
-            forgetters=(owners.forget, self.flags.forget, self.complaints.forget, matches.forget),
+            forgetters=(
+                owners.forget,
+                matches.forget,
+                self.flags.forget,
+                self.complaints.forget,
+                self.limiters.forget,
+            ),
         )
         self._folders = folders
         exchange = Exchange(self.pods, promises, matches, self.writes)
@@ -249,7 +261,13 @@ class Agent:
             resource = resources[plugin.offer.resource]
             plugin.publish(node.gpus, lambda each=resource: list_units(each, self.inventory.node))  # type: ignore[misc]
 
-    def _given(self, given: Given) -> None:
+    async def _given(self, given: Given) -> None:
+        if given.injection.limit is not None:
+            try:
+                await self.limiters.serve(given.promise.pod.uid)
+            except SlicewiseError as error:
+                # Only the original's library needs the socket, and few containers have it.
+                _log.warning("limiter not served uid=%s error=%s", given.promise.pod.uid, error)
         self.flags.hear(given)
 
     def _pod_changed(self, found: LocalPod | None) -> None:
@@ -270,6 +288,7 @@ class Agent:
     async def _sweep(self) -> None:
         # Before the first list, every pod would look as if it were gone.
         await self._pod_informer.synced.wait()
+        await self.limiters.resume()
         await self.reconciler.run(self.settings.sweep_seconds, self._due)
 
 
