@@ -9,6 +9,7 @@ import re
 import signal
 import sys
 import urllib.request
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -198,14 +199,30 @@ class AgentNode:
 
         wait_until(running, seconds, lambda: self._complain(namespace))
 
-    def wait_restarted(self, namespace: str, name: str, container: str) -> None:
-        """The container runs for a second time, and has spoken again."""
+    def pod_requests(self, pods: Sequence[Pod]) -> Counter[str]:
+        """How often the agent asked the API server anything about each of these pods, by name."""
+        names = {pod["metadata"]["name"] for pod in pods}
+        asked = [
+            event["objectRef"].get("name")
+            for event in self.plane.audit_events()
+            if event["user"]["username"] == USER and event.get("objectRef")
+        ]
+        return Counter(name for name in asked if name in names)
 
-        def restarted() -> bool:
-            (pod,) = self.cluster.pods(namespace, fieldSelector=f"metadata.name={name}")
-            return len(self.reports(pod)[container]) > 1
+    def wait_log(self, words: str, seconds: float = 60) -> None:
+        """The agent has logged these words."""
+        wait_until(lambda: words in self.agent_log(), seconds, self.agent_tail)
 
-        wait_until(restarted, 60, self.agent_tail)
+    def restart_container(self, namespace: str, name: str, container: str) -> None:
+        """The container was killed, runs again, and has spoken again."""
+        (pod,) = self.cluster.pods(namespace, fieldSelector=f"metadata.name={name}")
+        (found,) = (
+            each for each in pod["status"]["containerStatuses"] if each["name"] == container
+        )
+        # Its first process is deaf to signals from inside.
+        pid = self._first_process(found["containerID"].rpartition("/")[2])
+        self.node.run_inside("kill", "-KILL", str(pid))
+        wait_until(lambda: len(self.reports(pod)[container]) > 1, 60, self.agent_tail)
 
     def wait_event(self, namespace: str, name: str, words: str, seconds: float = 60) -> str:
         """The event about a pod that has these words."""

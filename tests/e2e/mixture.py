@@ -22,9 +22,9 @@ RESOURCES = tuple(
 )
 
 
-def system_of(pod: Mapping[str, Any]) -> str:
-    """The system whose words the pod uses."""
-    return str(pod["metadata"]["name"]).rpartition("-")[0]
+def system_of(name: str) -> str:
+    """The system whose words a pod of this name uses."""
+    return name.rpartition("-")[0]
 
 
 def mixed_pods(count: int, kinds: Mapping[str, Mapping[str, int]] = SHARES) -> list[dict[str, Any]]:

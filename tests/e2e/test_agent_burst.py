@@ -5,11 +5,12 @@ import signal
 import pytest
 
 from e2e.agent_node import AgentNode
-from e2e.mixture import RESOURCES, WHOLE, mixed_pods
+from e2e.mixture import RESOURCES, WHOLE, mixed_pods, system_of
 
 pytestmark = pytest.mark.cluster
 PODS = 60
 SECONDS = 300
+FLAGGED = {"fork", "tkestack", "gpushare"}
 
 
 def start_burst(node: AgentNode) -> None:
@@ -28,6 +29,9 @@ def test_every_container_of_a_burst_has_exactly_its_own_cards(agent_node: AgentN
 
     # A burst that lay on one card would prove little.
     assert agent_node.check_given(pods) == set(agent_node.cards)
+    # One write for a system that looks for a flag, and nothing at all for the others.
+    assert set(agent_node.pod_requests(pods).values()) == {1}
+    assert {system_of(name) for name in agent_node.pod_requests(pods)} == FLAGGED
 
 
 def test_agent_and_kubelet_die_in_a_burst_and_every_container_has_exactly_its_own_cards(
