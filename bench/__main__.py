@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Final
 
+from bench.agent import measure_calls, measure_idle, measure_memory, measure_prestart
 from bench.bindrate import measure_bind_rate
 from bench.decisions import measure_decisions, measure_tables
 from bench.events import measure_events
@@ -30,6 +31,10 @@ BENCHES: Final[Mapping[str, Callable[[], Measures]]] = {
     "extender.filter.names.5000": partial(measure_filter, "names", 1000, 50),
     "extender.filter.nodes.5000": partial(measure_filter, "nodes", 20, 2),
     "extender.writes_per_pod": measure_writes,
+    "agent.prestart.100": measure_prestart,
+    "agent.memory": measure_memory,
+    "agent.idle": measure_idle,
+    "agent.api_calls_per_pod": measure_calls,
     "page.first_paint.5000": partial(measure_first_paint, 5000),
     "cluster.bind_rate": measure_bind_rate,
     "api.fanout.5000": measure_fanout,

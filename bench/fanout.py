@@ -6,8 +6,8 @@ watches. Clocks are the machine's, so that moments of different processes can be
 """
 
 import asyncio
+import asyncio.sslproto
 import base64
-import json
 import multiprocessing
 import os
 import resource
@@ -51,6 +51,8 @@ _WATCHERS: Final = 5
 _SECONDS: Final = 30.0
 _CONNECT_SECONDS: Final = 300.0
 _NODE_CLAIM: Final = "authentication.kubernetes.io/node-name"
+_SYNCED: Final = b'{"Type":"SYNCED"'
+_STAMPED: Final = b'"pod_name":"t-'
 _PATH: Final = "/apis/metrics.nvidia.com/v1alpha1"
 
 
@@ -114,7 +116,7 @@ def _prepare(playground: Playground, agents: int) -> None:
 async def _measure(playground: Playground, server: _Server, agents: int) -> dict[str, float]:
     authority = await _wait_for_authority(playground)
     began = time.monotonic()
-    watching = [asyncio.create_task(_watch(server.port, authority)) for _ in range(_WATCHERS)]
+    watching: list[asyncio.Task[None]] = []
     context = multiprocessing.get_context("spawn")
     go = context.Event()
     ups = [context.Event() for _ in range(_PROCESSES)]
@@ -134,7 +136,11 @@ async def _measure(playground: Playground, server: _Server, agents: int) -> dict
             if not await asyncio.to_thread(up.wait, _CONNECT_SECONDS):
                 raise AssertionError(f"not every agent was connected in {_CONNECT_SECONDS:g} s")
         connected = time.monotonic() - began
-        await asyncio.sleep(3.0)
+        watchers = [_Watcher() for _ in range(_WATCHERS)]
+        watching += [asyncio.create_task(each.run(server.port, authority)) for each in watchers]
+        async with asyncio.timeout(_CONNECT_SECONDS):
+            while min(each.lines for each in watchers) < agents * _PODS:
+                await asyncio.sleep(0.1)
         go.set()
         worked, start = server.worked(), time.monotonic()
         await asyncio.sleep(_SECONDS)
@@ -153,7 +159,7 @@ async def _measure(playground: Playground, server: _Server, agents: int) -> dict
             raise end
     if healthy != agents:
         raise AssertionError(f"{healthy} of {agents} nodes were healthy while all were beating")
-    delays = sorted(delay for found in _DELAYS for delay in found)
+    delays = sorted(delay for each in watchers for delay in each.delays)
     expected = _CHANGES * _SECONDS * _WATCHERS
     if len(delays) < 0.8 * expected:
         raise AssertionError(f"{len(delays)} changes were seen, expected about {expected:g}")
@@ -168,29 +174,39 @@ async def _measure(playground: Playground, server: _Server, agents: int) -> dict
     }
 
 
-_DELAYS: list[list[float]] = []
+class _Watcher:
+    """Notes how long every change took to come here."""
 
+    def __init__(self) -> None:
+        self.lines = 0
+        self.delays: list[float] = []
 
-async def _watch(port: int, authority: str) -> None:
-    """Note how long every change took to come here."""
-    delays: list[float] = []
-    _DELAYS.append(delays)
-    async with (
-        aiohttp.ClientSession() as session,
-        session.get(
-            f"https://localhost:{port}{_PATH}/podresources?watch=true",
-            headers={"Authorization": "Bearer watcher"},
-            ssl=trust(authority),
-            timeout=aiohttp.ClientTimeout(total=None),
-            read_bufsize=1 << 20,
-        ) as answer,
-    ):
-        async for line in answer.content:
-            event = json.loads(line)
-            name = event["Object"]["spec"]["pod_name"]
-            if event["Type"] == "SYNCED" and name.startswith("t-"):
-                delays.append(time.monotonic() - int(name[2:]) / 1e9)
+    async def run(self, port: int, authority: str) -> None:
+        """Watch until cancelled; raises when cut off."""
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(
+                f"https://localhost:{port}{_PATH}/podresources?watch=true",
+                headers={"Authorization": "Bearer watcher"},
+                ssl=trust(authority),
+                timeout=aiohttp.ClientTimeout(total=None),
+                read_bufsize=1 << 20,
+            ) as answer,
+        ):
+            rest = b""
+            async for chunk in answer.content.iter_any():
+                *lines, rest = (rest + chunk).split(b"\n")
+                self._take(lines)
         raise AssertionError("a watcher was cut off")
+
+    def _take(self, lines: list[bytes]) -> None:
+        now = time.monotonic()
+        self.lines += len(lines)
+        for line in lines:
+            if line.startswith(_SYNCED):
+                _, found, tail = line.partition(_STAMPED)
+                if found:
+                    self.delays.append(now - int(tail[: tail.index(b'"')]) / 1e9)
 
 
 async def _count_healthy(port: int, authority: str) -> int:
@@ -217,6 +233,8 @@ async def _wait_for_authority(playground: Playground) -> str:
 def _run_agents(port: int, authority: str, numbers: range, up: Any, go: Any) -> None:
     """One process of agents: all connected, then changing now and then."""
     _allow_files()
+    # As the server does: nobody else holds thousands of connections in one process.
+    asyncio.sslproto.SSLProtocol.max_size = 16 << 10
     asyncio.run(_report(port, authority, numbers, up, go))
 
 

@@ -8,8 +8,8 @@ import sys
 import threading
 import urllib.request
 from concurrent.futures import Future
-from itertools import cycle, islice
-from time import monotonic
+from itertools import count, cycle, islice
+from time import monotonic, sleep
 
 import builders
 from chaos.relay import Relay, address
@@ -34,7 +34,8 @@ KINDS = (
 # Every so many pods one asks for a whole card, which its scheduler binds by itself.
 WHOLE = {"nvidia.com/gpu": "1"}
 WHOLE_EVERY = 12
-PLENTY = {"cpu": "999", "memory": "9Ti", "pods": "999"} | dict.fromkeys(DEFAULT.resources, "99999")
+PLENTY = {"cpu": "999", "memory": "9Ti", "pods": "999"}
+PLENTY |= dict.fromkeys(DEFAULT.resources, "9999999")
 QUICK = Patience(first_seconds=0.05, most_seconds=0.4, bind_seconds=1.0)
 TERM = Term(lease_seconds=2.0, renew_seconds=1.2, retry_seconds=0.3)
 LEASE = ("kube-system", "slicewise-extender")
@@ -43,7 +44,7 @@ LEASE = ("kube-system", "slicewise-extender")
 class Bed:
     """A cluster of GPU nodes whose scheduler reaches whichever extender is ready."""
 
-    def __init__(self, nodes=4, gpus=8):
+    def __init__(self, nodes=12, gpus=8, split=False):
         self.playground = Playground()
         rows = [builders.node(f"n{at}", gpus) for at in range(nodes)]
         published = [
@@ -57,6 +58,9 @@ class Bed:
         ]
         self.playground.run(SimulatedNodes(self.playground.api, published).run)
         self.backends = []
+        self._split = split
+        """Whether the scheduler asks every extender in turn, whoever leads."""
+        self._turn = count()
         self.front = Relay(self._choose)
         self.line = Relay(self._reach_api)
         """A way to the API that can be cut."""
@@ -80,6 +84,9 @@ class Bed:
         self.line.stop()
 
     def _choose(self):
+        alive = [backend for backend in self.backends if backend.url]
+        if self._split and alive:
+            return address(alive[next(self._turn) % len(alive)].url)
         for backend in self.backends:
             if backend.ready():
                 return address(backend.url)
@@ -93,9 +100,9 @@ class Bed:
         self.backends.append(backend)
         return backend
 
-    def burst(self, count):
+    def burst(self, many):
         """Create so many pods of all kinds at once."""
-        for at, shares in enumerate(islice(cycle(KINDS), count)):
+        for at, shares in enumerate(islice(cycle(KINDS), many)):
             limits = WHOLE if at % WHOLE_EVERY == WHOLE_EVERY - 1 else shares
             container = {"name": "c0", "image": "x", "resources": {"limits": limits}}
             meta = {"name": f"p{at}", "namespace": "default"}
@@ -105,9 +112,9 @@ class Bed:
         """The pods that are on a node."""
         return [pod for pod in self.playground.objects("pods") if pod["spec"].get("nodeName")]
 
-    def wait_bound(self, count):
+    def wait_bound(self, many):
         """Return once so many pods are bound."""
-        self.wait(lambda: len(self.bound()) >= count, f"{count} bound pods")
+        self.wait(lambda: len(self.bound()) >= many, f"{many} bound pods", pause=0.05)
 
     def truth(self):
         """What the API's objects say, read anew."""
@@ -126,13 +133,17 @@ class Bed:
             )
         ]
 
-    def wait(self, reached, what, seconds=40):
-        """Return once a state is reached, looking again on every change of pods."""
+    def wait(self, reached, what, seconds=90, pause=0.0):
+        """Return once a state is reached, looking again on every change of pods, but seldom.
+
+        Looking closely takes time from the cluster itself, which runs in this process.
+        """
         changed, end = threading.Event(), monotonic() + seconds
         leave = self.playground.store.subscribe("pods", changed.set)
         try:
             while not reached():
                 assert monotonic() < end, f"not reached: {what}"
+                sleep(pause)
                 changed.wait(0.1)
                 changed.clear()
         finally:
@@ -140,8 +151,10 @@ class Bed:
 
     def settle(self):
         """Return once every pod is placed, or has nowhere to go."""
-        self.wait(lambda: not self.waiting_though_they_fit(), "all placed or without room")
-        self.wait(lambda: not self.unnamed() - self.told(), "all named, or told that they are not")
+        fits = "all placed or without room"
+        self.wait(lambda: not self.waiting_though_they_fit(), fits, pause=1.0)
+        named = "all named, or told that they are not"
+        self.wait(lambda: not self.unnamed() - self.told(), named, pause=0.3)
 
     def unnamed(self):
         """The UIDs of pods that their scheduler bound and that do not say which cards they have."""
@@ -161,14 +174,14 @@ class Bed:
         }
 
 
-def check_everything(bed, count, stranded=0):
+def check_everything(bed, many, stranded=0):
     """Hold the cluster to every promise that no fault may break.
 
     Of the pods that their scheduler binds by itself, a fault may strand so many: bound by an
     answer that nobody remembers, where others have taken the last card since.
     """
     bed.settle()
-    assert len(bed.playground.objects("pods")) == count
+    assert len(bed.playground.objects("pods")) == many
     lost = bed.unnamed()
     assert len(lost) <= stranded
     pods = [pod for pod in bed.playground.objects("pods") if pod["metadata"]["uid"] not in lost]

@@ -14,6 +14,7 @@ class Relay:
         self._flows = threading.Event()
         self._flows.set()
         self._open = set()
+        self._down = False
         self._threads = []
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
 
@@ -34,11 +35,20 @@ class Relay:
         """Let nothing through any more, without telling anybody."""
         self._flows.clear()
 
+    def refuse(self):
+        """Break every connection, and each new one at once, as a server does that is down."""
+        self._down = True
+        self._break()
+
     def restore(self):
         """Break the connections that went silent and let new ones through."""
+        self._down = False
+        self._break()
+        self._flows.set()
+
+    def _break(self):
         for end in tuple(self._open):
             _hang_up(end)
-        self._flows.set()
 
     def _run(self, work, *arguments):
         thread = threading.Thread(target=work, args=arguments)
@@ -56,6 +66,9 @@ class Relay:
 
     def _relay(self, near):
         try:
+            if self._down:
+                near.close()
+                return
             with near, suppress(OSError), socket.create_connection(self._choose()) as far:
                 for end in (near, far):
                     end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from chaos.bed import WHOLE_EVERY, Bed, Process, Thread, check_everything
 from slicewise.playground.faults import Fault
 
-PODS = 120
+PODS = 500
 # Their scheduler goes on without an extender that is gone, as its users have it configured.
 UNASKED = PODS // WHOLE_EVERY
 
@@ -54,6 +54,19 @@ def test_lost_watches_and_expired_history_break_no_promise():
         check_everything(bed, PODS)
 
 
+def test_api_server_that_restarts_twice_breaks_no_promise():
+    with Bed() as bed:
+        bed.add(Thread(bed.line.url))
+        bed.burst(PODS)
+        for bound in (60, 160):
+            bed.wait_bound(bound)
+            bed.line.refuse()
+            bed.playground.expire()
+            bed.line.restore()
+
+        check_everything(bed, PODS, stranded=UNASKED)
+
+
 def test_extender_killed_in_the_middle_of_a_burst_breaks_no_promise():
     with Bed() as bed:
         process = bed.add(Process(bed.playground.url))
@@ -100,3 +113,20 @@ def test_leader_that_leaves_in_the_middle_of_a_burst_breaks_no_promise():
 
         check_everything(bed, PODS, stranded=UNASKED)
         assert second.ready()
+
+
+def test_requests_to_both_extenders_during_a_change_break_no_promise():
+    with Bed(split=True) as bed:
+        first = bed.add(Thread(bed.line.url, leads=True))
+        bed.wait(first.ready, "the first leads")
+        second = bed.add(Thread(bed.playground.url, leads=True))
+        bed.burst(PODS)
+        bed.wait_bound(60)
+        bed.line.silence()
+        bed.wait(second.ready, "the second leads")
+        bed.wait_bound(160)
+        bed.line.restore()
+
+        check_everything(bed, PODS, stranded=UNASKED)
+        assert second.ready()
+        assert not first.ready()

@@ -56,6 +56,16 @@ def test_uncordon_takes_cards_off_the_list(cluster, tmp_path):
     assert listed(cluster) is None
 
 
+def test_uncordon_changes_the_node_twice_so_that_schedulers_look_again(cluster, tmp_path):
+    run(cluster, tmp_path, "cordon", "a", "0", "1")
+    before = cluster.writes("patch", "nodes")["/a"]
+
+    run(cluster, tmp_path, "uncordon", "a", "0")
+    assert (cluster.writes("patch", "nodes")["/a"] - before, listed(cluster)) == (2, "GPU-a-1")
+    run(cluster, tmp_path, "uncordon", "a", "0")
+    assert cluster.writes("patch", "nodes")["/a"] - before == 2
+
+
 def test_card_of_a_node_without_uuids_is_listed_by_its_index(tmp_path):
     with Playground() as cluster:
         add_node(cluster, "plain", memory=30, count=2, annotations={"x": "y"})

@@ -31,7 +31,7 @@ NOTHING = dict.fromkeys(
 FLAGS = {
     **NOTHING,
     "policy": "default",
-    "silence_seconds": 3.0,
+    "silence_seconds": 3.3,
     "overlap_seconds": 30.0,
     "agents_need_node": False,
     "admit_old_agents": False,

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 import builders
 from slicewise.cluster import (
+    Assume,
     CardHealth,
     Expire,
     Giver,
@@ -287,6 +288,18 @@ def test_hold_ends_with_its_pod():
     ledger.apply(PodGone("u0"))
 
     assert (used(ledger), used(ledger, "n1")) == ((0, 0), (0, 0))
+
+
+def test_decision_of_our_own_takes_the_place_of_what_was_held():
+    ledger = ledger_of(node=mixed(models=(T4,)))
+    held_on(ledger, "n0")
+    pod = plain("u0", node=None)
+    request = DEFAULT.read_request(pod)
+    allocation = Planner().place_on(builders.snapshot(mixed(models=(T4,))), Question(request), "n0")
+
+    assert ledger.apply(Assume("u0", "default", "u0", request, allocation.allocation, deadline=9.0))
+    assert used(ledger) == (100,)
+    assert ledger.places("u0") == (("n0", "u0"),)
 
 
 def test_new_hold_takes_the_place_of_the_old():

@@ -28,6 +28,7 @@ from slicewise.cluster import (
     Expire,
     Extend,
     Forget,
+    Hold,
     Ledger,
     NodeGone,
     NodeSeen,
@@ -159,6 +160,17 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def undecided(self):
         return self.waiting(silent=False)
+
+    @precondition(lambda self: self.waiting(silent=True))
+    @rule(data=st.data())
+    def hold_while_the_scheduler_chooses(self, data):
+        uid = data.draw(st.sampled_from(self.waiting(silent=True)))
+        truth, snapshot = self.truth[uid], self.ledger.snapshot()
+        placed = [
+            self.planner.place_on(snapshot, Question(truth.request), name) for name in self.nodes
+        ]
+        allocations = tuple(each.allocation for each in placed if each is not None)
+        self.ledger.apply(Hold(truth.pod, truth.request, allocations, self.now + 5))
 
     @precondition(lambda self: self.waiting(silent=True))
     @rule(data=st.data(), heeds=st.booleans())
@@ -405,9 +417,14 @@ class LedgerMachine(RuleBasedStateMachine):
 
 
 def named(ledger: Ledger):
-    """Every node without the pods that only the ledger names cards for, which may choose anew."""
-    open_pods = {gift.pod.uid for gift in ledger.gifts()}
-    return {state.node.name: without(state, open_pods) for state in ledger.snapshot()}
+    """Every node without what is the ledger's own choice, or held for a choice to come."""
+    chosen = {gift.pod.uid for gift in ledger.gifts()}
+    return {
+        state.node.name: without(
+            state, chosen | {each.uid for each in state.holdings if each.tentative}
+        )
+        for state in ledger.snapshot()
+    }
 
 
 def cards_given(ledger: Ledger):

@@ -81,6 +81,15 @@ class GpuCluster:
         with urllib.request.urlopen(self.url(name) + path, timeout=30) as answer:
             return json.load(answer)
 
+    def filter(self, pod: Mapping[str, Any], node: str, name: str = NAME) -> bool:
+        """Whether the extender lets the scheduler put the pod on the node."""
+        body = json.dumps({"Pod": pod, "NodeNames": [node]}).encode()
+        headers = {"Content-Type": "application/json"}
+        asked = urllib.request.Request(f"{self.url(name)}/filter", body, headers)
+        with urllib.request.urlopen(asked, timeout=30) as answer:
+            reply = {key.lower(): value for key, value in json.load(answer).items()}
+        return node in (reply.get("nodenames") or ())
+
     def cards(self, name: str = NAME) -> dict[str, list[tuple[int, int]]]:
         """Percent and MiB in use on every card of every node, by the extender's own ledger."""
         status = json.loads(self.ask("/scheduler/status", name)["elasticgpu.io/gpu-core"])
@@ -191,15 +200,20 @@ class GpuCluster:
         for name in self.bed.processes():
             if name.startswith(NAME):
                 self.stop_extender(signal.SIGKILL, name)
+        with self.plane.api() as api:
+            for node in api.get("/api/v1/nodes")["items"]:
+                api.delete(f"/api/v1/nodes/{node['metadata']['name']}")
+        self.clear_pods()
+
+    def clear_pods(self) -> None:
+        """No pods, and no workloads that would make others."""
         workloads = ("statefulsets.apps", "deployments.apps", "replicasets.apps")
         self.plane.kubectl("delete", ",".join(workloads), "--all", "--all-namespaces")
         with self.plane.api() as api:
             for space in api.get("/api/v1/namespaces")["items"]:
                 path = f"/api/v1/namespaces/{space['metadata']['name']}/pods"
                 api.delete(path, gracePeriodSeconds=0)
-            for node in api.get("/api/v1/nodes")["items"]:
-                api.delete(f"/api/v1/nodes/{node['metadata']['name']}")
-        wait_until(lambda: not self.pods(), 30, lambda: "pods are left")
+        wait_until(lambda: not self.pods(), 60, lambda: "pods are left")
 
 
 def pod(name: str, limits: Mapping[str, object] | None = None, **fields: Any) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from slicewise_testbed.testbed import Testbed, wait_until
 
 pytestmark = pytest.mark.cluster
 CARDS = 4
+MEMORY = 8192
 SAY = ["sh", "-c", "echo $NVIDIA_VISIBLE_DEVICES $(cd /dev; echo nvidia[0-9]*)"]
 FORK = {"nvidia.com/vcuda-core": "10", "nvidia.com/vcuda-memory": "256"}
 OWN = {"slicewise.io/cores": "10", "slicewise.io/memory": "256"}
@@ -41,7 +42,7 @@ class LiveAgent:
             os.mknod(self.dev / name, 0o666 | stat.S_IFCHR, os.makedev(*number))
         self.description = node.folder / "cards.yaml"
         entries = [
-            {"index": at, "minor": minor, "uuid": uuid, "model": "NVIDIA A10", "memory": 8192}
+            {"index": at, "minor": minor, "uuid": uuid, "model": "NVIDIA A10", "memory": MEMORY}
             for at, minor, uuid in self.cards
         ]
         self.description.write_text(yaml.safe_dump({"gpus": entries}))
@@ -139,6 +140,9 @@ def test_every_container_of_a_burst_names_exactly_its_own_card(plane, nodes, run
             note = record(node, cards, 10, 256)
             limits = FORK if at % 2 else OWN
             api.create(PODS, burst_pod(node, f"burst-{at}", limits, note))
+        promised["early"] = (1, 2)
+        note = record(node, promised["early"], 100, MEMORY)
+        api.create(PODS, make_early(burst_pod(node, "early", WHOLE, note)))
         ended = {
             name: api.wait_for(f"{PODS}/{name}", in_phase("Succeeded", "Failed"), 180)
             for name in promised
@@ -173,6 +177,13 @@ def leftovers(node):
     """What the agent keeps on the node for pods."""
     kept = [*node.cdi.glob("slicewise-*"), *(node.folder / "state").glob("matched/*")]
     return [*kept, *(path for path in (node.folder / "vm").glob("*") if path.name != "by-units")]
+
+
+def make_early(pod):
+    """The pod with its first container as an init container, whose units the second takes over."""
+    spec = pod["spec"]
+    spec["initContainers"], spec["containers"] = spec["containers"][:1], spec["containers"][1:]
+    return pod
 
 
 def offers(*resources):

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from e2e import wirings
-from e2e.gpu_cluster import GpuCluster, pod
+from e2e.gpu_cluster import GpuCluster, marks_of, pod
 from e2e.gpu_nodes import A10, A100, mixed_node
 
 pytestmark = pytest.mark.cluster
@@ -60,10 +60,11 @@ def test_raised_quota_admits_the_pod_that_waited(gpu_cluster: GpuCluster) -> Non
     text = json.dumps({"team-a": {"quota": {"A100": 2}}})
     with gpu_cluster.plane.api() as api:
         api.patch(f"{QUOTA}/gpuquota", {"data": {"gpu_quota": text}})
-    # A ConfigMap wakes no pod that waits; any change of a node does.
-    gpu_cluster.plane.kubectl("label", "node", "big", "woken=yes")
 
+    # A ConfigMap wakes no pod that waits, and the scheduler's own flush takes five minutes.
     gpu_cluster.wait_running("team-a", 2)
+    touched = [marks_of(each, "slicewise.io/quota-changed") for each in gpu_cluster.pods("team-a")]
+    assert sum(map(bool, touched)) == 1
 
 
 def named(cluster: GpuCluster, name: str) -> dict[str, Any]:

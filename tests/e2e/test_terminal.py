@@ -5,15 +5,33 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+import builders
 from e2e import wirings
 from e2e.gpu_cluster import GpuCluster, pod
 from e2e.gpu_nodes import A10, T4, gpushare_node, mixed_node
+from nodeagent import scenes
+from slicewise import __version__
+from slicewise.dialects import write_gpus
+from slicewise.httpd import (
+    Answer,
+    Handler,
+    Request,
+    Response,
+    Settings,
+    ThreadedServer,
+    json_response,
+)
+from slicewise.nodeagent.answers import tell_cards
+from slicewise.nodeagent.usage import measure
+from slicewise_testbed.links import Links
+from slicewise_testbed.testbed import wait_until
 
 pytestmark = pytest.mark.cluster
 BIN = Path(sys.executable).parent
@@ -135,10 +153,18 @@ def test_real_scheduler_does_what_what_if_foretold(ours: GpuCluster, tmp_path: P
     assert "smallest change: ask for " in why.stdout
 
 
-def test_cordoned_card_gets_no_pod_from_the_real_scheduler(ours: GpuCluster):
+def test_cordoned_card_gets_no_pod_from_the_real_scheduler(ours: GpuCluster, tmp_path: Path):
     closed = kubectl(ours, "slicewise", "cordon", "m0", "0", "1")
     assert closed.returncode == 0, closed.stderr
     assert kubectl(ours, "slicewise", "cordon", "m1", "1").returncode == 0
+    file = tmp_path / "pod.yaml"
+    file.write_text(yaml.safe_dump(pod("any", {"slicewise.io/gpu": 1})))
+    words = ("what-if", "-f", str(file), "--replicas=4", "-o", "json", "--url", ours.url())
+    wait_until(
+        lambda: json.loads(kubectl(ours, "slicewise", *words).stdout)["fitting"] == 1,
+        60,
+        lambda: "the extender has not heard of the cordon",
+    )
     ours.apply(pod("one", {"slicewise.io/gpu": 1}))
     one = ours.wait_bound("default", "one")
     ours.apply(pod("two", {"slicewise.io/gpu": 1}))
@@ -154,6 +180,11 @@ def test_cordoned_card_gets_no_pod_from_the_real_scheduler(ours: GpuCluster):
     ]
     assert "uncordon gpu 0, 1 of node m0" in kubectl(ours, "slicewise", "why", "two").stdout
     assert kubectl(ours, "slicewise", "uncordon", "m0", "--all").returncode == 0
+    wait_until(
+        lambda: ours.ask("/explain?pod=default/two").get("best"), 60, lambda: "m0 stays closed"
+    )
+    # However late the extender heard of it, this makes the scheduler look once more.
+    ours.plane.kubectl("label", "node", "m0", "looked=again")
     assert ours.wait_bound("default", "two")["spec"]["nodeName"] == "m0"
 
 
@@ -180,3 +211,58 @@ def test_person_without_rights_is_told_so(ours: GpuCluster):
     assert done.returncode == 1
     assert "forbidden" in done.stderr
     assert done.stderr.count("\n") <= 2
+
+
+@pytest.fixture
+def reachable(gpu_cluster: GpuCluster) -> Iterator[str]:
+    """An address of this machine that is not loopback, which API servers refuse to ask."""
+    bed = gpu_cluster.bed
+    hold = ["unshare", "--net", "sh", "-c", "echo apart; exec sleep infinity"]
+    holder = bed.spawn("agent-link", hold)
+    wait_until(lambda: "apart" in bed.tail("agent-link"), 20, lambda: "no namespace for the link")
+    yield Links(bed).attach(holder).address
+    bed.stop("agent-link")
+
+
+def agent_pages(uid: str) -> Handler:
+    """What the agent of a node with one busy card says."""
+    owner = scenes.tenant("busy", uid=uid, held={"main": [builders.piece(0, 30, 4096)]})
+    loads = {"GPU-agented-0": scenes.load(scenes.process(7, memory=5000, cores=20))}
+    reading = scenes.reading(loads, {7: [scenes.inside(owner, "main")]})
+    card = scenes.card(0, uuid="GPU-agented-0")
+    pages = {
+        "/usage/cards": tell_cards(measure("agented", [card], [owner], reading)),
+        "/agent": {"version": __version__, "identity": "match", "ready": True},
+    }
+
+    async def handle(request: Request) -> Answer:
+        page = pages.get(request.path)
+        return Response(404, b"") if page is None else json_response(page)
+
+    return handle
+
+
+def test_agents_are_asked_through_the_real_api_server(gpu_cluster: GpuCluster, reachable: str):
+    inventory = {"slicewise.io/gpus": write_gpus(builders.node("agented", 1))}
+    amounts = {"cpu": "8", "memory": "8Gi", "pods": "10", "slicewise.io/gpu": "100"}
+    addresses = [{"type": "InternalIP", "address": reachable}]
+    record = {"containers": {"main": [[0, "GPU-agented-0", 30, 4096]]}, "node": "agented"}
+    busy = part("busy", 30, 4096)
+    busy["metadata"]["annotations"] = {"slicewise.io/allocation": json.dumps(record)}
+    busy["spec"]["nodeName"] = "agented"
+    with gpu_cluster.plane.api() as api:
+        meta = {"name": "agented", "annotations": inventory}
+        status = {"capacity": amounts, "allocatable": amounts, "addresses": addresses}
+        api.create("/api/v1/nodes", {"metadata": meta, "status": status})
+    gpu_cluster.apply(busy)
+    [found] = gpu_cluster.pods("default")
+
+    with ThreadedServer(agent_pages(found["metadata"]["uid"]), Settings(host=reachable)) as server:
+        port = server.url.rpartition(":")[2]
+        top = kubectl(gpu_cluster, "slicewise", "top", "--agent-port", port)
+        doctor = kubectl(gpu_cluster, "slicewise", "doctor", "--agent-port", port)
+
+    rows = [line.split() for line in top.stdout.splitlines()]
+    assert rows[3][:6] == ["gpu", "0", "30%", "20%", "4096/40960", "5000"], top
+    assert rows[4][:6] == ["default/busy", "main", "30%", "20%", "4096", "5000"]
+    assert "agented: tells containers apart by size and age" in doctor.stdout

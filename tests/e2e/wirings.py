@@ -85,6 +85,8 @@ def everything(url: str) -> Extender:
             "slicewise.io/memory",
             "nvidia.com/vcuda-core",
             "nvidia.com/vcuda-memory",
+            "tencent.com/vcuda-core",
+            "tencent.com/vcuda-memory",
             "aliyun.com/gpu-mem",
             "elasticgpu.io/gpu-core",
             "elasticgpu.io/gpu-memory",

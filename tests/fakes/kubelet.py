@@ -18,6 +18,7 @@ import grpc.aio
 from slicewise.kubelet.codec import decode, encode
 from slicewise.kubelet.podresources import (
     V1,
+    AllocatableResponse,
     ContainerDevices,
     ContainerResources,
     GetRequest,
@@ -103,6 +104,7 @@ class FakeKubelet:
         lister = {"List": unary(self._list)}
         if self._speaks == V1:
             lister["Get"] = unary(self._get)
+            lister["GetAllocatableResources"] = unary(self._allocatable)
         for path, service, handlers in (
             (self.plugins / "kubelet.sock", "v1beta1.Registration", registry),
             (self.pod_resources, self._speaks, lister),
@@ -147,12 +149,13 @@ class FakeKubelet:
 
     async def admit(self, pod: Pod) -> dict[str, Held]:
         """Every container's units and answers; all is given back when one is refused."""
-        held: dict[str, Held] = {}
+        # The real one lists every container of the pod from the moment it looks at it.
+        held = {each.name: Held(role=each.role) for each in pod.containers}
         self.pods[pod.namespace, pod.name] = held
         reusable: dict[str, list[str]] = {}
         try:
             for container in pod.containers:
-                mine = held[container.name] = Held(role=container.role)
+                mine = held[container.name]
                 wanted = [(r, read_count(r, q)) for r, q in container.limits.items()]
                 self._chance.shuffle(wanted)
                 for resource, count in wanted:
@@ -266,6 +269,14 @@ class FakeKubelet:
         if key not in self.pods:
             await call.abort(grpc.StatusCode.NOT_FOUND, "no such pod")
         return encode(GetResponse(self._tell(key)))
+
+    async def _allocatable(self, _request: bytes, _call) -> bytes:
+        devices = tuple(
+            ContainerDevices(resource, (unit,))
+            for resource, known in self.known.items()
+            for unit in sorted(known.healthy)
+        )
+        return encode(AllocatableResponse(devices))
 
     def _tell(self, key: tuple[str, str]) -> PodResources:
         containers = tuple(

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from fakes.kubelet import FakeKubelet, Held
+from fakes.kubelet import FakeKubelet, Held, Known
 from slicewise.kubelet.errors import KubeletError
 from slicewise.kubelet.holders import PodResourcesClient, find_holders
 from slicewise.kubelet.podresources import V1, V1_ALPHA
@@ -123,6 +123,17 @@ def test_absent_kubelet_is_an_error_that_names_the_socket(tmp_path):
 
     with pytest.raises(KubeletError, match=r"none\.sock"):
         run(scene())
+
+
+def test_healthy_units_are_told_by_resource(tmp_path):
+    async def question(client, kubelet):
+        kubelet.known[CORE] = Known(None, None, healthy={"1", "2"}, sick={"3"})
+        try:
+            return await client.allocatable()
+        finally:
+            kubelet.known.clear()
+
+    assert run(ask(tmp_path, question)) == {CORE: {"1", "2"}}
 
 
 def test_nothing_is_held_by_nobody():

@@ -19,8 +19,8 @@ def test_deleted_pod_leaves_its_neighbours():
     assert held(scene) == {"ml/a": "n1", "ml/c": "n1"}
 
 
-@pytest.mark.parametrize(("seconds", "health"), [(2.9, Health.WELL), (3.1, Health.SILENT)])
-def test_node_is_ill_after_three_seconds_of_silence(seconds, health):
+@pytest.mark.parametrize(("seconds", "health"), [(3.2, Health.WELL), (3.4, Health.SILENT)])
+def test_node_is_ill_after_its_time_of_silence(seconds, health):
     scene = Scene()
     scene.tell(node())
 

@@ -109,3 +109,18 @@ def test_pod_of_a_gone_pods_name_gets_its_own_card(tmp_path):
             return await scene.start(second)
 
     assert live(tmp_path, act)["env"]["NVIDIA_VISIBLE_DEVICES"] == "GPU-2"
+
+
+def test_record_that_the_watch_keeps_back_is_read_once_as_a_last_resort(tmp_path):
+    async def act(scene):
+        async with scene.running() as agent:
+            pod = scene.place_bare({"nvidia.com/gpu": 1})
+            await scene.until(lambda: agent.pods.by_uid(pod.uid))
+            await scene.kubelet.admit(pod)
+            agent._pod_informer._handle = lambda _: None
+            scene.record(pod, (3,))
+            edits = await scene.start(pod)
+            reads = sum(count for call, count in agent.requests.items() if call[0] == "get")
+            return edits["env"]["NVIDIA_VISIBLE_DEVICES"], reads
+
+    assert live(tmp_path, act) == ("GPU-3", 1)

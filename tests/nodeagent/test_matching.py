@@ -4,12 +4,15 @@ import asyncio
 
 import pytest
 
+import builders
 from fakes.kubelet import AdmissionError, StartError
 from nodeagent.living import live
+from slicewise.model import Container, Role
 from slicewise.nodeagent.settings import Identity
 
 FORK = {"nvidia.com/vcuda-core": 20, "nvidia.com/vcuda-memory": 256}
 CORE = "nvidia.com/vcuda-core"
+WHOLE = {"nvidia.com/gpu": 1}
 
 
 def match(root, act, **facts):
@@ -147,3 +150,54 @@ def test_node_says_how_owners_are_known(tmp_path):
             return agent.annotations["slicewise.io/agent"]
 
     assert '"identity":"match"' in match(tmp_path, act)
+
+
+class Turns:
+    """A runtime that knows which containers have ended well."""
+
+    def __init__(self):
+        self.done = set()
+
+    async def finished(self, _uid):
+        return frozenset(self.done)
+
+
+def test_container_that_takes_over_an_init_containers_units_has_an_answer_of_its_own(tmp_path):
+    turns = Turns()
+
+    async def act(scene):
+        async with scene.running():
+            each = [
+                Container("early", limits=WHOLE, role=Role.INIT),
+                Container("late", limits=WHOLE),
+            ]
+            pod = scene.bind(scene.promise(builders.pod(*each), (1,), (3,)))
+            held = await scene.kubelet.admit(pod)
+            assert held["early"].ids == held["late"].ids
+            scene.kubelet.write_checkpoint(pod)
+            await scene.kubelet.start_container(pod, "early")
+            turns.done.add("early")
+            await scene.kubelet.start_container(pod, "late")
+            answers = (held[name].answers["nvidia.com/gpu"] for name in ("early", "late"))
+            return [answer.envs["NVIDIA_VISIBLE_DEVICES"] for answer in answers]
+
+    assert match(tmp_path, act, turns=turns) == ["GPU-1", "GPU-3"]
+
+
+def test_units_that_come_back_to_another_pod_bring_no_old_answer(tmp_path):
+    async def act(scene):
+        async with scene.running():
+            given = []
+            for at in (0, 2):
+                pod = scene.place(WHOLE, (at,), (at + 1,))
+                held = await scene.kubelet.admit(pod)
+                for name in ("c0", "c1"):
+                    await scene.kubelet.start_container(pod, name)
+                    answer = held[name].answers["nvidia.com/gpu"]
+                    given.append(answer.envs["NVIDIA_VISIBLE_DEVICES"])
+                scene.delete(pod)
+            return given
+
+    cards = match(tmp_path, act, gpus=4, sweep_seconds=60.0, dialects=("nvidia",))
+
+    assert cards == ["GPU-0", "GPU-1", "GPU-2", "GPU-3"]

@@ -9,7 +9,7 @@ from slicewise.nodeagent.uncarried import Complaints, find_uncarried
 
 EVERY = ("slicewise", "tkestack", "tkestack-upstream", "gpushare", "elastic", "nvidia")
 BIG = builders.node(gpus=8, memory=81920)
-SMALL = builders.node(gpus=2, memory=24576)
+SMALL = builders.node(gpus=2, memory=8000)
 
 
 def test_small_node_offers_every_resource_unit_by_unit():
@@ -26,6 +26,16 @@ def test_eight_cards_of_80_gib_offer_memory_in_mib_as_an_amount():
     assert amounts == {"nvidia.com/vcuda-memory", "elasticgpu.io/gpu-memory", "slicewise.io/memory"}
     assert plan.extended(BIG)["nvidia.com/vcuda-memory"] == 8 * 81920
     assert plan.ways["tencent.com/vcuda-memory"] is Way.DEVICES
+
+
+def test_memory_of_many_units_is_an_amount_unless_nothing_else_carries_the_cards():
+    node = builders.node(gpus=2, memory=24576)
+    editions = build_editions(["slicewise", "gpushare"], share_unit=MiB(1))
+    plan = plan_offers(editions, node)
+
+    assert plan.ways["slicewise.io/memory"] is Way.AMOUNT
+    assert plan.ways["aliyun.com/gpu-mem"] is Way.DEVICES
+    assert plan_offers(editions, node, most_units=50000).ways["slicewise.io/memory"] is Way.DEVICES
 
 
 def test_no_message_of_any_offered_resource_exceeds_the_limit():

@@ -22,6 +22,7 @@ from slicewise.httpd import Settings
 from slicewise.model import SlicewiseError
 from slicewise.nodeagent.configuration import Flags, read_scaling
 from slicewise.nodeagent.health import Patience
+from slicewise.nodeagent.offering import MOST_UNITS
 from slicewise.nodeagent.sampling import INTERVAL_SECONDS
 from slicewise.nodeagent.settings import DIALECTS, AgentSettings, Identity, Paths
 
@@ -95,6 +96,8 @@ def _load_config(ctx: click.Context, _: click.Parameter, path: Path | None) -> N
               )  # fmt: skip
 @click.option("--sweep-seconds", type=click.FloatRange(0.1), default=60.0, show_default=True,
               help="How often leftovers are looked for.")  # fmt: skip
+@click.option("--most-units", type=click.IntRange(0), default=MOST_UNITS, show_default=True,
+              help="Units of a resource above which it is a plain amount.")  # fmt: skip
 @click.option("--missing-cards", type=click.Choice(["refuse", "skip"]), default=None,
               help="What to do without a card's device node [default: refuse, skip if simulated]."
               )  # fmt: skip
@@ -154,6 +157,7 @@ def read_command(flags: dict[str, Any]) -> AgentCommand:
         record_seconds=flags["record_seconds"],
         sample_seconds=flags["sample_seconds"],
         sweep_seconds=flags["sweep_seconds"],
+        most_units=flags["most_units"],
     )
     return AgentCommand(
         settings=settings,

@@ -105,7 +105,7 @@ async def run_agent(
         )
         health = Health(Patience(command.recover_seconds))
         watch = CardWatch(driver, settings.node, health=health, scaling=setup.scaling)
-        agent = await start_agent(settings, watch, Edges(client, holders, runtime, told))
+        agent = await start_agent(settings, watch, Edges(client, holders, runtime, told, runtime))
         sampler = Sampler(driver, Processes(), interval_seconds=settings.sample_seconds)
         pages, meter = build_pages(agent, sampler, holders)
         server = Server(pages.handle, command.listen)

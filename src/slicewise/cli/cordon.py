@@ -4,7 +4,7 @@ The one place where Slicewise writes a Node, because a person said so.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -18,6 +18,8 @@ from slicewise.kube.listing import list_all
 from slicewise.kube.machines import find_machine
 from slicewise.kube.marking import annotate_node
 from slicewise.model import Gpu, Node
+
+_SETTLE_SECONDS: Final = 1.0
 
 
 @click.command(short_help="Close single GPUs of a node to new pods.")
@@ -65,9 +67,16 @@ async def reopen(client: Client, name: str, wanted: Sequence[str]) -> list[str]:
     cards = [_find_known(node, each) for each in wanted]
     gone = {each for each, gpu in zip(wanted, cards, strict=True) if gpu is None}
     names = gone.union(*(_names(gpu) for gpu in cards if gpu is not None))
-    before = await _write(
-        client, name, lambda entries: [] if not wanted else [e for e in entries if e not in names]
-    )
+
+    def keep(entries: list[str]) -> list[str]:
+        return [each for each in entries if each not in names] if wanted else []
+
+    before = await _write(client, name, keep, last=False)
+    if keep(before) != before:
+        # Schedulers try waiting pods again at once, perhaps before the extender has heard of it:
+        # a second change of the Node makes them look once more.
+        await client.sleep(_SETTLE_SECONDS)
+    await _write(client, name, keep)
     lines = []
     for each, gpu in zip(wanted, cards, strict=True):
         if gpu is None and each not in before:
@@ -120,11 +129,15 @@ def _add(entries: list[str], cards: Sequence[Gpu]) -> list[str]:
     return entries
 
 
-async def _write(client: Client, name: str, change: Callable[[list[str]], list[str]]) -> list[str]:
-    """What the list had before it was changed."""
+async def _write(
+    client: Client, name: str, change: Callable[[list[str]], list[str]], *, last: bool = True
+) -> list[str]:
+    """What the list had before it was changed; one that is not the last leaves a comma behind."""
 
     def rewrite(text: str) -> str:
-        return ",".join(change(_split(text)))
+        entries = _split(text)
+        kept = change(entries)
+        return text if not last and kept == entries else ",".join(kept) + ("" if last else ",")
 
     written = await annotate_node(client, name, CORDONED, rewrite)
     if written is None:

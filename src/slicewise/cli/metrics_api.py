@@ -58,7 +58,7 @@ def _switch(*names: str, **facts: Any) -> Callable[[F], F]:
 @click.option("--name", help="Name of the Service and of the Secret [env MetadataName].")
 @click.option("--namespace", help="Namespace of both [env MetadataNamespace].")
 @click.option("--policy", default="default", show_default=True, help="How nodes are chosen.")
-@click.option("--silence-seconds", default=3.0, show_default=True, help="When a node is ill.")
+@click.option("--silence-seconds", default=3.3, show_default=True, help="When a node is ill.")
 @click.option("--overlap-seconds", default=30.0, show_default=True, help="Of two authorities.")
 @_switch("--agents-need-node", default=False, help="Refuse tokens that name no node.")
 @_switch("--admit-old-agents", default=False, help="Hear agents that show no credentials.")

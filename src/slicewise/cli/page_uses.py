@@ -25,6 +25,7 @@ _SILENT: Final = "False"
 _AT_ONCE: Final = 200
 _AGAIN: Final = 60.0
 _LONGEST: Final = 600.0
+_ABSENT: Final = 10.0
 _SECONDS: Final = 5.0
 
 
@@ -109,7 +110,7 @@ class AgentUses:
             items = msgspec.json.decode(body, type=_List).items
         except (KubeError, msgspec.DecodeError):
             self._silent = frozenset()
-            self._silence_due = now + _AGAIN
+            self._silence_due = now + _ABSENT
             return
         silent = (each.spec.device_node for each in items if each.status.node_health == _SILENT)
         self._silent = frozenset(silent)

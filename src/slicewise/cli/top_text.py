@@ -50,7 +50,11 @@ def write_head(nodes: Sequence[NodeView]) -> str:
     return (
         f"{line}; used {sum(use.cores for use in uses) // len(counted)}% and "
         f"{100 * sum(use.memory_mib for use in uses) // size}%"
-        + ("" if len(known) == len(nodes) else f" of the {len(known)} nodes that answer")
+        + (
+            ""
+            if len(known) == len(nodes)
+            else f" where agents answer ({len(known)} of {len(nodes)})"
+        )
     )
 
 
@@ -71,7 +75,9 @@ def write_table(nodes: Sequence[NodeView], *, idle: bool = False, most: int | No
     for row in shown:
         table.add_row(*(Text(cell) for cell in row.cells), style=row.style)
     if len(shown) < len(rows):
-        table.add_row(Text(f"... {len(rows) - len(shown)} more rows: name nodes"), style="dim")
+        table.add_row(
+            Text(f"... {len(rows) - len(shown)} more rows: name nodes to see them"), style="dim"
+        )
     return table
 
 

@@ -8,6 +8,7 @@ import secrets
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,15 @@ import structlog
 from slicewise.extender.recording import Recorder
 from slicewise.extender.running import Service
 from slicewise.extender.service import Extender
-from slicewise.extender.tracing import open_tracing
+from slicewise.extender.tracing import NoTracing, Tracing, open_tracing
+from slicewise.extender.waking import Waker
 from slicewise.httpd import Settings
 from slicewise.kube.client import Client
 from slicewise.kube.credentials import Access
 from slicewise.kube.events import Events
 from slicewise.kube.kubeconfig import find_access
 from slicewise.kube.lease import Election, Term
+from slicewise.kube.writer import PodName
 from slicewise.kube.writes import Writes
 from slicewise.state.live import LiveState, StateSettings
 
@@ -72,6 +75,18 @@ async def run_extender(
 ) -> None:
     """Serve until told to stop; `started` hears the address once connections are accepted."""
     log = structlog.get_logger(COMPONENT)
+    with contextlib.closing(open_tracing(settings.otlp)) as tracing:
+        await _run(settings, stop, tracing, started)
+    log.info("stopped")
+
+
+async def _run(
+    settings: ExtenderSettings,
+    stop: asyncio.Event,
+    tracing: Tracing | NoTracing,
+    started: Callable[[str], None],
+) -> None:
+    log = structlog.get_logger(COMPONENT)
     async with Client(read_access(settings), agent=COMPONENT) as client:
         election = elect(client, settings)
         state = LiveState(
@@ -79,7 +94,6 @@ async def run_extender(
         )
         events = Events(client, COMPONENT)
         writes = Writes(client, state.reader, events, bind_seconds=settings.bind_seconds)
-        tracing = open_tracing(settings.otlp)
         metrics = tracing.watch(state, lambda: client.calls.counts)
         extender = Extender(state, writes, metrics=metrics)
         events.busy = lambda: extender.binder.writing > 0
@@ -91,7 +105,9 @@ async def run_extender(
             wrap=tracing.wrap,
         )
         recorder = Recorder(extender.binder, extender.metrics)
-        async with _running(service, events, election, recorder.run(state.stirred)):
+        waker = Waker(state, writes, lambda: datetime.now(UTC).isoformat(), _find_own_pod())
+        beside = (recorder.run(state.stirred), waker.run(state.quota_changed))
+        async with _running(service, events, election, *beside):
             log.info("listening", url=service.url)
             started(service.url)
             loading = asyncio.create_task(state.start())
@@ -114,7 +130,6 @@ async def run_extender(
                 # What was begun is finished before the lease is given up.
                 await service.stop()
                 await state.stop()
-                await asyncio.to_thread(tracing.close)
 
 
 @contextlib.asynccontextmanager
@@ -122,11 +137,11 @@ async def _running(
     service: Service,
     events: Events,
     election: Election | None,
-    recording: Coroutine[Any, Any, None],
+    *beside: Coroutine[Any, Any, None],
 ) -> AsyncIterator[None]:
     """The listener and what runs beside it."""
     await service.start()
-    tasks = [asyncio.create_task(events.run()), asyncio.create_task(recording)]
+    tasks = [asyncio.create_task(work) for work in (events.run(), *beside)]
     if election is not None:
         tasks.append(asyncio.create_task(election.run(lambda _: None)))
     try:
@@ -137,6 +152,12 @@ async def _running(
         await asyncio.gather(*tasks, return_exceptions=True)
         if election is not None:
             await election.release()
+
+
+def _find_own_pod() -> PodName | None:
+    """The pod we run in, where its manifest tells by POD_NAMESPACE, POD_NAME and POD_UID."""
+    names = [os.environ.get(f"POD_{word}", "") for word in ("UID", "NAMESPACE", "NAME")]
+    return PodName(*names) if all(names) else None
 
 
 def elect(client: Client, settings: ExtenderSettings) -> Election | None:

@@ -17,7 +17,7 @@ from slicewise.cluster.events import (
     PodSeen,
 )
 from slicewise.cluster.feed import QUOTA_KEY, UNHEALTHY_KEY, UNHEALTHY_PREFIX, Feed
-from slicewise.cluster.giving import Gift, Giver
+from slicewise.cluster.giving import Claim, Gift, Giver
 from slicewise.cluster.ledger import Ledger
 from slicewise.cluster.problems import Problem, Trouble
 from slicewise.cluster.quota import Allowance, Quota, read_quota
@@ -31,6 +31,7 @@ __all__ = [
     "Allowance",
     "Assume",
     "CardHealth",
+    "Claim",
     "Confirm",
     "Event",
     "Expire",

@@ -7,7 +7,7 @@ Events may repeat, come late or out of order: versions and UIDs decide.
 """
 
 from collections import OrderedDict
-from dataclasses import replace
+from collections.abc import Iterator
 from typing import Final
 
 from slicewise.cluster.books import Books
@@ -30,6 +30,7 @@ from slicewise.cluster.events import (
 )
 from slicewise.cluster.gifts import UNNAMED, Gifts
 from slicewise.cluster.giving import Gift, Give, Giver
+from slicewise.cluster.inventory import Inventory
 from slicewise.cluster.problems import Problem, Trouble
 from slicewise.cluster.usage import Usage
 from slicewise.model import (
@@ -56,9 +57,7 @@ class Ledger:
         self._entries: dict[str, Entry] = {}
         self._books = Books()
         self._gifts = Gifts(self._books, self._entries, give or Giver())
-        self._node_versions: dict[str, int] = {}
-        self._inventory: dict[str, Node] = {}
-        self._ill: dict[str, dict[str, bool]] = {}
+        self._inventory = Inventory()
         self._ended: OrderedDict[str, None] = OrderedDict()
         self._waiting: dict[str, float] = {}
         self._held: dict[str, tuple[str, ...]] = {}
@@ -82,9 +81,9 @@ class Ledger:
             case PodGone():
                 return self._end(event.uid)
             case NodeSeen():
-                return self._see_node(event)
+                return self._renew(self._inventory.see(event))
             case NodeGone():
-                return self._lose_node(event)
+                return self._inventory.lose(event) and self._books.drop(event.name)
             case Assume():
                 return self._assume(event)
             case Extend():
@@ -100,7 +99,7 @@ class Ledger:
             case Expire():
                 return self._expire(event.now)
             case CardHealth():
-                return self._judge_card(event)
+                return self._renew(self._inventory.judge(event))
 
     def problems(self) -> tuple[Problem, ...]:
         """Everything that needs a person, in a stable order."""
@@ -130,6 +129,12 @@ class Ledger:
         """The pod as the API last showed it, if it did."""
         entry = self._entries.get(uid)
         return None if entry is None else entry.pod
+
+    def asking(self) -> Iterator[Pod]:
+        """Every pod that asks for GPUs, as the API last showed it."""
+        for entry in self._entries.values():
+            if entry.pod is not None and entry.request is not None and entry.request.containers:
+                yield entry.pod
 
     def node_of(self, uid: str) -> str | None:
         """The node on which the pod is counted, bound or assumed."""
@@ -199,50 +204,22 @@ class Ledger:
         self._books.move(entry, None)
         return True
 
-    def _see_node(self, event: NodeSeen) -> bool:
-        name = event.node.name
-        if event.version < self._node_versions.get(name, 0):
+    def _renew(self, node: Node | None) -> bool:
+        """Bring a node's state in line with what there is of it; false when that is no news."""
+        if node is None:
             return False
-        self._node_versions[name] = event.version
-        self._inventory[name] = event.node
-        self._renew(name)
-        return True
-
-    def _lose_node(self, event: NodeGone) -> bool:
-        if event.version < self._node_versions.get(event.name, 0):
-            return False
-        self._node_versions[event.name] = event.version
-        self._inventory.pop(event.name, None)
-        self._ill.pop(event.name, None)
-        return self._books.drop(event.name)
-
-    def _judge_card(self, event: CardHealth) -> bool:
-        self._ill.setdefault(event.node, {})[event.uuid] = event.healthy
-        node = self._inventory.get(event.node)
-        if node is None or all(gpu.uuid != event.uuid for gpu in node.gpus):
-            return False
-        self._renew(event.node)
-        return True
-
-    def _renew(self, name: str) -> None:
-        """Bring a node's state in line with its inventory and the health of its cards."""
-        verdicts = self._ill.get(name, {})
-        node = self._inventory[name]
-        if verdicts:
-            gpus = tuple(
-                replace(gpu, healthy=gpu.healthy and verdicts.get(gpu.uuid, True))
-                for gpu in node.gpus
-            )
-            node = replace(node, gpus=gpus)
         if self._books.renew(node):
-            for uid in self._books.pods_on(name):
+            for uid in self._books.pods_on(node.name):
                 self._settle(self._entries[uid])
+        return True
 
     def _assume(self, event: Assume) -> bool:
         """Count an allocation we decided on, if it fits what is free right now."""
         entry = self._entries.get(event.uid)
         if event.uid in self._ended or (entry and entry.pod and entry.pod.node is not None):
             return False
+        # A decision of our own ends the question where somebody else may bind the pod.
+        self._unhold(event.uid)
         self._gifts.give_out()
         state = self._books.store.get(event.allocation.node)
         if state is None:

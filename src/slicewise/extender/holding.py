@@ -9,14 +9,14 @@ import time
 from itertools import compress
 from typing import Final
 
-from slicewise.cluster import Hold
+from slicewise.cluster import Claim, Giver, Hold
 from slicewise.extender.ports import Clock
 from slicewise.extender.protocol import Ask
 from slicewise.extender.verbs import Filtered, Verbs, pass_all, tell
 from slicewise.state.scene import Scene
 
 HOLD_SECONDS: Final = 5.0
-MOST_NODES: Final = 8
+MOST_NODES: Final = 32
 
 
 class Holder:
@@ -28,6 +28,8 @@ class Holder:
         self._verbs = verbs
         self._clock = clock
         self._seconds = seconds
+        # Which cards are held matters little, and this one remembers what it chose.
+        self._give = Giver()
 
     def filter(self, ask: Ask) -> Filtered:
         """Which nodes can take the pod, and why each of the others cannot."""
@@ -43,6 +45,8 @@ class Holder:
     def _hold(self, scene: Scene, names: list[str]) -> None:
         """Count cards on these nodes, in place of what was held for the pod before."""
         request, deadline = scene.question.request, self._clock() + self._seconds
-        placed = [scene.planner.place_on(scene.snapshot, scene.question, name) for name in names]
-        allocations = tuple(each.allocation for each in placed if each is not None)
+        claim = Claim(scene.pod.uid, request)
+        states = (scene.snapshot.get(name) for name in names)
+        found = (self._give(state, claim) for state in states if state is not None)
+        allocations = tuple(each for each in found if each is not None)
         self._verbs.stage.state.ledger.apply(Hold(scene.pod, request, allocations, deadline))

@@ -3,6 +3,7 @@
 Nothing of OpenTelemetry is imported unless tracing is on, and nothing is paid for it then.
 """
 
+import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 SERVICE: Final = "slicewise-extender"
 # The standard's own variables; the exporter reads what they say by itself.
 VARIABLES: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+_FAREWELL_SECONDS: Final = 2.0
 # Probes and scrapes come all the time and tell nothing of schedulers.
 _UNTRACED: Final = frozenset({"/metrics", "/version", "/debug/pprof"})
 
@@ -75,8 +77,11 @@ class Tracing:
         return handle
 
     def close(self) -> None:
-        """Send what is left, and stop."""
-        self._provider.shutdown()
+        """Send what is left, and stop; a collector that is gone is not waited for long."""
+        # The exporter tries again for many seconds, and whoever stops us waits for the end.
+        sending = threading.Thread(target=self._provider.shutdown, daemon=True)
+        sending.start()
+        sending.join(_FAREWELL_SECONDS)
 
 
 class TracedMetrics(Metrics):
@@ -135,6 +140,6 @@ def open_tracing(endpoint: str | None) -> Tracing | NoTracing:
         ) from error
     url = f"{endpoint.rstrip('/')}/v1/traces" if endpoint else None
     about = {"service.name": SERVICE, "service.version": __version__}
-    provider = TracerProvider(resource=Resource.create(about))
+    provider = TracerProvider(resource=Resource.create(about), shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=url)))
     return Tracing(provider)

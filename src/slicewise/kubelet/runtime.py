@@ -99,7 +99,9 @@ class _ContainerStatusRequest:
 
 @dataclass(frozen=True, slots=True)
 class _ContainerStatus:
+    id: str = text(1)
     exit_code: int = number(7)
+    labels: Mapping[str, str] = pairs(12)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +164,18 @@ class RuntimeClient:
             )
         except KubeletError:
             return None
+
+    async def whose(self, identity: str) -> tuple[str, str] | None:
+        """The pod's UID and the container's name; None when the runtime does not know the id."""
+        try:
+            data = await self._call("ContainerStatus", _ContainerStatusRequest(identity))
+        except KubeletError:
+            return None
+        status = decode(_ContainerStatusResponse, data).status
+        # The runtime completes a shortened id, which must not name somebody else's folder.
+        if status is None or status.id != identity:
+            return None
+        return status.labels.get(_UID_LABEL, ""), status.labels.get(_NAME_LABEL, "")
 
     async def _exit_code(self, identity: str) -> int:
         asked = _ContainerStatusRequest(identity)

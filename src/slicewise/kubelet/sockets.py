@@ -30,11 +30,21 @@ def socket_stamp(path: Path) -> tuple[int, int, int] | None:
     return facts.st_dev, facts.st_ino, facts.st_ctime_ns
 
 
+def release_folder(folder: Path) -> None:
+    """Let go of a folder whose sockets are used no more."""
+    held = _held.pop(folder, None)
+    if held is not None:
+        os.close(held)
+
+
 _held: dict[Path, int] = {}
 
 
 def _hold_folder(folder: Path) -> int:
     # The address is used again whenever gRPC connects again, so the descriptor stays open.
-    if folder not in _held:
-        _held[folder] = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    held = _held.get(folder)
+    if held is not None and os.path.samestat(os.fstat(held), folder.stat()):
+        return held
+    release_folder(folder)
+    _held[folder] = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     return _held[folder]

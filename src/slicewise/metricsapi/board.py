@@ -16,7 +16,7 @@ from typing import Final, Protocol
 from slicewise.reports import Change, NodeReport, PodReport, apply_change
 
 _log = logging.getLogger(__name__)
-SILENCE_SECONDS: Final = 3.0
+SILENCE_SECONDS: Final = 3.3
 
 
 class Health(Enum):

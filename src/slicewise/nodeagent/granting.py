@@ -7,7 +7,7 @@ the container starts its owner is known for certain, and the name is described f
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -55,8 +55,8 @@ class Desk:
     outfitter: Outfitter
     specs: Specs
     starts: Starts
-    given: Callable[[Given], None] = lambda _: None
-    """Hears of every container that may start."""
+    given: Callable[[Given], Awaitable[None]]
+    """Hears of every container before it may start."""
 
 
 class LateServant:
@@ -92,7 +92,6 @@ class LateServant:
             raise self._deny("no answer in time; trying again") from error
         except SlicewiseError as error:
             raise self._deny(str(error)) from error
-        self._desk.given(given)
         seconds = time.perf_counter() - began
         self._desk.starts.granted += 1
         self._desk.starts.seconds += seconds
@@ -116,6 +115,7 @@ class LateServant:
         given = Given(owner, promise, grant, injection)
         # Files are written beside the loop: a slow disk holds up this container alone.
         await asyncio.to_thread(self._describe, given)
+        await desk.given(given)
         return given
 
     def _describe(self, given: Given) -> None:

@@ -4,7 +4,7 @@ Only a runtime without CDI needs this, for there the answer itself brings the ca
 """
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -31,63 +31,83 @@ class Match(msgspec.Struct, frozen=True):
         return tuple(Slice(gpu, Percent(cores), MiB(memory)) for gpu, cores, memory in self.slices)
 
 
-_MATCH: Final = msgspec.json.Decoder(Match)
+_MATCHES: Final = msgspec.json.Decoder(tuple[Match, ...])
 
 
 class Matches:
-    """Every answer that was given, by the name of its units."""
+    """Every answer that was given, by the name of its units.
+
+    Containers of one pod may hold the same units one after the other, each with its own answer.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._known = dict(self._load())
         self._verified: set[tuple[str, str]] = set()
 
-    def find(self, name: str) -> Match | None:
-        """The answer for these units; None when none was given."""
-        return self._known.get(name)
+    def find(self, name: str, uid: str, container: str) -> Match | None:
+        """The answer for these units that was meant for this container, or else the last one."""
+        answers = self._known.get(name, ())
+        meant = (each for each in answers if (each.uid, each.container) == (uid, container))
+        return next(meant, answers[-1] if answers else None)
 
     def taken(self, uid: str, container: str, resource: str) -> bool:
         """Whether an answer was already meant for this container."""
         return any(
-            each.uid == uid and each.container == container and each.resource == resource
-            for each in self._known.values()
+            (each.uid, each.container, each.resource) == (uid, container, resource)
+            for each in self._each()
         )
 
     def begun(self, uid: str) -> bool:
         """Whether any container of this pod was meant by an answer."""
-        return any(each.uid == uid for each in self._known.values())
+        return any(each.uid == uid for each in self._each())
 
     def put(self, name: str, match: Match) -> None:
         """Keep the answer for these units, here and on disk."""
-        make_folder(self._folder)
-        write_whole(self._path(name), msgspec.json.encode(match))
-        self._known[name] = match
+        others = (
+            each
+            for each in self._known.get(name, ())
+            if each.uid == match.uid and each.container != match.container
+        )
+        self._keep(name, (*others, match))
 
-    def settle(self, name: str, uid: str, container: str) -> None:
-        """The units are known to be this container's, whoever was meant."""
-        match = self._known[name]
+    def settle(self, name: str, match: Match, uid: str, container: str) -> None:
+        """The answer is known to be this container's, whoever was meant."""
         if (match.uid, match.container) != (uid, container):
-            self.put(name, Match(uid, container, match.resource, match.slices))
+            others = (each for each in self._known.get(name, ()) if each != match)
+            self._keep(name, (*others, Match(uid, container, match.resource, match.slices)))
         self._verified.add((uid, container))
 
     def settled(self, uid: str, container: str) -> bool:
         """Whether this container was seen to have what it was promised."""
         return (uid, container) in self._verified
 
-    def names(self) -> tuple[str, ...]:
-        """The units that were answered for."""
-        return tuple(self._known)
+    def owners(self) -> dict[str, frozenset[str]]:
+        """The pods that were meant, by the units that were answered for."""
+        return {name: frozenset(each.uid for each in some) for name, some in self._known.items()}
 
-    def drop(self, names: Iterable[str]) -> None:
-        """Forget these answers, for nobody holds the units any more."""
-        for name in names:
-            self._known.pop(name, None)
-            remove(self._path(name))
+    def drop(self, name: str) -> None:
+        """Forget the answers for these units, for nobody holds them any more."""
+        self._known.pop(name, None)
+        remove(self._path(name))
 
-    def _load(self) -> Iterator[tuple[str, Match]]:
+    def forget(self, living: Callable[[str], bool]) -> None:
+        """Drop what is known of pods that are gone."""
+        self._verified = {(uid, name) for uid, name in self._verified if living(uid)}
+
+    def _each(self) -> Iterator[Match]:
+        for answers in self._known.values():
+            yield from answers
+
+    def _keep(self, name: str, answers: tuple[Match, ...]) -> None:
+        make_folder(self._folder)
+        write_whole(self._path(name), msgspec.json.encode(answers))
+        self._known[name] = answers
+
+    def _load(self) -> Iterator[tuple[str, tuple[Match, ...]]]:
         for path in sorted(self._folder.glob(f"*{_SUFFIX}")) if self._folder.is_dir() else ():
             try:
-                yield path.stem, _MATCH.decode(path.read_bytes())
+                yield path.stem, _MATCHES.decode(path.read_bytes())
             except (OSError, msgspec.MsgspecError) as error:
                 _log.warning("note unreadable path=%s error=%s", path, error)
 

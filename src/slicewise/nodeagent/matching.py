@@ -96,7 +96,6 @@ class EarlyServant:
             raise self._deny("no answer in time; trying again") from error
         except SlicewiseError as error:
             raise self._deny(str(error)) from error
-        self._desk.given(given)
         self._desk.starts.granted += 1
         self._desk.starts.seconds += time.perf_counter() - began
         _log.info(
@@ -165,7 +164,7 @@ class EarlyServant:
         name = name_units(resource, units)
         owner = await desk.owners.find(resource, units)
         promise = await desk.promises.wait(owner)
-        match = table.matches.find(name)
+        match = table.matches.find(name, promise.pod.uid, owner.container.name)
         if match is None:
             raise DeniedError(
                 f"{owner.name} was admitted by another agent, and what it was given is unknown; "
@@ -173,13 +172,15 @@ class EarlyServant:
             )
         if match.held != promise.allocation.slices_of(owner.container.name):
             promise = await table.exchange.settle(owner, promise, match)
-        table.matches.settle(name, promise.pod.uid, owner.container.name)
+        table.matches.settle(name, match, promise.pod.uid, owner.container.name)
         grant = desk.promises.grant(promise, owner.container, resource, units)
         injection = GIVERS[promise.dialect].inject(grant)
         await asyncio.to_thread(desk.outfitter.prepare, grant, injection)
         if injection.limit is not None:
             await asyncio.to_thread(table.folders.alias, name, promise.pod.uid)
-        return Given(owner, promise, grant, injection)
+        given = Given(owner, promise, grant, injection)
+        await desk.given(given)
+        return given
 
     def _answer(
         self, promise: Promise, container: Container, units: frozenset[str]

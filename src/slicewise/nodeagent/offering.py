@@ -2,19 +2,23 @@
 
 The kubelet takes no message over 4 MiB. A resource that would not fit stands on the Node as a
 plain amount, if containers receive their cards through another resource; if they do not, it is
-not offered at all.
+not offered at all. So does one of so many units that a kubelet would choke on them.
 """
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Final
 
 from slicewise.dialects.offers import Edition, Resource, count_lengths, name_units
 from slicewise.kubelet.v1beta1 import MESSAGE_LIMIT, Unit, measure_units
 from slicewise.model import Gpu, Node
 
 _log = logging.getLogger(__name__)
+# A kubelet that starts looks, for each unit it is told of, through every unit that pods hold, and
+# admits no pod meanwhile: minutes for 200,000 units, tests/e2e/test_agent_restart.py has waited.
+MOST_UNITS: Final = 16384
 
 
 class Way(Enum):
@@ -44,7 +48,13 @@ class Plan:
         return amounts
 
 
-def plan_offers(editions: Sequence[Edition], node: Node, limit: int = MESSAGE_LIMIT) -> Plan:
+def plan_offers(
+    editions: Sequence[Edition],
+    node: Node,
+    limit: int = MESSAGE_LIMIT,
+    *,
+    most_units: int = MOST_UNITS,
+) -> Plan:
     """How each resource of these editions is offered on a node with these cards."""
     ways: dict[str, Way] = {}
     devices, amounts = [], []
@@ -52,6 +62,9 @@ def plan_offers(editions: Sequence[Edition], node: Node, limit: int = MESSAGE_LI
         for resource in edition.resources:
             size = measure_units(count_lengths(resource, _countable(node)))
             way = _choose(edition, resource, fits=size <= limit)
+            units = sum(map(resource.per_card, _countable(node)))
+            if units > most_units and edition.has_other_carrier(resource.name):
+                way = Way.AMOUNT
             ways[resource.name] = way
             if way is Way.DEVICES:
                 devices.append((edition, resource))
@@ -61,8 +74,9 @@ def plan_offers(editions: Sequence[Edition], node: Node, limit: int = MESSAGE_LI
             level = logging.ERROR if way is Way.REFUSED else logging.WARNING
             _log.log(
                 level,
-                "resource does not fit the kubelet's message resource=%s bytes=%d limit=%d way=%s",
+                "resource too large for the kubelet resource=%s units=%d bytes=%d limit=%d way=%s",
                 resource.name,
+                units,
                 size,
                 limit,
                 way.value,

@@ -100,10 +100,9 @@ class Reconciler:
         for alias in aliases:
             if alias not in names:
                 doubts[f"alias {alias}"] = partial(self._folders.remove_alias, alias)
-        for name in self._matches.names():
-            match = self._matches.find(name)
-            if name not in names and (match is None or self._pods.by_uid(match.uid) is None):
-                doubts[f"note {name}"] = partial(self._matches.drop, (name,))
+        for name, uids in self._matches.owners().items():
+            if name not in names and not any(self._pods.by_uid(uid) for uid in uids):
+                doubts[f"note {name}"] = partial(self._matches.drop, name)
         for path in links:
             used = path.name in linked or any(digest in path.name for digest in hashes)
             if not used:

@@ -39,6 +39,7 @@ from slicewise.nodeagent.granting import Desk, Given, LateServant, Starts
 from slicewise.nodeagent.identity import Holders, Owners, Turns
 from slicewise.nodeagent.inventory import Inventory
 from slicewise.nodeagent.layout import PodFolders
+from slicewise.nodeagent.limiting import Containers, Limiters
 from slicewise.nodeagent.matches import Matches
 from slicewise.nodeagent.matching import EarlyServant, Table
 from slicewise.nodeagent.offering import list_units, plan_offers
@@ -54,6 +55,8 @@ _log = logging.getLogger(__name__)
 COMPONENT: Final = "slicewise-agent"
 AGENT: Final = "slicewise.io/agent"
 _CGPU: Final = "cgpu."
+# Without CDI an admission waits for a record, and every other admission waits for it.
+_ADMISSION_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,7 @@ class Edges:
     holders: Holders
     turns: Turns | None = None
     runtime: str = ""
+    containers: Containers | None = None
 
 
 class Agent:
@@ -75,7 +79,7 @@ class Agent:
         self.pods = NodePods()
         self.census = NodeCensus(settings.node, self._dialects())
         self.editions = build_editions(settings.dialects, share_unit=settings.share_unit)
-        self.plan = plan_offers(self.editions, inventory.node)
+        self.plan = plan_offers(self.editions, inventory.node, most_units=settings.most_units)
         self._edges = edges
         self.identity = settings.identity or Identity.CDI
         self.starts = Starts()
@@ -133,18 +137,21 @@ class Agent:
         )
         # Nothing is being written yet, so what is half written was left by an agent that died.
         await asyncio.to_thread(self.desk.specs.sweep)
-        async with _together(
-            self.registrar.run(),
-            self._pod_informer.run(),
-            self._node_informer.run(),
-            self.events.run(),
-            self._sweep(),
-        ) as tasks:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in tasks:
-                if task.done():
-                    task.result()
-        await self.flags.drain()
+        try:
+            async with _together(
+                self.registrar.run(),
+                self._pod_informer.run(),
+                self._node_informer.run(),
+                self.events.run(),
+                self._sweep(),
+            ) as tasks:
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                for task in tasks:
+                    if task.done():
+                        task.result()
+        finally:
+            await self.flags.drain()
+            await self.limiters.close()
 
     def _build_desk(self) -> None:
         settings, edges = self.settings, self._edges
@@ -168,16 +175,28 @@ class Agent:
         host = Host(paths.dev, settings.require_cards, self.inventory.hardware.driver)
         outfitter = Outfitter(host, VendorSpecs(paths.vendor_cdi), folders)
         self.desk = Desk(owners, promises, outfitter, specs, self.starts, given=self._given)
+        self.limiters = Limiters(self.pods, folders, edges.containers)
         self.reconciler = Reconciler(
             self.pods,
             edges.holders,
             Premises(specs, folders, paths.dev, matches),
-            forgetters=(owners.forget, self.flags.forget, self.complaints.forget),
+            forgetters=(
+                owners.forget,
+                matches.forget,
+                self.flags.forget,
+                self.complaints.forget,
+                self.limiters.forget,
+            ),
         )
         self._folders = folders
         exchange = Exchange(self.pods, promises, matches, self.writes)
         self._table = Table(
-            self.pods, edges.holders, matches, exchange, folders, settings.record_seconds
+            self.pods,
+            edges.holders,
+            matches,
+            exchange,
+            folders,
+            min(settings.record_seconds, _ADMISSION_SECONDS),
         )
 
     def _dialects(self) -> Dialects:
@@ -242,7 +261,13 @@ class Agent:
             resource = resources[plugin.offer.resource]
             plugin.publish(node.gpus, lambda each=resource: list_units(each, self.inventory.node))  # type: ignore[misc]
 
-    def _given(self, given: Given) -> None:
+    async def _given(self, given: Given) -> None:
+        if given.injection.limit is not None:
+            try:
+                await self.limiters.serve(given.promise.pod.uid)
+            except SlicewiseError as error:
+                # Only the original's library needs the socket, and few containers have it.
+                _log.warning("limiter not served uid=%s error=%s", given.promise.pod.uid, error)
         self.flags.hear(given)
 
     def _pod_changed(self, found: LocalPod | None) -> None:
@@ -263,6 +288,7 @@ class Agent:
     async def _sweep(self) -> None:
         # Before the first list, every pod would look as if it were gone.
         await self._pod_informer.synced.wait()
+        await self.limiters.resume()
         await self.reconciler.run(self.settings.sweep_seconds, self._due)
 
 

@@ -8,6 +8,7 @@ from typing import Final
 from slicewise.dialects.gpushare import GIB
 from slicewise.dialects.injection import Places
 from slicewise.model import MiB
+from slicewise.nodeagent.offering import MOST_UNITS
 from slicewise.nodeagent.sampling import INTERVAL_SECONDS
 
 DIALECTS: Final = (
@@ -72,5 +73,7 @@ class AgentSettings:
     """How long a start waits for the API server's watch to tell of its pod."""
     sample_seconds: float = INTERVAL_SECONDS
     """After how long it is read again who uses how much of the cards."""
+    most_units: int = MOST_UNITS
+    """How many units of one resource the kubelet is told of, where another carries the cards."""
     sweep_seconds: float = 60.0
     """After how long leftovers are looked for again."""

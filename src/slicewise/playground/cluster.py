@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -15,7 +15,7 @@ from slicewise.playground.admin import Admin
 from slicewise.playground.answers import Answers
 from slicewise.playground.api import Api, Target
 from slicewise.playground.deletion import Options, delete
-from slicewise.playground.faults import Fault, Faults
+from slicewise.playground.faults import ANY, Asked, Fault, Faults
 from slicewise.playground.patches import merge
 from slicewise.playground.resources import Object, find
 from slicewise.playground.service import Service
@@ -61,12 +61,11 @@ class Playground:
 
     def writes(self, verb: str, resource: str) -> Counter[str]:
         """How often each object was written over HTTP, by `namespace/name`; `*` is any."""
-        asked = Fault(verb=verb, resource=resource)
-        found: Counter[str] = Counter()
-        for each, count in list(self._service.written.items()):
-            if asked.matches(each):
-                found[f"{each.namespace}/{each.name}"] += count
-        return found
+        return _count(self._service.written, verb, resource)
+
+    def requests(self, verb: str = ANY, resource: str = ANY) -> Counter[str]:
+        """How often each object was asked for over HTTP, reads and lists included."""
+        return _count(self._service.asked, verb, resource)
 
     def run(self, work: Work) -> None:
         """Run background work on the server's loop from start to stop."""
@@ -169,6 +168,15 @@ class Playground:
         async with asyncio.TaskGroup() as group:
             for work in self._background:
                 group.create_task(work())
+
+
+def _count(requests: Mapping[Asked, int], verb: str, resource: str) -> Counter[str]:
+    asked = Fault(verb=verb, resource=resource)
+    found: Counter[str] = Counter()
+    for each, count in list(requests.items()):
+        if asked.matches(each):
+            found[f"{each.namespace}/{each.name}"] += count
+    return found
 
 
 def kubeconfig(url: str, authority: Path | None = None) -> Object:

@@ -59,6 +59,8 @@ class Service:
         self.watchers: set[Watcher] = set()
         self.written: Counter[Asked] = Counter()
         """How often each write was carried out, whether or not its answer arrived."""
+        self.asked: Counter[Asked] = Counter()
+        """How often each request arrived, reads included."""
         self._admin = Admin(self.store, faults, self.watchers)
 
     async def __call__(self, request: Request) -> Response | Stream:
@@ -70,6 +72,7 @@ class Service:
             if found is not None:
                 return found
             where = route(request.method, request.path, request.query)
+            self.asked[where.asked()] += 1
             fault = self.faults.strike(where.asked())
             if fault is None:
                 return self._perform(where, request)

@@ -27,14 +27,15 @@ from slicewise.reports.report import NodeReport
 
 _log = logging.getLogger(__name__)
 _HEAD_BYTES: Final = 16 << 10
+_MUCH_BYTES: Final = 64 << 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
     """How often an agent speaks and how it comes back."""
 
-    beat_seconds: float = 1.25
-    """The longest silence; the server calls a node silent after three seconds."""
+    beat_seconds: float = 1.6
+    """The longest silence; the server calls a node silent after twice this and a little."""
     connect_seconds: float = 30.0
     """The longest time to be connected and accepted."""
     write_seconds: float = 5.0
@@ -165,12 +166,13 @@ class Reporter:
         await self._flush(writer)
         self.connected.set()
         _log.info("reporting server=%s node=%s", self._host, told.node)
+        loop = asyncio.get_running_loop()
         while True:
             # Drawing the pause keeps thousands of agents from beating in step.
             beat = self._timing.beat_seconds * (0.9 + self._chance.random() / 10)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(beat):
-                    await self._changed.wait()
+            timer = loop.call_later(beat, self._changed.set)
+            await self._changed.wait()
+            timer.cancel()
             self._changed.clear()
             change = find_change(told, self._report)
             told = self._report
@@ -178,6 +180,9 @@ class Reporter:
             await self._flush(writer)
 
     async def _flush(self, writer: asyncio.StreamWriter) -> None:
+        """Wait while much is under way; a line that takes nothing for long is broken."""
+        if writer.transport.get_write_buffer_size() < _MUCH_BYTES:
+            return
         async with asyncio.timeout(self._timing.silence_seconds):
             await writer.drain()
 

@@ -100,6 +100,8 @@ class LiveState:
         self.lessons = Lessons()
         self.stirred = asyncio.Event()
         """Set whenever pods or nodes have changed; whoever acts on that clears it."""
+        self.quota_changed = asyncio.Event()
+        """Set whenever the quota has changed; whoever acts on that clears it."""
         self._requests = Requests(dialects)
         # Its tables follow one node at a time, so it shares them with no other planner.
         self._giver = Giver(Planner(read_policy(self.settings.policy), self.lessons.workload))
@@ -266,7 +268,10 @@ class LiveState:
             else:
                 name, data = change.key, {}
             if (namespace, name) == self.settings.quota:
+                before = self._feed.quota
                 self._feed.see_quota(data)
+                if self.synced.is_set() and self._feed.quota != before:
+                    self.quota_changed.set()
             elif namespace == self.settings.unhealthy_namespace and name.startswith(
                 UNHEALTHY_PREFIX
             ):

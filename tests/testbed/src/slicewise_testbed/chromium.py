@@ -8,6 +8,7 @@ import base64
 import fcntl
 import hashlib
 import os
+import platform
 import shutil
 import subprocess
 import tarfile
@@ -69,6 +70,8 @@ def cache_folder() -> Path:
 
 
 def _install(folder: Path) -> None:
+    if platform.machine() != "x86_64":
+        raise TestbedError(f"no browser for {platform.machine()}: name a Chromium in {OVERRIDE}")
     for tool in ("npm", "node"):
         if shutil.which(tool) is None:
             raise TestbedError(

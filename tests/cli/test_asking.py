@@ -1,0 +1,71 @@
+"""Asking an extender behind a Service, as the API server's proxy hands questions on."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+import builders
+from fakes.cluster import FakeState, FakeWriter
+from slicewise.cli.asking import Oracle, open_ask
+from slicewise.cli.connecting import Trouble
+from slicewise.extender.routes import build_handler
+from slicewise.extender.service import Extender
+from slicewise.httpd import Response, ThreadedServer
+from slicewise.kube.client import Client
+from slicewise.kube.credentials import Access
+
+HOME = "/api/v1/namespaces/gpu/services/extender:3456/proxy"
+POD = {
+    "metadata": {"name": "p0", "namespace": "default"},
+    "spec": {
+        "containers": [{"name": "c0", "resources": {"limits": {"slicewise.io/gpu": 1}}}],
+    },
+}
+
+
+def proxy():
+    """An API server that knows one Service, and the extender behind it."""
+    pod = builders.pod(limits={"slicewise.io/gpu": 1})
+    behind = build_handler(Extender(FakeState(builders.node("a", 1)), FakeWriter(pod)))
+
+    async def handle(request):
+        if not request.path.startswith(HOME):
+            return Response(403, b'{"message": "services is forbidden", "reason": "Forbidden"}')
+        return await behind(replace(request, path=request.path.removeprefix(HOME)))
+
+    return ThreadedServer(handle)
+
+
+def ask(service, *question, **body):
+    async def run(url):
+        async with Client(Access(url)) as client, open_ask(client, Oracle(service=service)) as asks:
+            return await asks(*question, **body)
+
+    with proxy() as server:
+        return asyncio.run(run(server.url))
+
+
+def test_pod_is_explained_through_the_proxy():
+    answer = ask("gpu/extender:3456", "/explain", {"pod": "default/p0"})
+
+    assert answer["best"]["node"] == "a"
+
+
+def test_pods_are_foretold_through_the_proxy():
+    answer = ask("gpu/extender:3456", "/what-if", body={"Pods": [{"Pod": POD}, {"Pod": POD}]})
+
+    assert [each["fits"] for each in answer["pods"]] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("service", "pod", "words"),
+    [
+        pytest.param("gpu/extender:3456", "default/nobody", "not found", id="pod"),
+        pytest.param("gpu/other:1", "default/p0", "services is forbidden", id="rights"),
+        pytest.param("gpu/", "default/p0", "expected namespace/name:port", id="name"),
+    ],
+)
+def test_what_the_proxy_or_the_extender_refuses_is_said(service, pod, words):
+    with pytest.raises(Trouble, match=words):
+        ask(service, "/explain", {"pod": pod})

@@ -1,0 +1,95 @@
+"""Pods that wait for quota, and what is touched so that the scheduler looks at them again."""
+
+import asyncio
+import json
+
+import pytest
+
+import builders
+from extender.living import Cluster, wait_until
+from fakes.cluster import FakeState, FakeWriter
+from slicewise.extender.waking import WOKEN, Waker
+from slicewise.kube.writer import PodName, WriteStatus
+
+SHARE = {"slicewise.io/cores": 30, "slicewise.io/memory": 4096}
+RECORD = '{"node":"n0","containers":{"c0":[[0,"GPU-n0-0",30,4096]]}}'
+
+
+def share(name, node=None, **facts):
+    if node is not None:
+        facts["annotations"] = {"slicewise.io/allocation": RECORD}
+    return builders.pod(uid=name, name=name, limits=SHARE, node=node, **facts)
+
+
+def wake(*pods, own=None, ready=True, answers=()):
+    """How many pods were touched, and the names of those that carry the mark now."""
+    state, writer = FakeState(builders.node("n0")), FakeWriter(*pods)
+    state.ready, writer.answers = ready, list(answers)
+    state.see(*pods)
+    count = asyncio.run(Waker(state, writer, lambda: "now", own).wake())
+    return count, sorted(pod.name for pod in writer.pods.values() if WOKEN in pod.annotations)
+
+
+def test_one_write_wakes_however_many_wait():
+    waiting = [share(f"w{at}") for at in range(20)]
+
+    assert wake(share("bound", "n0"), *waiting) == (1, ["bound"])
+
+
+def test_own_pod_is_touched_before_anybody_elses():
+    own = builders.pod(uid="own", name="own")
+
+    pods = (share("bound", "n0"), share("waits"), own)
+
+    assert wake(*pods, own=PodName("own", "default", "own")) == (1, ["own"])
+
+
+def test_waiting_pods_are_touched_where_none_is_bound():
+    assert wake(share("w0"), share("w1")) == (2, ["w0", "w1"])
+
+
+def test_pod_that_is_gone_by_now_is_passed_over():
+    pods = (share("b0", "n0"), share("b1", "n0"), share("waits"))
+
+    count, touched = wake(*pods, answers=[WriteStatus.GONE])
+
+    assert (count, len(touched)) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("pods", "ready"),
+    [
+        pytest.param([share("bound", "n0")], True, id="nobody-waits"),
+        pytest.param([share("bound", "n0"), share("waits")], False, id="another-leads"),
+        pytest.param([share("bound", "n0"), builders.pod(uid="x", name="x")], True, id="no-gpu"),
+        pytest.param([share("bound", "n0"), share("w", deleting=True)], True, id="ending"),
+    ],
+)
+def test_nothing_is_written_when(pods, ready):
+    assert wake(*pods, ready=ready) == (0, [])
+
+
+def test_changed_quota_of_a_running_cluster_touches_one_bound_pod():
+    with Cluster() as cluster:
+        cluster.wait_ready()
+        assert cluster.schedule(cluster.add("bound", SHARE)) is not None
+        cluster.add("waits", SHARE)
+        text = json.dumps({"team-a": {"quota": {"A100": 2}}})
+        meta = {"name": "gpuquota", "namespace": "kube-system"}
+        cluster.playground.create("configmaps", {"metadata": meta, "data": {"gpu_quota": text}})
+
+        wait_until(lambda: touched(cluster) == ["bound"])
+        # The same once more is no change; what comes after it is seen later.
+        for data in ({"other": "x"}, {"gpu_quota": "{}"}):
+            patch = {"data": data}
+            cluster.playground.patch("configmaps", "gpuquota", patch, namespace="kube-system")
+        writes = cluster.playground.writes
+        wait_until(lambda: writes("patch", "pods") == {"default/bound": 2})
+
+
+def touched(cluster):
+    return [
+        pod["metadata"]["name"]
+        for pod in cluster.playground.objects("pods")
+        if WOKEN in pod["metadata"].get("annotations", {})
+    ]

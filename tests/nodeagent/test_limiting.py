@@ -1,0 +1,129 @@
+"""gpu-manager's library makes itself known on its pod's socket."""
+
+import struct
+
+import grpc
+import grpc.aio
+import pytest
+
+from nodeagent.living import live
+from slicewise.kubelet.codec import delimited
+from slicewise.kubelet.sockets import socket_address
+from slicewise.nodeagent.limiting import find_pids
+
+FORK = {"nvidia.com/vcuda-core": 20, "nvidia.com/vcuda-memory": 256}
+ID = "f00d" * 16
+
+
+class Containers:
+    """A runtime that knows whose container every id is."""
+
+    def __init__(self, **owners):
+        self.owners = owners
+
+    async def whose(self, identity):
+        return self.owners.get(identity)
+
+
+async def register(folder, *, uid="", container="", identity=""):
+    """What the library says of itself."""
+    claim = b"".join(
+        delimited(at, text.encode())
+        for at, text in ((1, "0000:01:00.0"), (2, uid), (3, container), (4, identity))
+        if text
+    )
+    async with grpc.aio.insecure_channel(socket_address(folder / "vcuda.sock")) as channel:
+        await channel.unary_unary("/vcuda.VCUDAService/RegisterVDevice")(claim, timeout=10)
+
+
+def serve(root, act, **facts):
+    """What the act returns, given a granted pod and its folder."""
+    (root / "proc" / "41").mkdir(parents=True)
+    (root / "proc" / "41" / "cgroup").write_text(f"4:memory:/kubepods/pod1/{ID}\n")
+    (root / "proc" / "42").mkdir()
+    (root / "proc" / "42" / "cgroup").write_text("4:memory:/user.slice\n")
+
+    async def scene(made):
+        async with made.running() as agent:
+            pod = made.place(FORK, (0,))
+            agent.limiters._proc = root / "proc"
+            agent.limiters._containers = Containers(**{ID: (pod.uid, "c0"), "beef": ("x", "c0")})
+            await made.kubelet.admit(pod)
+            await made.start(pod)
+            return await act(made, pod, made.root / "vm" / pod.uid)
+
+    return live(root, scene, **facts)
+
+
+def test_container_that_registers_by_its_id_finds_its_limits_and_pids(tmp_path):
+    async def act(scene, pod, folder):
+        await register(folder, uid=pod.uid, identity=ID)
+        return [(folder / ID / name).read_bytes() for name in ("vcuda.config", "pids.config")]
+
+    config, pids = serve(tmp_path, act)
+
+    assert len(config) == 8240
+    assert struct.unpack("<i", pids) == (41,)
+
+
+def test_container_that_registers_by_its_name_is_found_as_well(tmp_path):
+    async def act(scene, pod, folder):
+        await register(folder, container="c0", identity=ID)
+        return (folder / "c0" / "pids.config").read_bytes()
+
+    assert struct.unpack("<i", serve(tmp_path, act)) == (41,)
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        {"identity": "beef"},
+        {"identity": "unknown"},
+        {"identity": "../../../etc"},
+        {"identity": ""},
+        {"container": "../c0"},
+        {"container": "other"},
+    ],
+    ids=[
+        "of-another-pod",
+        "of-nobody",
+        "leaves-the-folder",
+        "empty",
+        "name-leaves",
+        "no-such-name",
+    ],
+)
+def test_claim_that_is_not_the_pods_own_is_refused_and_writes_nothing(tmp_path, claim):
+    async def act(scene, pod, folder):
+        before = sorted(path.name for path in folder.rglob("*"))
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await register(folder, **claim)
+        assert sorted(path.name for path in folder.rglob("*")) == before
+        return refused.value.code()
+
+    assert serve(tmp_path, act) is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_socket_comes_back_with_the_agent_and_goes_with_the_pod(tmp_path):
+    async def act(scene):
+        async with scene.running():
+            pod = scene.place(FORK, (0,))
+            socket = scene.root / "vm" / pod.uid / "vcuda.sock"
+            await scene.kubelet.admit(pod)
+            await scene.start(pod)
+            first = socket.is_socket()
+        stopped = socket.exists()
+        async with scene.running():
+            await scene.until(socket.is_socket)
+            scene.delete(pod)
+            await scene.until(lambda: not socket.parent.exists())
+        return first, stopped
+
+    assert live(tmp_path, act) == (True, False)
+
+
+def test_process_that_ends_while_it_is_looked_at_is_passed_over(tmp_path):
+    (tmp_path / "7").mkdir()
+    (tmp_path / "self").mkdir()
+
+    assert list(find_pids(tmp_path, ID)) == []
