@@ -113,44 +113,59 @@ def _prepare(playground: Playground, agents: int) -> None:
     playground.answers.tokens = tokens
 
 
+class _Crowd:
+    """Every agent there is, in processes of their own."""
+
+    def __init__(self, port: int, authority: str, agents: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.go = context.Event()
+        self._ups = [context.Event() for _ in range(_PROCESSES)]
+        share = agents // _PROCESSES
+        self._workers = [
+            context.Process(
+                target=_run_agents,
+                args=(port, authority, range(at * share, (at + 1) * share), up, self.go),
+                daemon=True,
+            )
+            for at, up in enumerate(self._ups)
+        ]
+        for worker in self._workers:
+            worker.start()
+
+    async def gather(self) -> None:
+        """Return once every agent is connected."""
+        for up in self._ups:
+            if not await asyncio.to_thread(up.wait, _CONNECT_SECONDS):
+                raise AssertionError(f"not every agent was connected in {_CONNECT_SECONDS:g} s")
+
+    def disperse(self) -> None:
+        """No agent is left."""
+        for worker in self._workers:
+            worker.kill()
+            worker.join()
+
+
 async def _measure(playground: Playground, server: _Server, agents: int) -> dict[str, float]:
     authority = await _wait_for_authority(playground)
     began = time.monotonic()
+    watchers = [_Watcher() for _ in range(_WATCHERS)]
     watching: list[asyncio.Task[None]] = []
-    context = multiprocessing.get_context("spawn")
-    go = context.Event()
-    ups = [context.Event() for _ in range(_PROCESSES)]
-    share = agents // _PROCESSES
-    workers = [
-        context.Process(
-            target=_run_agents,
-            args=(server.port, authority, range(at * share, (at + 1) * share), ups[at], go),
-            daemon=True,
-        )
-        for at in range(_PROCESSES)
-    ]
-    for worker in workers:
-        worker.start()
+    crowd = _Crowd(server.port, authority, agents)
     try:
-        for up in ups:
-            if not await asyncio.to_thread(up.wait, _CONNECT_SECONDS):
-                raise AssertionError(f"not every agent was connected in {_CONNECT_SECONDS:g} s")
+        await crowd.gather()
         connected = time.monotonic() - began
-        watchers = [_Watcher() for _ in range(_WATCHERS)]
         watching += [asyncio.create_task(each.run(server.port, authority)) for each in watchers]
         async with asyncio.timeout(_CONNECT_SECONDS):
             while min(each.lines for each in watchers) < agents * _PODS:
                 await asyncio.sleep(0.1)
-        go.set()
+        crowd.go.set()
         worked, start = server.worked(), time.monotonic()
         await asyncio.sleep(_SECONDS)
         percent = 100 * (server.worked() - worked) / (time.monotonic() - start)
         rss = server.rss_mb()
         healthy = await _count_healthy(server.port, authority)
     finally:
-        for worker in workers:
-            worker.kill()
-            worker.join()
+        crowd.disperse()
         for task in watching:
             task.cancel()
         ends = await asyncio.gather(*watching, return_exceptions=True)
@@ -159,6 +174,12 @@ async def _measure(playground: Playground, server: _Server, agents: int) -> dict
             raise end
     if healthy != agents:
         raise AssertionError(f"{healthy} of {agents} nodes were healthy while all were beating")
+    figures = {"rss_mb": rss, "cpu_percent": percent, "connect_s": connected}
+    return _sum_up(watchers) | figures
+
+
+def _sum_up(watchers: list["_Watcher"]) -> dict[str, float]:
+    """How long changes took; raises when too few of them were seen."""
     delays = sorted(delay for each in watchers for delay in each.delays)
     expected = _CHANGES * _SECONDS * _WATCHERS
     if len(delays) < 0.8 * expected:
@@ -167,9 +188,6 @@ async def _measure(playground: Playground, server: _Server, agents: int) -> dict
         "p99_s": delays[int(0.99 * len(delays))],
         "p50_s": delays[len(delays) // 2],
         "max_s": delays[-1],
-        "rss_mb": rss,
-        "cpu_percent": percent,
-        "connect_s": connected,
         "changes_seen": len(delays),
     }
 

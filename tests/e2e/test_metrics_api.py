@@ -4,6 +4,7 @@ import base64
 import http.client
 import re
 import ssl
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -147,6 +148,30 @@ def test_kubectl_prints_tables(server, fleet):
     assert nodes[1].split()[:4] == ["n1", "True", "2", "2"]
     assert "GPU-0,GPU-1" in wide[1]
     assert named == ["gpuinfo.metrics.nvidia.com/n1"]
+
+
+def test_kubectl_watches_tables_and_prints_objects(server, fleet):
+    report(fleet, server, pod("a", cards=["GPU-0"]))
+    command = [str(server.plane.binaries.path("kubectl")), "get", "podresources", "-w"]
+    watching = subprocess.Popen(
+        [*command, "--output-watch-events"],
+        env=server.plane.kubectl_environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        head, first = watching.stdout.readline().split(), watching.stdout.readline().split()
+        fleet.report(node("n1", cards=CARDS, pods=[pod("b", cards=["GPU-1"])]))
+        events = {tuple(watching.stdout.readline().split()[:3]) for _ in range(2)}
+    finally:
+        watching.kill()
+        watching.communicate()
+    objects = decode(server.plane.kubectl("get", "podresources", "-o", "json"))["items"]
+
+    assert head[:3] == ["EVENT", "NAMESPACE", "POD"]
+    assert first[:3] == ["ADDED", "ml", "a"]
+    assert events == {("DELETED", "ml", "a"), ("ADDED", "ml", "b")}
+    assert [each["metadata"]["name"][:5] for each in objects] == ["ml-b-"]
 
 
 def test_second_release_is_served_beside_the_first(server, fleet):

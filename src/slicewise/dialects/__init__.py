@@ -8,7 +8,7 @@ from typing import Final
 from slicewise.dialects.elastic import ELASTIC
 from slicewise.dialects.gpuscheduler import GPUSCHEDULER
 from slicewise.dialects.gpushare import GPUSHARE, GPUSHARE_MIB
-from slicewise.dialects.inventory import CORDONED, GPUS, read_gpus, write_gpus
+from slicewise.dialects.inventory import AGENT, CORDONED, COUNTED, GPUS, read_gpus, write_gpus
 from slicewise.dialects.keys import AMOUNTS, KEYS
 from slicewise.dialects.records import ALLOCATION, apply_marks
 from slicewise.dialects.registry import Dialect, Dialects
@@ -19,9 +19,11 @@ from slicewise.dialects.tkestack import TKESTACK, read_ceiling
 DEFAULT: Final = Dialects((SLICEWISE, TKESTACK, GPUSHARE, ELASTIC, GPUSCHEDULER))
 
 __all__ = [
+    "AGENT",
     "ALLOCATION",
     "AMOUNTS",
     "CORDONED",
+    "COUNTED",
     "DEFAULT",
     "ELASTIC",
     "GPUS",

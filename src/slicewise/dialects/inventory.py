@@ -27,6 +27,8 @@ from slicewise.model import (
 )
 
 GPUS: Final = "slicewise.io/gpus"
+AGENT: Final = "slicewise.io/agent"
+COUNTED: Final = "amount"
 CORDONED: Final = "slicewise.io/cordoned-gpus"
 
 # The first of these labels that names a single model is taken for all cards of the node.
@@ -76,6 +78,22 @@ def read_gpus(name: str, text: str) -> Node:
         raise refuse(_FIELD, text, _FORM)
     gpus = tuple(_read_gpu(at, entry) for at, entry in enumerate(document["gpus"]))
     return Node(name, gpus, _read_links(document.get("links")))
+
+
+def read_counted(notice: NodeNotice) -> frozenset[str]:
+    """The resources that the node's agent says it only counts; none when it says nothing."""
+    text = notice.annotations.get(AGENT)
+    if text is None:
+        return frozenset()
+    try:
+        document = read_json(annotation(AGENT), text, "what the agent writes")
+    except DialectError:
+        # It is the agent's word on itself: without it, nothing is known against the node.
+        return frozenset()
+    ways = document.get("resources") if isinstance(document, dict) else None
+    if not isinstance(ways, dict):
+        return frozenset()
+    return frozenset(name for name, way in ways.items() if way == COUNTED)
 
 
 def cordon_gpus(node: Node, notice: NodeNotice) -> Node:

@@ -4,7 +4,7 @@ Limits count first and requests only where no limit stands; init containers and 
 read like the others, which none of the original systems did.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Protocol, TypeVar
 
 from slicewise.model import (
@@ -76,6 +76,15 @@ def refuse_mixture(resources: Sequence[str]) -> None:
         raise DialectError(
             f"{resources[0]} and {resources[1]} are asked for in one pod: expected one of them"
         )
+
+
+def find_lone(pod: Pod, resources: Collection[str]) -> frozenset[str]:
+    """Those of the resources by which alone some container asks."""
+    asked = (
+        {name for name in (*each.limits, *each.requests) if name in resources}
+        for each in pod.containers
+    )
+    return frozenset(name for names in asked if len(names) == 1 for name in names)
 
 
 def check_containers(pod: Pod) -> None:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from slicewise.dialects.hosts import read_node_host, read_pod_host
-from slicewise.dialects.inventory import cordon_gpus
-from slicewise.dialects.limits import check_containers, refuse_mixture
+from slicewise.dialects.inventory import cordon_gpus, read_counted
+from slicewise.dialects.limits import check_containers, find_lone, refuse_mixture
 from slicewise.model import Allocation, DialectError, Marks, Node, NodeNotice, Pod, Request
 
 TARGETS: Final = ("nvidia.com/predicate-node", "tencent.com/predicate-node")
@@ -96,7 +96,8 @@ class Dialects:
         """All that the pod asks for, CPU and main memory included."""
         dialect = self.claim(pod)
         request = Request() if dialect is None else dialect.read_request(pod)
-        return replace(request, host=read_pod_host(pod))
+        lone = frozenset() if dialect is None else find_lone(pod, dialect.resources)
+        return replace(request, host=read_pod_host(pod), lone=lone)
 
     def read_allocation(
         self, pod: Pod, node: Node, request: Request | None = None
@@ -132,4 +133,9 @@ class Dialects:
         published = (dialect.read_node(notice) for dialect in self.dialects)
         node = next((found for found in published if found is not None), Node(notice.name))
         pool = next((notice.labels[key] for key in POOL_LABELS if notice.labels.get(key)), None)
-        return replace(cordon_gpus(node, notice), host=read_node_host(notice), pool=pool)
+        return replace(
+            cordon_gpus(node, notice),
+            host=read_node_host(notice),
+            pool=pool,
+            counted=read_counted(notice),
+        )

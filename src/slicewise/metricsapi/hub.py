@@ -16,7 +16,8 @@ from slicewise.model import SlicewiseError
 from slicewise.reports import NodeReport
 
 HISTORY: Final = 8192
-QUEUE: Final = 4096
+# After a restart every agent of a large cluster tells everything within seconds.
+QUEUE: Final = 32768
 
 
 @dataclass(slots=True, eq=False)

@@ -52,6 +52,7 @@ class Node:
     """A machine with its cards in index order; cards may differ in model and size.
 
     `agent` says that Slicewise's own agent serves the cards, and so waits for pods' records.
+    Resources that are only `counted` there bring a container no card by themselves.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Node:
     host: Host | None = None
     pool: str | None = None
     agent: bool = False
+    counted: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         check_gpus(self.name, self.gpus)

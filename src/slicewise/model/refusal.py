@@ -15,6 +15,7 @@ class Reason(Enum):
     UNHEALTHY = ("GpuUnhealthy", "Too few healthy GPUs", False)
     TOPOLOGY = ("GpuTopology", "GPUs are not linked as demanded", False)
     QUOTA = ("GpuQuotaExceeded", "Namespace is over its GPU quota", False)
+    COUNTED = ("GpuOnlyCounted", "Node gives no GPU for this resource alone", False)
     POOL = ("GpuPoolMismatch", "Node is not in an admitted pool", False)
     CORES = ("InsufficientGpuCores", "Insufficient GPU compute", True)
     MEMORY = ("InsufficientGpuMemory", "Insufficient GPU memory", True)

@@ -104,11 +104,13 @@ class Request:
     """All that one pod asks for; `containers` names only those that want a GPU.
 
     Containers stand in the order they start: init containers and sidecars, then the rest.
+    A resource is `lone` where a container asks for its cards by that one alone.
     """
 
     containers: tuple[ContainerRequest, ...] = ()
     constraints: Constraints = Constraints()
     host: Host = Host()
+    lone: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         if len(self.containers) > MAX_CONTAINERS:

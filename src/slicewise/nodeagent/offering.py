@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
+from slicewise.dialects import COUNTED
 from slicewise.dialects.offers import Edition, Resource, count_lengths, name_units
 from slicewise.kubelet.v1beta1 import MESSAGE_LIMIT, Unit, measure_units
 from slicewise.model import Gpu, Node
@@ -25,7 +26,7 @@ class Way(Enum):
     """How a resource is offered."""
 
     DEVICES = "devices"
-    AMOUNT = "amount"
+    AMOUNT = COUNTED
     REFUSED = "refused"
 
 

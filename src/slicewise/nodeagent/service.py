@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from slicewise import __version__
 from slicewise.dialects import (
+    AGENT,
     AMOUNTS,
     DEFAULT,
     GPUSHARE,
@@ -53,7 +54,6 @@ from slicewise.nodeagent.vendor import VendorSpecs
 
 _log = logging.getLogger(__name__)
 COMPONENT: Final = "slicewise-agent"
-AGENT: Final = "slicewise.io/agent"
 _CGPU: Final = "cgpu."
 # Without CDI an admission waits for a record, and every other admission waits for it.
 _ADMISSION_SECONDS: Final = 5.0

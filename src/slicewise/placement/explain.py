@@ -61,6 +61,13 @@ def _no_access(case: _Case) -> Refusal | None:
         return None
     if not gpus:
         return Refusal(Reason.NO_GPU, f"node {state.node.name} lists no GPU")
+    counted = case.request.lone & state.node.counted
+    if counted:
+        return Refusal(
+            Reason.COUNTED,
+            f"a container asks for {', '.join(sorted(counted))} alone, which this node only "
+            "counts: ask for compute or cards beside it",
+        )
     if grant.pools is not None and state.node.pool not in grant.pools:
         return Refusal(
             Reason.POOL,

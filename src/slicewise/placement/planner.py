@@ -208,6 +208,10 @@ class _Run:
         if pools is not None and self._groups:
             inside = [pool in pools for *_, pool in self._tables.kinds]
             feasible &= np.array(inside, dtype=np.bool_)[view.kind]
+        lone = self._question.request.lone
+        if lone and self._groups:
+            carried = [not lone & counted for *_, counted, _ in self._tables.kinds]
+            feasible &= np.array(carried, dtype=np.bool_)[view.kind]
         return feasible
 
     def _admitted_cards(self) -> Bools | None:

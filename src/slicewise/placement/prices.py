@@ -109,7 +109,7 @@ def _even(levels: int) -> Floats:
 
 
 def _can_host(shape: Any, kind: Kind) -> bool:
-    cards, _, host, _ = shape
+    cards, _, host, *_ = shape
     fitting = sum(
         usable and memory >= kind.memory and model_admitted(model, kind.models, kind.models_refused)
         for model, memory, usable, _ in cards

@@ -34,6 +34,8 @@ def feasible(state: NodeState, request: Request, grant: Grant) -> bool:
         return True
     if grant.pools is not None and state.node.pool not in grant.pools:
         return False
+    if request.lone & state.node.counted:
+        return False
     cards = admitted_cards(state, request, grant)
     wish = request.constraints.topology
     if wish is not None and wish.strict and any(group.count > 1 for group in groups):

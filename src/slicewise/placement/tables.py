@@ -137,7 +137,7 @@ class Tables:
         self._kinds = {kind: at for at, kind in enumerate(self.kinds)}
         self.linked = [
             links is not None or any(numa is not None for *_, numa in cards)
-            for cards, links, _, _ in self.kinds
+            for cards, links, *_ in self.kinds
         ]
 
     def _write(self, row: int, state: NodeState) -> None:
@@ -203,7 +203,7 @@ def _kind(state: NodeState) -> Any:
     node = state.node
     cards = tuple((gpu.model, int(gpu.memory), gpu.usable, gpu.numa) for gpu in node.gpus)
     host = None if node.host is None else (int(node.host.cpu), int(node.host.memory))
-    return (cards, node.links, host, node.pool)
+    return (cards, node.links, host, node.counted, node.pool)
 
 
 def _blank(nodes: int, gpus: int) -> View:
