@@ -177,13 +177,30 @@ class AgentNode:
         """What the containers of a pod said at each of their starts."""
         return read_reports(self.node.folder / "log", pod)
 
+    def count_started(self, namespace: str) -> int:
+        """How many containers of the namespace have said what they were given."""
+        return sum(map(self._count_reports, self.cluster.pods(namespace)))
+
     def wait_started(self, namespace: str, count: int, seconds: float = 120) -> None:
         """So many containers of the namespace have said what they were given."""
 
-        def started() -> bool:
-            return sum(map(self._count_reports, self.cluster.pods(namespace))) >= count
+        wait_until(
+            lambda: self.count_started(namespace) >= count,
+            seconds,
+            lambda: f"not {count} containers: {self.agent_tail()}",
+        )
 
-        wait_until(started, seconds, lambda: f"not {count} containers: {self.agent_tail()}")
+    def wait_admitted(self, namespace: str, count: int, seconds: float = 120) -> None:
+        """The kubelet has taken in so many pods of the namespace, whether or not they run."""
+
+        def admitted() -> bool:
+            notes = self.node.device_plugins / "kubelet_internal_checkpoint"
+            held = notes.read_text()
+            pods = self.cluster.pods(namespace)
+            # There is a note for every container.
+            return sum(held.count(_uid(p)) >= len(p["spec"]["containers"]) for p in pods) == count
+
+        wait_until(admitted, seconds, lambda: self._complain(namespace))
 
     def wait_spoken(self, namespace: str, count: int, seconds: float) -> list[Pod]:
         """The pods of a namespace, once so many run and all their containers have spoken."""
