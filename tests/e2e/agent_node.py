@@ -4,6 +4,7 @@ The agent loads NVML through the C library of the tests, sees the node's own fol
 API server by a user who may do what the product asks for and nothing more.
 """
 
+import json
 import os
 import re
 import signal
@@ -135,6 +136,11 @@ class AgentNode:
         """The Node as the API server has it."""
         with self.plane.api() as api:
             return api.get(f"/api/v1/nodes/{self.node.name}")
+
+    def identity(self) -> str:
+        """How the agent knows owners, as the Node tells."""
+        told = self.node_object()["metadata"]["annotations"]["slicewise.io/agent"]
+        return str(json.loads(told)["identity"])
 
     def wait_allocatable(self, *resources: str, seconds: float = 60) -> None:
         """The node offers some of each of these resources."""

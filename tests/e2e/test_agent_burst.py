@@ -29,6 +29,7 @@ def test_every_container_of_a_burst_has_exactly_its_own_cards(agent_node: AgentN
 
     # A burst that lay on one card would prove little.
     assert agent_node.check_given(pods) == set(agent_node.cards)
+    assert agent_node.identity() == "cdi"
     # One write for a system that looks for a flag, and nothing at all for the others.
     assert set(agent_node.pod_requests(pods).values()) == {1}
     assert {system_of(name) for name in agent_node.pod_requests(pods)} == FLAGGED
@@ -57,3 +58,4 @@ def test_no_container_of_a_burst_ever_has_another_ones_card_where_the_runtime_ha
     pods = plain_node.wait_spoken("burst", PODS, SECONDS)
 
     assert plain_node.check_given(pods) == set(plain_node.cards)
+    assert plain_node.identity() == "match"
