@@ -18,6 +18,9 @@ VICTIM = """
     from pathlib import Path
     from e2e.pods import PODS, in_phase, pod
 
+    # Whoever starts tests in the background has them ignore this signal.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
     def test_that_never_ends(control_plane, real_nodes, simulated_nodes):
         with control_plane.api() as api:
             api.create(PODS, pod("sleeps", command=["sleep", "600"]))
@@ -85,7 +88,7 @@ def test_killed_test_run_leaves_nothing(victim):
 
 def test_interrupted_test_run_leaves_nothing(victim):
     victim.run.send_signal(signal.SIGINT)
-    victim.run.wait()
+    victim.run.wait(120)
 
     wait_until_nothing_is_left(victim)
     assert not victim.folder.exists()
