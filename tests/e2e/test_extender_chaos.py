@@ -33,6 +33,13 @@ def begin(cluster: GpuCluster, url: str) -> None:
     cluster.schedule_with({**wirings.everything(url), "httpTimeout": "5s"})
 
 
+def begin_busy(cluster: GpuCluster, url: str, namespace: str, count: int) -> None:
+    """The same with so many pods waiting before the scheduler starts, to be met at its work."""
+    cluster.plane.stop_scheduler()
+    burst(cluster, namespace, count)
+    begin(cluster, url)
+
+
 def burst(cluster: GpuCluster, namespace: str, count: int) -> None:
     """So many pods of four systems are created as fast as the API takes them."""
     cluster.make_namespace(namespace)
@@ -83,9 +90,8 @@ def test_burst_of_500_pods_survives_killed_extenders(gpu_cluster: GpuCluster) ->
 
 
 def test_burst_of_pods_survives_a_killed_api_server(gpu_cluster: GpuCluster) -> None:
-    begin(gpu_cluster, gpu_cluster.start_extender())
+    begin_busy(gpu_cluster, gpu_cluster.start_extender(), "restart", 300)
 
-    burst(gpu_cluster, "restart", 300)
     wait_middle(gpu_cluster, "restart", 60, 300)
     gpu_cluster.plane.stop_apiserver()
     gpu_cluster.plane.start_apiserver()
@@ -98,8 +104,7 @@ def test_burst_of_pods_survives_a_killed_api_server(gpu_cluster: GpuCluster) -> 
 def test_frozen_leader_is_followed_by_another_and_decides_no_more(gpu_cluster: GpuCluster) -> None:
     urls, leader, follower = start_two(gpu_cluster)
     with Balancer(urls) as balancer:
-        begin(gpu_cluster, balancer.url)
-        burst(gpu_cluster, "elected", 300)
+        begin_busy(gpu_cluster, balancer.url, "elected", 300)
         wait_middle(gpu_cluster, "elected", 40, 300)
         gpu_cluster.signal_extender("STOP", leader)
         wait_until(lambda: gpu_cluster.ready(follower), 40, lambda: gpu_cluster.bed.tail(follower))
@@ -128,8 +133,7 @@ def start_two(cluster: GpuCluster) -> tuple[list[str], str, str]:
 def test_leader_that_is_told_to_stop_hands_over_at_once(gpu_cluster: GpuCluster) -> None:
     urls, leader, follower = start_two(gpu_cluster)
     with Balancer(urls) as balancer:
-        begin(gpu_cluster, balancer.url)
-        burst(gpu_cluster, "handed-over", 300)
+        begin_busy(gpu_cluster, balancer.url, "handed-over", 300)
         wait_middle(gpu_cluster, "handed-over", 40, 300)
         began = monotonic()
         gpu_cluster.stop_extender(signal.SIGTERM, leader)
@@ -147,8 +151,7 @@ def test_requests_to_both_extenders_during_a_change_break_no_promise(
 ) -> None:
     urls, leader, follower = start_two(gpu_cluster)
     with Splitter(urls) as splitter:
-        begin(gpu_cluster, splitter.url)
-        burst(gpu_cluster, "both", 200)
+        begin_busy(gpu_cluster, splitter.url, "both", 200)
         wait_middle(gpu_cluster, "both", 20, 200)
         gpu_cluster.signal_extender("STOP", leader)
         wait_until(lambda: gpu_cluster.ready(follower), 40, lambda: gpu_cluster.bed.tail(follower))
