@@ -29,6 +29,7 @@ T = TypeVar("T", bound=np.generic)
 _ORDER: Final = 0.02
 _FULLER: Final = 0.1
 _MOST_SCARCITY: Final = 9.0
+_BLOCK: Final = 1 << 13
 
 
 def price(ask: Ask) -> Floats:
@@ -47,25 +48,29 @@ def price_card(ask: Ask) -> Floats:
         return fgd_card(ask)
     node = _of_node(ask, prices)
     breaking = prices.toll + _of_blocks(ask, prices, 1)
-    # Cards stand by column, so one look at all of them costs one look at memory.
-    count = len(view.rows)
-    at = np.flatnonzero((ask.ok & ask.feasible[:, None]).T)
-    rows = at % max(count, 1)
-    cost = _of_slots(ask, prices, at)
-    cost += node.take(rows)
-    cost += np.where(_flat(view.whole).take(at), breaking.take(rows), 0.0)
-    scores = np.full(view.whole.T.shape, -np.inf)
-    scores.reshape(-1)[at] = -100.0 * cost
+    may = ask.ok & ask.feasible[:, None]
+    count, width = view.whole.shape
+    scores = np.full((width, count), -np.inf)
+    # Few nodes are looked at all at once, many column by column, so that they stay in the cache.
+    step = max(1, _BLOCK // max(count, 1))
+    for first in range(0, width, step):
+        block = slice(first, first + step)
+        at = np.flatnonzero(may[:, block].T)
+        rows = at if step == 1 else at % count
+        cost = _of_slots(ask, prices, block, at)
+        cost += node.take(rows)
+        cost += np.where(_flat(view.whole[:, block]).take(at), breaking.take(rows), 0.0)
+        scores[block].reshape(-1)[at] = -100.0 * cost
     return scores.T
 
 
-def _of_slots(ask: Ask, prices: Prices, at: Ints) -> Floats:
-    """The worth that a share takes from the leftovers of these cards."""
+def _of_slots(ask: Ask, prices: Prices, block: slice, at: Ints) -> Floats:
+    """The worth that a share takes from the leftovers of these cards of some columns."""
     view, group = ask.view, ask.group
     assert group is not None
-    size = _flat(view.size).take(at)
-    cores = _flat(view.free_cores).take(at)
-    memory = _flat(view.free_memory).take(at)
+    size = _flat(view.size[:, block]).take(at)
+    cores = _flat(view.free_cores[:, block]).take(at)
+    memory = _flat(view.free_memory[:, block]).take(at)
     lost = prices.worth.of(size, cores, memory)
     lost -= prices.worth.of(size, cores - group.cores, memory - group.memory)
     # Of leftovers that are worth the same, the smaller one is the smaller loss.
