@@ -91,7 +91,7 @@ def test_kubelet_started_again_in_the_middle_disturbs_nobody(tmp_path):
             pod = scene.place(FORK, (0,), (3,))
             await scene.kubelet.admit(pod)
             await scene.kubelet.restart()
-            await scene.kubelet.until_known(CORE)
+            await scene.kubelet.until_known(CORE, "nvidia.com/vcuda-memory")
             return await scene.start(pod, "c1")
 
     assert live(tmp_path, act)["env"]["NVIDIA_VISIBLE_DEVICES"] == "GPU-3"
