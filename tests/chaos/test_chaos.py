@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from chaos.bed import WHOLE_EVERY, Bed, Process, Thread, check_everything
 from slicewise.playground.faults import Fault
 
@@ -54,6 +56,7 @@ def test_lost_watches_and_expired_history_break_no_promise():
         check_everything(bed, PODS)
 
 
+@pytest.mark.cluster
 def test_api_server_that_restarts_twice_breaks_no_promise():
     with Bed() as bed:
         bed.add(Thread(bed.line.url))
@@ -83,6 +86,7 @@ def test_extender_killed_in_the_middle_of_a_burst_breaks_no_promise():
         check_everything(bed, PODS, stranded=UNASKED)
 
 
+@pytest.mark.cluster
 def test_leader_cut_off_from_the_api_breaks_no_promise():
     with Bed() as bed:
         first = bed.add(Thread(bed.line.url, leads=True))
@@ -100,6 +104,7 @@ def test_leader_cut_off_from_the_api_breaks_no_promise():
         assert not first.ready()
 
 
+@pytest.mark.cluster
 def test_leader_that_leaves_in_the_middle_of_a_burst_breaks_no_promise():
     with Bed() as bed:
         first = bed.add(Thread(bed.playground.url, leads=True))
@@ -115,6 +120,7 @@ def test_leader_that_leaves_in_the_middle_of_a_burst_breaks_no_promise():
         assert second.ready()
 
 
+@pytest.mark.cluster
 def test_requests_to_both_extenders_during_a_change_break_no_promise():
     with Bed(split=True) as bed:
         first = bed.add(Thread(bed.line.url, leads=True))
