@@ -49,11 +49,16 @@ def burst(cluster: GpuCluster, namespace: str, count: int) -> None:
 
 def wait_middle(cluster: GpuCluster, namespace: str, count: int) -> None:
     """At least so many pods of a burst have a node; on a fast machine it may be all of them."""
+    wait_until(
+        lambda: count_bound(cluster, namespace) >= count,
+        60,
+        lambda: f"not {count} pods are bound: {cluster.bed.tail(NAME)}",
+    )
 
-    def bound() -> bool:
-        return sum("nodeName" in each["spec"] for each in cluster.pods(namespace)) >= count
 
-    wait_until(bound, 60, lambda: f"not {count} pods are bound: {cluster.bed.tail(NAME)}")
+def count_bound(cluster: GpuCluster, namespace: str) -> int:
+    """How many pods have a node."""
+    return sum("nodeName" in each["spec"] for each in cluster.pods(namespace))
 
 
 def check(cluster: GpuCluster, name: str = NAME) -> dict[str, list[tuple[int, int]]]:
@@ -72,6 +77,8 @@ def test_burst_of_500_pods_survives_killed_extenders(gpu_cluster: GpuCluster) ->
         made = beside.submit(burst, gpu_cluster, "killed", 500)
         for bound in (50, 150, 250):
             wait_middle(gpu_cluster, "killed", bound)
+            # Here pods are still being made, so the burst cannot be over.
+            assert count_bound(gpu_cluster, "killed") < 500
             gpu_cluster.stop_extender(signal.SIGKILL)
             gpu_cluster.start_extender()
         made.result()
