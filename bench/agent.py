@@ -24,7 +24,7 @@ def measure_prestart() -> Iterator[tuple[str, float]]:
 
 
 def measure_memory() -> Iterator[tuple[str, float]]:
-    """Resident memory of the process with 16 cards and 100 containers."""
+    """Resident memory of the process with 16 GPUs and 100 containers."""
     yield "rss_mb", asyncio.run(_fill_and_weigh()) / 1e6
 
 

@@ -171,13 +171,13 @@ def _is_ready(url: str) -> bool:
 
 def _node(at: int) -> SimulatedNode:
     name = f"node-{at:03}"
-    cards = [
+    gpus = [
         {"index": i, "minor": i, "uuid": f"GPU-{name}-{i}", "model": "NVIDIA A10", "memory": 24576}
         for i in range(8)
     ]
     amounts = {"slicewise.io/cores": 800, "slicewise.io/memory": 8 * 24576}
     return SimulatedNode(
-        name, amounts, annotations={"slicewise.io/gpus": json.dumps({"gpus": cards})}
+        name, amounts, annotations={"slicewise.io/gpus": json.dumps({"gpus": gpus})}
     )
 
 

@@ -1,4 +1,4 @@
-"""A made-up cluster, half full: nodes of eight cards, and pods shaped like those of openb."""
+"""A made-up cluster, half full: nodes of eight GPUs, and pods shaped like those of openb."""
 
 import gc
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ _MODELS: Final = (
     ("NVIDIA A10", 24576),
     ("Tesla T4", 16384),
 )
-# Percent of a card, number of cards, and how many pods of a thousand ask for that.
+# Percent of a GPU, number of GPUs, and how many pods of a thousand ask for that.
 _SIZES: Final = (
     (0, 0, 134),
     (5, 1, 2),
@@ -53,7 +53,7 @@ _SIZES: Final = (
     (100, 4, 2),
     (100, 8, 5),
 )
-# Cores per card, each for a third of the pods.
+# Cores per GPU, each for a third of the pods.
 _CORES: Final = (4, 8, 12)
 _SEED: Final = 42
 _FOREVER: Final = float("inf")
@@ -85,7 +85,7 @@ def shapes() -> tuple[list[Request], list[int]]:
 
 @dataclass(slots=True)
 class HalfFull:
-    """A ledger with half of the cards' compute held."""
+    """A ledger with half of the GPUs' compute held."""
 
     ledger: Ledger
     nodes: list[Node]
@@ -133,7 +133,7 @@ def _node(at: int) -> Node:
     name = f"node-{at:05}"
     return Node(
         name,
-        tuple(Gpu(card, f"{name}-{card}", model, MiB(memory), card) for card in range(GPUS)),
+        tuple(Gpu(at, f"{name}-{at}", model, MiB(memory), at) for at in range(GPUS)),
         host=Host(MilliCpu(128000), MiB(768 * 1024)),
     )
 
@@ -141,7 +141,7 @@ def _node(at: int) -> Node:
 def _fill(
     cluster: HalfFull, node: Node, requests: Sequence[Request], weights: Sequence[int]
 ) -> None:
-    """Put pods on random cards with room until half of the node's compute is held."""
+    """Put pods on random GPUs with room until half of the node's compute is held."""
     cores, memory = [100] * GPUS, [int(gpu.memory) for gpu in node.gpus]
     cpu = 128000
     while sum(cores) > 50 * GPUS:
@@ -151,16 +151,16 @@ def _fill(
         shares = request.containers[0].shares
         pieces = [cut(shares[0], gpu) for gpu in node.gpus]
         room = [
-            card
-            for card, piece in enumerate(pieces)
-            if cores[card] >= piece.cores and memory[card] >= piece.memory
+            at
+            for at, piece in enumerate(pieces)
+            if cores[at] >= piece.cores and memory[at] >= piece.memory
         ]
         if len(room) < len(shares) or cpu < request.host.cpu:
             continue
         chosen = sorted(cluster.chance.sample(room, len(shares)))
-        for card in chosen:
-            cores[card] -= pieces[card].cores
-            memory[card] -= pieces[card].memory
+        for at in chosen:
+            cores[at] -= pieces[at].cores
+            memory[at] -= pieces[at].memory
         cpu -= request.host.cpu
-        slices = ContainerAllocation("main", tuple(pieces[card] for card in chosen))
+        slices = ContainerAllocation("main", tuple(pieces[at] for at in chosen))
         cluster.assume(request, Allocation(node.name, (slices,)))

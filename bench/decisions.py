@@ -1,4 +1,4 @@
-"""How long a decision takes: filter every node, score, choose cards, tables kept in step."""
+"""How long a decision takes: filter every node, score, choose GPUs, tables kept in step."""
 
 import gc
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ def measure_decisions(policy: str, nodes: int, count: int) -> Iterator[tuple[str
 
 
 def measure_tables() -> Iterator[tuple[str, float]]:
-    """Bytes of every array the planner keeps per card, scores it remembers included."""
+    """Bytes of every array the planner keeps per GPU, scores it remembers included."""
     cluster = _cluster(5000)
     sizes = []
     for policy in ("binpack", "fgd", "default"):

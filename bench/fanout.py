@@ -29,9 +29,9 @@ import yaml
 from slicewise.metricsapi.certificates import make_authority
 from slicewise.playground.cluster import Playground
 from slicewise.reports import (
-    CardReport,
     ContainerReport,
     DeviceReport,
+    GpuReport,
     NodeReport,
     PodReport,
     Reporter,
@@ -42,9 +42,9 @@ from slicewise.reports import (
 
 AGENTS: Final = 5000
 _PROCESSES: Final = 2
-_CARDS: Final = 8
+_GPUS: Final = 8
 _PODS: Final = 8
-# So often each agent tells of another use of its cards, and so many pods change a second.
+# So often each agent tells of another use of its GPUs, and so many pods change a second.
 _USE_SECONDS: Final = 10.0
 _CHANGES: Final = 200.0
 _WATCHERS: Final = 5
@@ -302,19 +302,19 @@ _NAMES: dict[int, str] = {}
 
 
 def _node(number: int, moment: int, *, fresh: bool = False) -> NodeReport:
-    """A full node whose cards' use differs each time, and one of whose pods is new if fresh."""
+    """A full node whose GPUs' use differs each time, and one of whose pods is new if fresh."""
     if fresh:
         _NAMES[number] = f"t-{moment}"
     use = Use(memory_mib=moment % 70000, cores=moment % 100)
-    cards = tuple(
-        CardReport(
+    gpus = tuple(
+        GpuReport(
             uuid=f"GPU-{number:05}-{at}",
             model="NVIDIA A100-SXM4-80GB",
             index=at,
             memory_mib=81920,
             use=use,
         )
-        for at in range(_CARDS)
+        for at in range(_GPUS)
     )
     names = [f"p-{number}-{at}" for at in range(_PODS - 1)] + [_NAMES.get(number, f"p-{number}")]
     pods = tuple(
@@ -322,12 +322,12 @@ def _node(number: int, moment: int, *, fresh: bool = False) -> NodeReport:
             namespace="ml",
             name=name,
             containers=(
-                ContainerReport(name="main", devices=(DeviceReport(card=cards[at].uuid, use=use),)),
+                ContainerReport(name="main", devices=(DeviceReport(gpu=gpus[at].uuid, use=use),)),
             ),
         )
         for at, name in enumerate(names)
     )
-    return NodeReport(node=_name(number), cards=cards, pods=pods)
+    return NodeReport(node=_name(number), gpus=gpus, pods=pods)
 
 
 def _name(number: int) -> str:

@@ -1,4 +1,4 @@
-"""A GPU node under the real agent: simulated cards, an embedded API, a kubelet over sockets."""
+"""A GPU node under the real agent: simulated GPUs, an embedded API, a kubelet over sockets."""
 
 import asyncio
 import json
@@ -29,10 +29,10 @@ from slicewise.playground.cluster import Playground
 from slicewise_testbed.ports import free_port
 
 NODE: Final = "bench"
-CARDS: Final = 16
+GPUS: Final = 16
 MEMORY: Final = MiB(81920)
 SECONDS: Final = 60.0
-# Each system's words, and whether it looks for a flag on the pod once the container has its card.
+# Each system's words, and whether it looks for a flag on the pod once the container has its GPU.
 KINDS: Final[Mapping[str, tuple[Mapping[str, int], bool]]] = {
     "slicewise": ({"slicewise.io/cores": 2, "slicewise.io/memory": 256}, False),
     "tkestack": ({"nvidia.com/vcuda-core": 2, "nvidia.com/vcuda-memory": 256}, True),
@@ -58,7 +58,7 @@ class GpuNode:
         self.pid = 0
         self._node = Node(
             NODE,
-            tuple(Gpu(at, _uuid(at), "NVIDIA A100-SXM4-80GB", MEMORY, at) for at in range(CARDS)),
+            tuple(Gpu(at, _uuid(at), "NVIDIA A100-SXM4-80GB", MEMORY, at) for at in range(GPUS)),
         )
         self._count = 0
 
@@ -107,8 +107,8 @@ class GpuNode:
     def _mark(self, uid: str, name: str, limits: Mapping[str, int]) -> dict[str, Any]:
         pod = Pod(uid, "default", name, (Container("main", limits),))
         request = DEFAULT.read_request(pod)
-        card = self._node.gpus[self._count % CARDS]
-        pieces = tuple(cut(share, card) for share in request.containers[0].shares)
+        gpu = self._node.gpus[self._count % GPUS]
+        pieces = tuple(cut(share, gpu) for share in request.containers[0].shares)
         allocation = Allocation(NODE, (ContainerAllocation("main", pieces),))
         marks = DEFAULT.write_marks(pod, request, allocation, self._node, now_ns=time.time_ns())
         return {"annotations": dict(marks.annotations), "labels": dict(marks.labels)}
@@ -140,18 +140,18 @@ async def run_node() -> AsyncIterator[GpuNode]:
 
 async def _start_agent(node: GpuNode) -> asyncio.subprocess.Process:
     folder = node.folder
-    cards = [
+    gpus = [
         {"model": "NVIDIA A100-SXM4-80GB", "memory": MEMORY, "uuid": _uuid(at)}
-        for at in range(CARDS)
+        for at in range(GPUS)
     ]
-    (folder / "cards.yaml").write_text(json.dumps({"gpus": cards}))
+    (folder / "gpus.yaml").write_text(json.dumps({"gpus": gpus}))
     (folder / "dev").mkdir()
-    for name in (*(f"nvidia{at}" for at in range(CARDS)), "nvidiactl", "nvidia-uvm"):
+    for name in (*(f"nvidia{at}" for at in range(GPUS)), "nvidiactl", "nvidia-uvm"):
         (folder / "dev" / name).touch()
     flags = {
         "--node-name": NODE,
         "--kubeconfig": node.api.write_kubeconfig(folder / "kubeconfig"),
-        "--nvml": f"simulated:{folder / 'cards.yaml'}",
+        "--nvml": f"simulated:{folder / 'gpus.yaml'}",
         "--identity": "cdi",
         "--device-plugins": node.kubelet.plugins_folder,
         "--pod-resources": node.kubelet.pod_resources,

@@ -13,15 +13,15 @@ from slicewise.model import Pod
 from slicewise_testbed.browser import Browser, Page
 
 _VISITS: Final = 5
-# Two frames after the first card is there it has been painted; later all nodes are known.
+# Two frames after the first GPU is there it has been painted; later all nodes are known.
 _WATCH: Final = """
   const frame = () => new Promise((done) => requestAnimationFrame(done));
   const painted = async () => { await frame(); await frame(); };
   const look = new MutationObserver(async () => {
-    if (window.firstCards === undefined && document.querySelector(".card")) {
-      window.firstCards = null;
+    if (window.firstGpus === undefined && document.querySelector(".gpu")) {
+      window.firstGpus = null;
       await painted();
-      window.firstCards = performance.now();
+      window.firstGpus = performance.now();
     }
     const told = document.querySelector("#count")?.textContent || "";
     if (window.allNodes === undefined && told.startsWith("%s")) {
@@ -69,15 +69,15 @@ async def _find(namespace: str, name: str) -> Pod | None:  # noqa: ARG001
 
 
 def measure_first_paint(nodes: int) -> Iterator[tuple[str, float]]:
-    """From asking for the page to its first cards, and to all of them being known."""
+    """From asking for the page to its first GPUs, and to all of them being known."""
     first, everything, size = [], [], 0.0
     with _Served(nodes) as served, Browser() as browser:
         for _ in range(_VISITS):
             page = browser.open("about:blank")
             page.call("Page.addScriptToEvaluateOnNewDocument", source=_WATCH % f"{nodes:,}")
             page.go(served.url)
-            page.wait("window.firstCards && window.allNodes")
-            first.append(float(page.ask("window.firstCards")) / 1e3)
+            page.wait("window.firstGpus && window.allNodes")
+            first.append(float(page.ask("window.firstGpus")) / 1e3)
             everything.append(float(page.ask("window.allNodes")) / 1e3)
             size = _read_size(page)
             page.close()

@@ -19,13 +19,13 @@ from slicewise.model import Gpu, MiB, Node
 MEMORY: Final = 40960
 SHARE: Final = 10240
 _WRITTEN: Final = msgspec.json.encode
-# Of twenty pods on a node twelve hold a quarter of a card, in three dialects in turn.
+# Of twenty pods on a node twelve hold a quarter of a GPU, in three dialects in turn.
 _ON_A_NODE: Final = 20
 _WITH_GPU: Final = 12
 
 
-def card_uuid(node: int, gpu: int) -> str:
-    """The UUID of a made-up card."""
+def gpu_uuid(node: int, gpu: int) -> str:
+    """The UUID of a made-up GPU."""
     return f"GPU-{node:08x}-0000-0000-0000-{gpu:012x}"
 
 
@@ -33,7 +33,7 @@ def node_body(number: int) -> dict[str, Any]:
     """A node of about eleven kilobytes, most of it names of images."""
     name = f"node-{number:05d}"
     gpus = tuple(
-        Gpu(at, card_uuid(number, at), "NVIDIA A100-SXM4-40GB", MiB(MEMORY), at)
+        Gpu(at, gpu_uuid(number, at), "NVIDIA A100-SXM4-40GB", MiB(MEMORY), at)
         for at in range(GPUS)
     )
     amounts = {
@@ -127,7 +127,7 @@ def pod_body(number: int) -> dict[str, Any]:
 
 
 def _gpu_part(node: int, at: int) -> tuple[dict[str, str], dict[str, str]]:
-    """Limits and marks of a quarter of a card, as one of three systems writes them."""
+    """Limits and marks of a quarter of a GPU, as one of three systems writes them."""
     gpu = at % GPUS
     if at % 3 == 0:
         units = {"nvidia.com/vcuda-core": "25", "nvidia.com/vcuda-memory": str(SHARE)}
@@ -149,7 +149,7 @@ def _gpu_part(node: int, at: int) -> tuple[dict[str, str], dict[str, str]]:
         }
         return units, marks
     record = {
-        "containers": {"main": [[gpu, card_uuid(node, gpu), 25, SHARE]]},
+        "containers": {"main": [[gpu, gpu_uuid(node, gpu), 25, SHARE]]},
         "node": f"node-{node:05d}",
     }
     units = {"slicewise.io/cores": "25", "slicewise.io/memory": str(SHARE)}

@@ -113,9 +113,9 @@ def snapshot(*states: Node | NodeState) -> Snapshot:
 
 
 def pairs_linked(*groups: Sequence[int], near: int = 10, far: int = 50, nvlinks: int = 0) -> Links:
-    """Links of a node whose cards are near each other inside each group, far otherwise."""
+    """Links of a node whose GPUs are near each other inside each group, far otherwise."""
     count = sum(len(group) for group in groups)
-    home = {card: at for at, group in enumerate(groups) for card in group}
+    home = {gpu: at for at, group in enumerate(groups) for gpu in group}
 
     def matrix(inside: int, outside: int) -> tuple[tuple[int, ...], ...]:
         return tuple(

@@ -25,7 +25,7 @@ roles = st.sampled_from(Role)
 
 @st.composite
 def nodes(draw: st.DrawFn, least: int = 1, most: int = 8) -> Node:
-    """A node whose cards' minor numbers do not follow their indexes."""
+    """A node whose GPUs' minor numbers do not follow their indexes."""
     count = draw(st.integers(least, most))
     minors = draw(st.permutations(range(count + 2)))
     return builders.node(
@@ -38,12 +38,12 @@ def nodes(draw: st.DrawFn, least: int = 1, most: int = 8) -> Node:
 
 @st.composite
 def allocations(draw: st.DrawFn, request: Request, node: Node) -> Allocation:
-    """Cards for every share, without regard to what is free."""
+    """GPUs for every share, without regard to what is free."""
     same = draw(st.permutations(node.gpus)) if request.constraints.together else None
     containers = []
     for each in request.containers:
-        cards = same or draw(st.permutations(node.gpus))
-        slices = (cut(share, card) for share, card in zip(each.shares, cards, strict=False))
+        gpus = same or draw(st.permutations(node.gpus))
+        slices = (cut(share, gpu) for share, gpu in zip(each.shares, gpus, strict=False))
         containers.append(ContainerAllocation(each.name, tuple(slices)))
     return Allocation(node.name, tuple(containers))
 
@@ -74,15 +74,13 @@ def with_roles(pod: Pod, draw_role: Callable[[], Role]) -> Pod:
 
 
 def place(request: Request, node: Node) -> Allocation:
-    """Every container's shares on the first cards of the node."""
+    """Every container's shares on the first GPUs of the node."""
     return Allocation(
         node.name,
         tuple(
             ContainerAllocation(
                 each.name,
-                tuple(
-                    cut(share, card) for share, card in zip(each.shares, node.gpus, strict=False)
-                ),
+                tuple(cut(share, gpu) for share, gpu in zip(each.shares, node.gpus, strict=False)),
             )
             for each in request.containers
         ),
@@ -94,7 +92,7 @@ MODELS = {"NVIDIA A100-SXM4-40GB": 40960, "NVIDIA A10": 23028, "Tesla T4": 15360
 
 @st.composite
 def clusters(draw: st.DrawFn, most: int = 4) -> list[Node]:
-    """A few nodes of one model each, with cards that are shut, ill, linked or fine."""
+    """A few nodes of one model each, with GPUs that are shut, ill, linked or fine."""
     made = []
     for at in range(draw(st.integers(1, most))):
         model = draw(st.sampled_from(sorted(MODELS)))

@@ -31,7 +31,7 @@ KINDS = (
     {"slicewise.io/cores": "40", "slicewise.io/memory": "9000"},
     {"slicewise.io/gpu": "2", "slicewise.io/memory": "6000"},
 )
-# Every so many pods one asks for a whole card, which its scheduler binds by itself.
+# Every so many pods one asks for a whole GPU, which its scheduler binds by itself.
 WHOLE = {"nvidia.com/gpu": "1"}
 WHOLE_EVERY = 12
 PLENTY = {"cpu": "999", "memory": "9Ti", "pods": "999"}
@@ -157,7 +157,7 @@ class Bed:
         self.wait(lambda: not self.unnamed() - self.told(), named, pause=0.3)
 
     def unnamed(self):
-        """The UIDs of pods that their scheduler bound and that do not say which cards they have."""
+        """The UIDs of pods that their scheduler bound and that do not say which GPUs they have."""
         return {
             pod["metadata"]["uid"]
             for pod in self.bound()
@@ -166,7 +166,7 @@ class Bed:
         }
 
     def told(self):
-        """The UIDs of pods whose events say that they were bound where no card was free."""
+        """The UIDs of pods whose events say that they were bound where no GPU was free."""
         return {
             event["involvedObject"]["uid"]
             for event in self.playground.objects("events")
@@ -178,7 +178,7 @@ def check_everything(bed, many, stranded=0):
     """Hold the cluster to every promise that no fault may break.
 
     Of the pods that their scheduler binds by itself, a fault may strand so many: bound by an
-    answer that nobody remembers, where others have taken the last card since.
+    answer that nobody remembers, where others have taken the last GPU since.
     """
     bed.settle()
     assert len(bed.playground.objects("pods")) == many
@@ -199,7 +199,7 @@ def check_everything(bed, many, stranded=0):
 
 
 def count_free(truth):
-    """Free percent and MiB of every card."""
+    """Free percent and MiB of every GPU."""
     return {
         state.node.name: [
             (state.free_cores(at), state.free_memory(at)) for at in range(len(state.node.gpus))
@@ -222,12 +222,12 @@ class Backend:
             return False
 
     def free(self):
-        """Free percent and MiB of every card, as its ledger has them."""
+        """Free percent and MiB of every GPU, as its ledger has them."""
         with urllib.request.urlopen(f"{self.url}/scheduler/status", timeout=5) as response:
             text = json.load(response)["elasticgpu.io/gpu-core"]
         return {
-            name: [(card["CoreAvailable"], card["MemoryAvailable"]) for card in cards]
-            for name, cards in json.loads(text).items()
+            name: [(gpu["CoreAvailable"], gpu["MemoryAvailable"]) for gpu in gpus]
+            for name, gpus in json.loads(text).items()
         }
 
 

@@ -34,7 +34,7 @@ def test_defaults_are_the_hosts_own_paths():
     assert settings.identity is None
     assert str(settings.paths.plugins) == "/var/lib/kubelet/device-plugins"
     assert [str(path) for path in settings.paths.vendor_cdi] == ["/etc/cdi", "/var/run/cdi"]
-    assert settings.require_cards
+    assert settings.require_gpus
 
 
 def test_flag_beats_environment_beats_file_beats_default(tmp_path):
@@ -61,13 +61,13 @@ def test_old_spellings_are_understood():
     assert str(read.settings.paths.plugins) == "/p"
 
 
-def test_simulated_cards_need_no_device_nodes():
-    read = command("--nvml=simulated:/cards.yaml")
+def test_simulated_gpus_need_no_device_nodes():
+    read = command("--nvml=simulated:/gpus.yaml")
 
     assert read.simulated
-    assert str(read.driver_file) == "/cards.yaml"
-    assert not read.settings.require_cards
-    assert command("--nvml=simulated", "--missing-cards=refuse").settings.require_cards
+    assert str(read.driver_file) == "/gpus.yaml"
+    assert not read.settings.require_gpus
+    assert command("--nvml=simulated", "--missing-gpus=refuse").settings.require_gpus
 
 
 @pytest.mark.parametrize(

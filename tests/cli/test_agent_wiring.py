@@ -1,4 +1,4 @@
-"""The agent as it is wired: cards described by a file, an embedded API, a kubelet of the tests."""
+"""The agent as it is wired: GPUs described by a file, an embedded API, a kubelet of the tests."""
 
 import asyncio
 import json
@@ -20,13 +20,13 @@ from slicewise.dialects.injection import Places
 from slicewise.kube.client import Client
 from slicewise.kube.credentials import Access
 from slicewise.kubelet.holders import PodResourcesClient
-from slicewise.nodeagent.cardwatch import CardWatch
+from slicewise.nodeagent.gpuwatch import GpuWatch
 from slicewise.nodeagent.health import Health, Patience
 from slicewise.nodeagent.service import Edges
 from slicewise.nodeagent.settings import AgentSettings, Identity, Paths
 from slicewise.playground.cluster import Playground
 
-_CARDS = """
+_GPUS = """
 gpus:
   - {model: NVIDIA A10, memory: 1000, uuid: g0}
   - {model: NVIDIA A10, memory: 1000, uuid: g1}
@@ -38,9 +38,9 @@ class Wired:
 
     def __init__(self, folder, playground, kubelet):
         self.playground = playground
-        self.cards = folder / "cards.yaml"
+        self.description = folder / "gpus.yaml"
         self.config = folder / "config.json"
-        self.describe(_CARDS)
+        self.describe(_GPUS)
         self.command = AgentCommand(
             settings=AgentSettings(
                 node="n0",
@@ -54,18 +54,18 @@ class Wired:
                     state=folder / "state",
                 ),
                 places=Places(str(folder / "vm"), str(folder / "vdriver")),
-                require_cards=False,
+                require_gpus=False,
             ),
             simulated=True,
-            driver_file=self.cards,
+            driver_file=self.description,
             node_config=self.config,
             recover_seconds=0.3,
         )
 
     def describe(self, text):
-        draft = self.cards.with_suffix(".draft")
+        draft = self.description.with_suffix(".draft")
         draft.write_text(text)
-        os.replace(draft, self.cards)
+        os.replace(draft, self.description)
 
     @property
     def metadata(self):
@@ -89,7 +89,7 @@ class Wired:
         driver = open_driver(self.command)
         holders = PodResourcesClient(settings.paths.pod_resources)
         health = Health(Patience(self.command.recover_seconds))
-        watch = CardWatch(driver, "n0", health=health, scaling=setup.scaling)
+        watch = GpuWatch(driver, "n0", health=health, scaling=setup.scaling)
         async with Client(Access(self.playground.url)) as client:
             agent = await start_agent(settings, watch, Edges(client, holders, None, "none"))
             work = asyncio.gather(agent.run(), publish(self.command, agent, watch, client))
@@ -118,13 +118,13 @@ def _live(folder, act):
     return asyncio.run(run())
 
 
-def test_card_with_a_grave_xid_leaves_the_node_within_five_seconds_and_returns(tmp_path):
+def test_gpu_with_a_grave_xid_leaves_the_node_within_five_seconds_and_returns(tmp_path):
     async def act(wired):
         async with wired.running():
-            wired.describe(_CARDS + "faults: [{sequence: 1, gpu: 1, xid: 79}]")
+            wired.describe(_GPUS + "faults: [{sequence: 1, gpu: 1, xid: 79}]")
             await wired.until(lambda: [gpu.healthy for gpu in wired.gpus] == [True, False], 5)
             told = json.loads(wired.metadata["annotations"]["slicewise.io/gpu-troubles"])
-            wired.describe(_CARDS)
+            wired.describe(_GPUS)
             await wired.until(lambda: all(gpu.healthy for gpu in wired.gpus))
             return told, wired.metadata["annotations"]
 
@@ -165,10 +165,10 @@ def test_driver_that_dies_leaves_what_was_published(tmp_path, caplog):
     async def act(wired):
         async with wired.running():
             before = wired.metadata["annotations"]
-            wired.describe(_CARDS + "unavailable: true")
-            await wired.until(lambda: "cards unknown" in caplog.text)
+            wired.describe(_GPUS + "unavailable: true")
+            await wired.until(lambda: "GPUs unknown" in caplog.text)
             during = wired.metadata["annotations"]
-            wired.describe(_CARDS.replace("1000", "900"))
+            wired.describe(_GPUS.replace("1000", "900"))
             await wired.until(lambda: [gpu.memory for gpu in wired.gpus] == [900, 900])
             return before, during
 

@@ -11,16 +11,16 @@ from slicewise.cli.audit import audit
 
 async def run(scene: Scene, *more: str):
     """The command on the scene's node, while the scene lives on."""
-    cards = [
+    gpus = [
         {"model": gpu.model, "memory": gpu.memory, "uuid": gpu.uuid, "minor": gpu.minor}
         for gpu in scene.gpus
     ]
-    (scene.root / "cards.yaml").write_text(json.dumps({"gpus": cards}))
+    (scene.root / "gpus.yaml").write_text(json.dumps({"gpus": gpus}))
     words = [
         "--direct",
         f"--node-name={NODE}",
         f"--kubeconfig={scene.playground.write_kubeconfig(scene.root / 'kubeconfig')}",
-        f"--nvml=simulated:{scene.root / 'cards.yaml'}",
+        f"--nvml=simulated:{scene.root / 'gpus.yaml'}",
         f"--pod-resources={scene.settings.paths.pod_resources}",
         f"--cdi={scene.cdi}",
     ]

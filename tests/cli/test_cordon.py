@@ -29,7 +29,7 @@ def listed(cluster, node="a"):
 
 
 @pytest.mark.parametrize("word", ["1", "GPU-a-1"])
-def test_card_is_listed_by_its_uuid_however_it_was_named(cluster, tmp_path, word):
+def test_gpu_is_listed_by_its_uuid_however_it_was_named(cluster, tmp_path, word):
     result = run(cluster, tmp_path, "cordon", "a", word)
 
     assert result.exit_code == 0, result.output
@@ -37,7 +37,7 @@ def test_card_is_listed_by_its_uuid_however_it_was_named(cluster, tmp_path, word
     assert "gpu 1 (NVIDIA A100-SXM4-40GB, GPU-a-1) of node a cordoned" in result.output
 
 
-def test_card_that_was_cordoned_is_not_listed_twice(cluster, tmp_path):
+def test_gpu_that_was_cordoned_is_not_listed_twice(cluster, tmp_path):
     run(cluster, tmp_path, "cordon", "a", "0", "1")
 
     result = run(cluster, tmp_path, "cordon", "a", "GPU-a-0")
@@ -46,7 +46,7 @@ def test_card_that_was_cordoned_is_not_listed_twice(cluster, tmp_path):
     assert listed(cluster) == "GPU-a-0,GPU-a-1"
 
 
-def test_uncordon_takes_cards_off_the_list(cluster, tmp_path):
+def test_uncordon_takes_gpus_off_the_list(cluster, tmp_path):
     run(cluster, tmp_path, "cordon", "a", "0", "1")
 
     first = run(cluster, tmp_path, "uncordon", "a", "0")
@@ -66,7 +66,7 @@ def test_uncordon_changes_the_node_twice_so_that_schedulers_look_again(cluster, 
     assert cluster.writes("patch", "nodes")["/a"] - before == 2
 
 
-def test_card_of_a_node_without_uuids_is_listed_by_its_index(tmp_path):
+def test_gpu_of_a_node_without_uuids_is_listed_by_its_index(tmp_path):
     with Playground() as cluster:
         add_node(cluster, "plain", memory=30, count=2, annotations={"x": "y"})
         add_pod(cluster, "p", "plain", 3, idx="1", pod="3")
@@ -101,7 +101,7 @@ def test_another_persons_change_is_kept(cluster, tmp_path):
     assert listed(cluster) == "GPU-gone,0,GPU-a-1"
 
 
-def test_extender_gives_a_cordoned_card_to_nobody_new_and_counts_who_is_there(tmp_path):
+def test_extender_gives_a_cordoned_gpu_to_nobody_new_and_counts_who_is_there(tmp_path):
     with Cluster(nodes=1, gpus=2) as living:
         living.wait_ready()
         share = {"slicewise.io/cores": "40", "slicewise.io/memory": "1024"}
@@ -117,10 +117,10 @@ def test_extender_gives_a_cordoned_card_to_nobody_new_and_counts_who_is_there(tm
         record = json.loads(second["metadata"]["annotations"]["slicewise.io/allocation"])
         assert record["containers"]["c0"][0][0] == 1 - held
         assert living.schedule(living.add("whole", {"slicewise.io/gpu": "1"})) is None
-        cards = json.loads(living.ask("/gpushare-scheduler/inspect/n0")[1])["nodes"][0]["devs"]
-        assert [card["usedGPU"] for card in cards] == [1, 1]
+        gpus = json.loads(living.ask("/gpushare-scheduler/inspect/n0")[1])["nodes"][0]["devs"]
+        assert [gpu["usedGPU"] for gpu in gpus] == [1, 1]
 
 
 def _missing(living, pod, gpu):
     answer = json.loads(living.ask(f"/explain?pod=default/{pod}")[1])
-    return answer["nodes"][0]["cards"][gpu]["missing"]
+    return answer["nodes"][0]["gpus"][gpu]["missing"]

@@ -96,7 +96,7 @@ def gpushare_pod(name, units, **annotations):
     [
         pytest.param({"IDX": "0", "POD": "3"}, "", id="marked"),
         pytest.param({}, "carries no marks", id="unmarked"),
-        pytest.param({"IDX": "9", "POD": "3"}, "IDX='9'", id="no-such-card"),
+        pytest.param({"IDX": "9", "POD": "3"}, "IDX='9'", id="no-such-gpu"),
     ],
 )
 def test_judgement_reads_a_pods_own_marks(annotations, broken):
@@ -108,7 +108,7 @@ def test_judgement_reads_a_pods_own_marks(annotations, broken):
     assert bool(given.broken) == bool(broken)
 
 
-def test_judgement_finds_a_card_that_was_promised_twice():
+def test_judgement_finds_a_gpu_that_was_promised_twice():
     pods = [gpushare_pod(name, 12, IDX="0", POD="12") for name in ("one", "two")]
 
     truth = Truth(node_objects(), pods)

@@ -22,14 +22,14 @@ def test_simulated_use_is_never_more_than_what_is_held(now, cores, memory):
 
     use = simulate_use(state, now)
 
-    assert (use.cards[0].uuid, use.cards[0].cores, use.cards[0].memory) == ("GPU-n0-0", 0, 0)
+    assert (use.gpus[0].uuid, use.gpus[0].cores, use.gpus[0].memory) == ("GPU-n0-0", 0, 0)
     (pod,) = use.pods
     assert (pod.pod, pod.uuid) == ("default/u0", "GPU-n0-1")
     assert 0 <= pod.cores <= cores
     assert 0 <= pod.memory <= memory
 
 
-def test_pod_whose_cards_nobody_knows_is_given_no_use():
+def test_pod_whose_gpus_nobody_knows_is_given_no_use():
     holding = builders.holding("u0", builders.piece(0), builders.piece(1), certain=False)
 
     assert simulate_use(NodeState.empty(builders.node("n0")).hold(holding), 0.0).pods == ()

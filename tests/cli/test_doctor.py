@@ -51,7 +51,7 @@ def told(findings, *levels):
     ("node", "level", "words"),
     [
         pytest.param(machine(), Level.PROBLEM, "none of 1 nodes shows a GPU", id="no-gpu"),
-        pytest.param(machine({GPUS: "[]"}), Level.PROBLEM, "cards cannot be read", id="bad-cards"),
+        pytest.param(machine({GPUS: "[]"}), Level.PROBLEM, "GPUs cannot be read", id="bad-gpus"),
         pytest.param(machine(own()), Level.PROBLEM, "no resource is", id="no-plugin"),
         pytest.param(
             machine(labels={"gpushare": "true"}),
@@ -68,7 +68,7 @@ def told(findings, *levels):
         pytest.param(
             machine(own(**{CORDONED: "GPU-n0-1,GPU-gone"}), OWN),
             Level.NOTE,
-            "cordoned card GPU-gone is not there",
+            "cordoned GPU GPU-gone is not there",
             id="cordoned-and-gone",
         ),
         pytest.param(
@@ -92,7 +92,7 @@ def told(findings, *levels):
         pytest.param(
             machine(None, ("nvidia.com/gpu", *ELASTIC)),
             Level.WARNING,
-            "two device plugins give out one card",
+            "two device plugins give out one GPU",
             id="two-plugins",
         ),
     ],

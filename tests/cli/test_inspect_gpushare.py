@@ -51,11 +51,11 @@ def show(cluster, tmp_path, *arguments):
 
 
 def amounts(cluster, tmp_path):
-    """Per node the used units of every card, what is pending, and what is used in all."""
+    """Per node the used units of every GPU, what is pending, and what is used in all."""
     document = json.loads(show(cluster, tmp_path, "-o", "json"))
     return {
         node["name"]: (
-            [card["usedGPU"] for card in node["devs"]],
+            [gpu["usedGPU"] for gpu in node["devs"]],
             node["pendingGPU"],
             node["usedGPU"],
         )
@@ -79,7 +79,7 @@ def test_details_are_the_contracts_sample_wherever_the_node_stands(tmp_path, arg
     assert show(contract_cluster(), tmp_path, *arguments) == DETAILS.replace("·", " ")
 
 
-def test_eight_cards_are_shown_as_the_users_document_shows_them(tmp_path):
+def test_eight_gpus_are_shown_as_the_users_document_shows_them(tmp_path):
     cluster = Playground()
     add_node(cluster, "dev-server-153", "192.168.0.153", memory=184, count=8)
 
@@ -120,7 +120,7 @@ def test_empty_cluster_prints_headings_and_an_empty_line(tmp_path):
         pytest.param(23, 0, "", id="no-count-yet"),
     ],
 )
-def test_unit_is_told_by_the_size_of_a_card(tmp_path, memory, count, unit):
+def test_unit_is_told_by_the_size_of_a_gpu(tmp_path, memory, count, unit):
     cluster = Playground()
     add_node(cluster, "n", memory=memory, count=count)
 
@@ -145,16 +145,16 @@ def test_nodes_of_two_units_are_added_up_in_the_smaller(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("annotations", "cards", "pending"),
+    ("annotations", "gpus", "pending"),
     [
         pytest.param({"idx": "1"}, [0, 12], 0, id="index"),
         pytest.param({}, [0, 0], 12, id="no-mark"),
-        pytest.param({"idx": "2"}, [0, 0], 12, id="index-of-no-card"),
+        pytest.param({"idx": "2"}, [0, 0], 12, id="index-of-no-gpu"),
         pytest.param({"idx": "-1"}, [0, 0], 12, id="negative-index"),
         pytest.param({"idx": " 0"}, [0, 0], 12, id="unreadable-index"),
         pytest.param({"division": '{"0":{"0":6,"1":6}}'}, [6, 6], 0, id="division"),
         pytest.param({"division": '{"0":{"0":4},"1":{"0":8}}'}, [12, 0], 0, id="two-containers"),
-        pytest.param({"division": '{"0":{"0":6,"7":6}}'}, [6, 0], 6, id="division-of-no-card"),
+        pytest.param({"division": '{"0":{"0":6,"7":6}}'}, [6, 0], 6, id="division-of-no-gpu"),
         pytest.param({"division": "{", "idx": "0"}, [12, 0], 0, id="broken-division"),
         pytest.param({"division": '{"x":{"0":3}}', "idx": "1"}, [0, 12], 0, id="outer-key"),
         pytest.param({"division": '{"0":{"x":3}}', "idx": "1"}, [0, 12], 0, id="inner-key"),
@@ -163,15 +163,15 @@ def test_nodes_of_two_units_are_added_up_in_the_smaller(tmp_path):
         pytest.param({"idx": "0,1"}, [6, 6], 0, id="indexes-without-division"),
     ],
 )
-def test_card_of_a_pod_is_read_by_the_contracts_rules(tmp_path, annotations, cards, pending):
+def test_gpu_of_a_pod_is_read_by_the_contracts_rules(tmp_path, annotations, gpus, pending):
     cluster = Playground()
     add_node(cluster, "n", memory=30, count=2)
     add_pod(cluster, "p", "n", 12, **annotations)
 
-    assert amounts(cluster, tmp_path) == {"n": (cards, pending, 12)}
+    assert amounts(cluster, tmp_path) == {"n": (gpus, pending, 12)}
 
 
-def test_pod_on_no_card_of_the_node_is_in_both_views(tmp_path):
+def test_pod_on_no_gpu_of_the_node_is_in_both_views(tmp_path):
     cluster = Playground()
     add_node(cluster, "n", memory=15, count=1)
     add_pod(cluster, "p", "n", 4, idx="3")
@@ -186,7 +186,7 @@ def test_pod_on_no_card_of_the_node_is_in_both_views(tmp_path):
     assert "p            default    0                4" in details
 
 
-def test_failed_card_does_not_make_the_others_look_smaller(tmp_path):
+def test_failed_gpu_does_not_make_the_others_look_smaller(tmp_path):
     cluster = Playground()
     add_node(cluster, "n", memory=15, capacity=30, count=2)
 
@@ -222,7 +222,7 @@ def own_node(*sizes):
     return Node("own", tuple(gpus))
 
 
-def test_cards_that_slicewise_published_have_their_own_size_and_number(tmp_path):
+def test_gpus_that_slicewise_published_have_their_own_size_and_number(tmp_path):
     cluster = Playground()
     annotations = {GPUS: write_gpus(own_node(81920, 23028))}
     add_node(cluster, "own", memory=102, count=2, annotations=annotations)
@@ -233,7 +233,7 @@ def test_cards_that_slicewise_published_have_their_own_size_and_number(tmp_path)
     assert row.split()[2:] == ["0/80", "0/0", "3/22", "3/102"]
 
 
-def test_pods_of_other_systems_are_counted_on_the_same_cards(tmp_path):
+def test_pods_of_other_systems_are_counted_on_the_same_gpus(tmp_path):
     cluster, node = Playground(), own_node(40960, 40960)
     add_node(cluster, "own", memory=80, count=2, annotations={GPUS: write_gpus(node)})
     add_pod(cluster, "ours", "own", 3, idx="0")
@@ -245,7 +245,7 @@ def test_pods_of_other_systems_are_counted_on_the_same_cards(tmp_path):
     add_pod(cluster, "vcuda", "own", limits=vcuda, **marks)
     add_pod(cluster, "kubelets", "own", limits={"nvidia.com/gpu": "1"})
 
-    # Card 1 is number 2 to gpushare; 5000 MiB are 5 GiB, and a card nobody names is pending.
+    # GPU 1 is number 2 to gpushare; 5000 MiB are 5 GiB, and a GPU nobody names is pending.
     assert amounts(cluster, tmp_path) == {"own": ([3, 7], 40, 50)}
 
 

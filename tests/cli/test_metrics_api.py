@@ -10,7 +10,7 @@ from click.testing import CliRunner
 import builders
 from metricsapi.scene import Scene
 from reports.listener import Listener, reporting
-from reports.values import card, node, pod
+from reports.values import gpu, node, pod
 from slicewise.cli.addresses import read_place
 from slicewise.cli.agent import _read_report
 from slicewise.cli.metrics_api import metrics_api, read_choices, read_settings
@@ -183,13 +183,13 @@ def bound(name="a", count=1, **facts):
     return Pod(f"uid-{name}", "ml", name, (main,), node="n1", **facts)
 
 
-def witness(*pods, cards=None):
+def witness(*pods, gpus=None):
     scene = Scene()
-    scene.tell(node(cards=cards or (card("GPU-a", index=0), card("GPU-b", index=1)), pods=pods))
+    scene.tell(node(gpus=gpus or (gpu("GPU-a", index=0), gpu("GPU-b", index=1)), pods=pods))
     return scene, AgentWitness(scene.board)
 
 
-def test_node_that_publishes_a_mere_count_gets_the_cards_its_agent_reports():
+def test_node_that_publishes_a_mere_count_gets_the_gpus_its_agent_reports():
     _, told = witness()
 
     gpus = json.loads(told.complete_node(notice()).annotations[GPUS])["gpus"]
@@ -200,7 +200,7 @@ def test_node_that_publishes_a_mere_count_gets_the_cards_its_agent_reports():
     ]
 
 
-def test_cards_of_a_silent_node_are_not_well():
+def test_gpus_of_a_silent_node_are_not_well():
     scene, told = witness()
     scene.seconds = 10.0
     scene.board.sweep()
@@ -226,7 +226,7 @@ def test_other_nodes_are_left_as_they_are(shown):
 
 
 def test_pod_gets_the_record_of_what_the_kubelet_gave_it():
-    _, told = witness(pod("a", cards=["GPU-b"]))
+    _, told = witness(pod("a", gpus=["GPU-b"]))
 
     record = json.loads(told.complete_pod(bound()).annotations[ALLOCATION])
 
@@ -243,13 +243,13 @@ def test_pod_gets_the_record_of_what_the_kubelet_gave_it():
     ],
 )
 def test_other_pods_are_left_as_they_are(shown):
-    _, told = witness(pod("a", cards=["GPU-b"]))
+    _, told = witness(pod("a", gpus=["GPU-b"]))
 
     assert told.complete_pod(shown) is shown
 
 
 def test_namesake_of_a_reported_pod_is_not_taken_for_it():
-    _, told = witness(pod("a", cards=["GPU-b"], uid="another"))
+    _, told = witness(pod("a", gpus=["GPU-b"], uid="another"))
 
     assert told.complete_pod(bound()).annotations == {}
 

@@ -6,14 +6,14 @@ import pytest
 import builders
 from fakes.cluster import FakeState
 from slicewise.cli.page_uses import AgentUses
-from slicewise.dashboard.uses import CardUse, NodeUse, PodUse
+from slicewise.dashboard.uses import GpuUse, NodeUse, PodUse
 from slicewise.kube.errors import RefusedError
 
 GPUINFOS = "/apis/metrics.nvidia.com/v1alpha1/gpuinfos"
 
 
 def agent_path(node):
-    return f"/api/v1/nodes/{node}:5678/proxy/usage/cards"
+    return f"/api/v1/nodes/{node}:5678/proxy/usage/gpus"
 
 
 class FakeClient:
@@ -53,22 +53,22 @@ class Scene:
         }
 
 
-def test_what_an_agent_says_is_told_by_card_and_pod():
+def test_what_an_agent_says_is_told_by_gpu_and_pod():
     scene = Scene()
     limits = {"slicewise.io/cores": 30, "slicewise.io/memory": 4096}
     scene.state.see(builders.pod(limits=limits, node="n0", uid="u1", namespace="ml", name="p"))
     held = [{"gpu": 1, "used": {"cores": 20, "memoryMib": 512}}]
     scene.client.answers[agent_path("n0")] = {
-        "cards": [{"gpu": 1, "load": {"cores": 55, "memoryMib": 900}}, {"gpu": 7}],
+        "gpus": [{"gpu": 1, "load": {"cores": 55, "memoryMib": 900}}, {"gpu": 7}],
         "containers": [
-            {"uid": "u1", "container": "a", "cards": held},
-            {"uid": "u1", "container": "b", "cards": held},
-            {"uid": "stranger", "container": "c", "cards": held},
+            {"uid": "u1", "container": "a", "gpus": held},
+            {"uid": "u1", "container": "b", "gpus": held},
+            {"uid": "stranger", "container": "c", "gpus": held},
         ],
     }
 
     assert scene.read() == {
-        "n0": NodeUse((CardUse("GPU-n0-1", 55, 900),), (PodUse("ml/p", "GPU-n0-1", 40, 1024),))
+        "n0": NodeUse((GpuUse("GPU-n0-1", 55, 900),), (PodUse("ml/p", "GPU-n0-1", 40, 1024),))
     }
 
 
@@ -84,7 +84,7 @@ def test_cluster_without_agents_shows_nothing_and_is_asked_ever_less():
 
 def test_agent_that_answers_no_more_is_forgotten():
     scene = Scene()
-    scene.client.answers[agent_path("n0")] = {"cards": [{"gpu": 0, "load": {"cores": 5}}]}
+    scene.client.answers[agent_path("n0")] = {"gpus": [{"gpu": 0, "load": {"cores": 5}}]}
     assert "n0" in scene.read()
     scene.client.answers.clear()
 

@@ -124,7 +124,7 @@ def test_malformed_row_ends_in_a_message_not_a_traceback(files, tmp_path):
 
 
 def test_composed_policy_keeps_its_commas(files):
-    policy = "node=binpack:2,best-fit:1 card=best-fit"
+    policy = "node=binpack:2,best-fit:1 gpu=best-fit"
 
     (only,) = json.loads(run(*files, "--policy", policy, "--output", "json").stdout)["runs"]
 

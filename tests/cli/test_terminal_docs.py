@@ -45,7 +45,7 @@ def sample_cluster():
     add_pod(cluster, "binpack-1-0", "a30-0", 3, idx="0", pod="3")
     add_pod(cluster, "binpack-1-1", "a30-0", 3, idx="0", pod="3")
     add_pod(cluster, "by-hand", "a30-0", 2)
-    add_pod(cluster, "two-cards", "mixed-0", 16, division='{"0":{"0":8,"1":8}}', idx="0,1")
+    add_pod(cluster, "two-gpus", "mixed-0", 16, division='{"0":{"0":8,"1":8}}', idx="0,1")
     record = {"containers": {"main": [[0, "GPU-0", 30, 5000]]}, "node": "mixed-0"}
     limits = {"slicewise.io/cores": "30", "slicewise.io/memory": "5000"}
     add_pod(cluster, "share", "mixed-0", limits=limits, **{ALLOCATION: json.dumps(record)})

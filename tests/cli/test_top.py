@@ -24,7 +24,7 @@ from slicewise.cli.usage_reading import UsageReader, Use, read_usage
 from slicewise.cluster import Ledger, NodeSeen, PodSeen
 from slicewise.dialects import ALLOCATION, DEFAULT
 from slicewise.kube.errors import LostError
-from slicewise.nodeagent.answers import tell_cards
+from slicewise.nodeagent.answers import tell_gpus
 from slicewise.nodeagent.usage import measure
 
 HALF = {"slicewise.io/cores": "50", "slicewise.io/memory": "1024"}
@@ -64,11 +64,11 @@ def test_nodes_can_be_named(living, tmp_path):
     assert (unknown.exit_code, unknown.stderr) == (1, 'Error: node "n9" not found\n')
 
 
-def test_json_has_every_card_and_container(living, tmp_path):
+def test_json_has_every_gpu_and_container(living, tmp_path):
     node = json.loads(run(living, tmp_path, "-o", "json", "n0").stdout)["nodes"][0]
 
-    assert [card["promised"]["cores"] for card in node["cards"]] == [50, 0, 0]
-    assert node["cards"][0]["containers"] == [
+    assert [gpu["promised"]["cores"] for gpu in node["gpus"]] == [50, 0, 0]
+    assert node["gpus"][0]["containers"] == [
         {
             "pod": "default/one",
             "container": "c0",
@@ -79,15 +79,15 @@ def test_json_has_every_card_and_container(living, tmp_path):
 
 
 def page(**more):
-    """What an agent says of a node with one busy card, as its `/usage/cards` does."""
+    """What an agent says of a node with one busy GPU, as its `/usage/gpus` does."""
     document = {
         "node": "n0",
-        "cards": [{"gpu": 0, "load": {"cores": 70, "memoryMib": 3000}, "trouble": None}],
+        "gpus": [{"gpu": 0, "load": {"cores": 70, "memoryMib": 3000}, "trouble": None}],
         "containers": [
             {
                 "uid": "u0",
                 "container": "c0",
-                "cards": [{"gpu": 0, "used": {"cores": 40, "memoryMib": 2500}}],
+                "gpus": [{"gpu": 0, "used": {"cores": 40, "memoryMib": 2500}}],
             }
         ],
         "strays": [{"gpu": 0, "memoryMib": 500}],
@@ -98,7 +98,7 @@ def page(**more):
 
 
 def view(content):
-    """A node of two cards with one pod on the first, and what its agent says."""
+    """A node of two GPUs with one pod on the first, and what its agent says."""
     ledger = Ledger(DEFAULT)
     ledger.apply(NodeSeen(builders.node("n0", 2)))
     record = '{"containers":{"c0":[[0,"GPU-n0-0",50,2048]]},"node":"n0"}'
@@ -109,21 +109,21 @@ def view(content):
     return view_node(ledger.snapshot().get("n0"), ledger, use)
 
 
-def test_use_of_cards_and_containers_stands_beside_what_was_promised():
+def test_use_of_gpus_and_containers_stands_beside_what_was_promised():
     node = view(page())
 
     text = write_plain([node])
 
-    assert node.cards[0].used == Use(70, 3000)
+    assert node.gpus[0].used == Use(70, 3000)
     assert re.search(r"default/p0 c0 +50% +40% +2048 +2500 +over its memory", text)
     assert "1 process of nobody here" in text
     assert "used 35% and 3%" in write_head([node])
 
 
-def test_card_that_does_not_answer_is_unknown():
-    node = view(page(cards=[{"gpu": 0, "load": None, "trouble": "fell off the bus"}]))
+def test_gpu_that_does_not_answer_is_unknown():
+    node = view(page(gpus=[{"gpu": 0, "load": None, "trouble": "fell off the bus"}]))
 
-    assert node.cards[0].used is None
+    assert node.gpus[0].used is None
     assert not node.answers
 
 
@@ -131,11 +131,11 @@ def test_agents_own_page_is_understood():
     owner = scenes.tenant("p0", uid="u0")
     loads = {"GPU-0": scenes.load(scenes.process(7, memory=300, cores=20), scenes.process(8))}
     reading = scenes.reading(loads, {7: [scenes.inside(owner)], 8: []})
-    told = tell_cards(measure("n0", [scenes.card(0)], [owner], reading))
+    told = tell_gpus(measure("n0", [scenes.gpu(0)], [owner], reading))
 
     use = read_usage(msgspec.json.encode(told))
 
-    assert use.cards == {0: Use(30, 1324)}
+    assert use.gpus == {0: Use(30, 1324)}
     assert use.containers == {("u0", "c0", 0): Use(20, 300)}
     assert use.loose == {0: [1024]}
 
@@ -159,7 +159,7 @@ def test_agents_that_do_not_answer_are_left_out():
     assert set(asyncio.run(_read_all())) == {"n0"}
 
 
-def test_pod_without_record_is_told_without_cards(tmp_path):
+def test_pod_without_record_is_told_without_gpus(tmp_path):
     ledger = Ledger(DEFAULT)
     ledger.apply(NodeSeen(builders.node("n0", 1)))
     limits = {"nvidia.com/vcuda-core": 20, "nvidia.com/vcuda-memory": 512}
@@ -168,17 +168,17 @@ def test_pod_without_record_is_told_without_cards(tmp_path):
     node = view_node(ledger.snapshot().get("n0"), ledger, None)
 
     assert node.unplaced == ("default/p0",)
-    assert "which cards it has is not recorded" in write_plain([node])
+    assert "which GPUs it has is not recorded" in write_plain([node])
 
 
-def test_cards_that_the_ledger_gave_to_a_silent_system_are_shown():
+def test_gpus_that_the_ledger_gave_to_a_silent_system_are_shown():
     ledger = Ledger(DEFAULT)
     ledger.apply(NodeSeen(builders.node("n0", 2)))
     ledger.apply(PodSeen(builders.pod(limits={"nvidia.com/gpu": 1}, node="n0")))
 
     node = view_node(ledger.snapshot().get("n0"), ledger, None)
 
-    assert [[part.pod for part in card.parts] for card in node.cards] == [["default/p0"], []]
+    assert [[part.pod for part in gpu.parts] for gpu in node.gpus] == [["default/p0"], []]
 
 
 def test_terminal_is_redrawn_until_interrupted(living, tmp_path):

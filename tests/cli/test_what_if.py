@@ -37,7 +37,7 @@ def pod(name="p", limits=SHARE, **more):
 
 @pytest.fixture(scope="module")
 def living():
-    """Two nodes of two cards, each with room for one share of 60 percent."""
+    """Two nodes of two GPUs, each with room for one share of 60 percent."""
     with Cluster(nodes=2, gpus=2, capacity=CAPACITY) as cluster:
         yield cluster.wait_ready()
 
@@ -50,7 +50,7 @@ def run(living, tmp_path, *documents, words=()):
     return CliRunner().invoke(main, arguments)
 
 
-def test_pod_that_fits_is_told_its_node_and_cards(living, tmp_path):
+def test_pod_that_fits_is_told_its_node_and_gpus(living, tmp_path):
     result = run(living, tmp_path, pod())
 
     assert result.exit_code == 0, result.output
@@ -122,7 +122,7 @@ def test_taints_and_selectors_leave_nodes_out(living, tmp_path):
         pytest.param({"aliyun.com/gpu-mem": "5"}, "insufficient aliyun.com/gpu-mem", id="too-few"),
     ],
 )
-def test_sums_of_resources_leave_nodes_out_before_cards_are_looked_at(
+def test_sums_of_resources_leave_nodes_out_before_gpus_are_looked_at(
     living, tmp_path, limits, reason
 ):
     result = run(living, tmp_path, pod(limits=limits))

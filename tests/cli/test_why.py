@@ -129,7 +129,7 @@ def test_nodes_the_scheduler_never_asks_about_are_told_apart(living, tmp_path):
 
 
 def test_many_nodes_are_cut_to_the_nearest():
-    refused = {"fits": False, "phrase": "Full", "cards": []}
+    refused = {"fits": False, "phrase": "Full", "gpus": []}
     nodes = [
         {"node": f"n{at}", **refused, "changes": [{"distance": 1 - at / 100, "text": "x"}]}
         for at in range(30)

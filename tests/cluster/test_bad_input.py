@@ -65,11 +65,11 @@ def test_unknown_model_is_refused_by_name_and_other_pods_are_placed():
     assert planner.place(snapshot, Question(DEFAULT.read_request(pod(GOOD)))) is not None
 
 
-def test_node_that_lists_a_card_twice_is_named_and_others_are_read():
-    card = '{"id":"GPU-a","core":100,"memory":1000,"type":"T4","isMig":false,"health":true}'
+def test_node_that_lists_a_gpu_twice_is_named_and_others_are_read():
+    gpu = '{"id":"GPU-a","core":100,"memory":1000,"type":"T4","isMig":false,"health":true}'
     key = "tydic.io/nvidia-device-register"
-    twice = NodeNotice("n0", annotations={key: f"[{card},{card}]"})
-    once = NodeNotice("n1", annotations={key: f"[{card}]"})
+    twice = NodeNotice("n0", annotations={key: f"[{gpu},{gpu}]"})
+    once = NodeNotice("n1", annotations={key: f"[{gpu}]"})
 
     with pytest.raises(SlicewiseError, match="node n0: gpu uuid 'GPU-a' is listed twice"):
         DEFAULT.read_node(twice)

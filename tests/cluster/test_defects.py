@@ -164,7 +164,7 @@ def test_defect_elastic_s12_memory_of_ended_pods_is_bounded(ledger, monkeypatch)
     assert len(ledger._ended) == 10
 
 
-def test_defect_gpuscheduler_n7_completed_pod_frees_its_cards(ledger):
+def test_defect_gpuscheduler_n7_completed_pod_frees_its_gpus(ledger):
     ledger.apply(PodSeen(bound("u0")))
 
     ledger.apply(PodSeen(replace(bound("u0"), phase=Phase.SUCCEEDED, version=2)))
@@ -172,7 +172,7 @@ def test_defect_gpuscheduler_n7_completed_pod_frees_its_cards(ledger):
     assert cores(ledger) == (0, 0)
 
 
-def test_defect_gpuscheduler_n11_last_card_is_promised_once(ledger):
+def test_defect_gpuscheduler_n11_last_gpu_is_promised_once(ledger):
     whole = builders.whole(2)
     pieces = (builders.piece(0, 100, 40960), builders.piece(1, 100, 40960))
     both = Allocation("n0", (ContainerAllocation("c0", pieces),))

@@ -3,7 +3,7 @@ import json
 import pytest
 
 import builders
-from slicewise.cluster import CardHealth, Feed, Ledger, NodeGone, NodeSeen, Quota
+from slicewise.cluster import Feed, GpuHealth, Ledger, NodeGone, NodeSeen, Quota
 from slicewise.dialects import DEFAULT, GPUS, write_gpus
 from slicewise.model import NodeNotice
 
@@ -14,8 +14,8 @@ def notice(name="n0", gpus=2, version=1, **facts):
 
 
 def twice(name="n0", version=2):
-    cards = json.loads(write_gpus(builders.node(name, 1)))
-    return notice(name, json.dumps({"gpus": cards["gpus"] * 2}), version)
+    gpus = json.loads(write_gpus(builders.node(name, 1)))
+    return notice(name, json.dumps({"gpus": gpus["gpus"] * 2}), version)
 
 
 def test_node_is_read_by_its_dialect():
@@ -64,7 +64,7 @@ def test_lost_node_takes_its_reports_with_it():
     assert feed.problems() == ()
 
 
-def test_listed_minor_numbers_make_cards_ill_and_well_again():
+def test_listed_minor_numbers_make_gpus_ill_and_well_again():
     feed, ledger = Feed(), Ledger(DEFAULT)
     feed_all(ledger, feed.see_node(notice()))
 
@@ -86,7 +86,7 @@ def test_list_that_came_before_its_node_counts_when_the_node_comes():
     assert health(ledger) == [False, True]
 
 
-def test_cards_stay_ill_when_their_node_comes_back():
+def test_gpus_stay_ill_when_their_node_comes_back():
     feed, ledger = Feed(), Ledger(DEFAULT)
     feed.see_unhealthy("n0", "0")
     feed_all(ledger, feed.see_node(notice()))
@@ -97,7 +97,7 @@ def test_cards_stay_ill_when_their_node_comes_back():
     assert health(ledger) == [False, True]
 
 
-def test_card_is_ill_by_minor_number_whatever_its_uuid_becomes():
+def test_gpu_is_ill_by_minor_number_whatever_its_uuid_becomes():
     feed = Feed()
     plain = NodeNotice("n0", capacity={"aliyun.com/gpu-count": 2, "aliyun.com/gpu-mem": 80})
     feed.see_node(plain)
@@ -105,14 +105,14 @@ def test_card_is_ill_by_minor_number_whatever_its_uuid_becomes():
 
     _, well, ill = feed.see_node(notice(version=2))
 
-    assert (well.healthy, ill) == (True, CardHealth("n0", "GPU-n0-1", False))
+    assert (well.healthy, ill) == (True, GpuHealth("n0", "GPU-n0-1", False))
 
 
-def test_strange_entries_of_a_list_are_reported_and_card_0_is_not_blamed():
+def test_strange_entries_of_a_list_are_reported_and_gpu_0_is_not_blamed():
     feed = Feed()
     feed.see_node(notice())
 
-    assert feed.see_unhealthy("n0", "x,1") == (CardHealth("n0", "GPU-n0-1", False),)
+    assert feed.see_unhealthy("n0", "x,1") == (GpuHealth("n0", "GPU-n0-1", False),)
     (problem,) = feed.problems()
     assert (problem.subject, problem.trouble) == ("unhealthy-gpu-n0", "UnreadableHealth")
     feed.see_unhealthy("n0", "1")

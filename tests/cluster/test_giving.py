@@ -1,4 +1,4 @@
-"""Pods that others bound and that name no cards: what the ledger gives them of their node."""
+"""Pods that others bound and that name no GPUs: what the ledger gives them of their node."""
 
 from dataclasses import replace
 
@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 import builders
 from slicewise.cluster import (
     Assume,
-    CardHealth,
     Expire,
     Giver,
+    GpuHealth,
     Hold,
     Ledger,
     NodeGone,
@@ -30,8 +30,8 @@ A10, T4 = "NVIDIA A10", "Tesla T4"
 
 
 def mixed(name="n0", models=(A10, T4), **facts):
-    cards = [builders.gpu(at, model=model) for at, model in enumerate(models)]
-    return builders.node(name, gpus=cards, **{"agent": True, **facts})
+    gpus = [builders.gpu(at, model=model) for at, model in enumerate(models)]
+    return builders.node(name, gpus=gpus, **{"agent": True, **facts})
 
 
 def plain(uid="u0", count=1, model=None, **facts):
@@ -66,25 +66,25 @@ def used(ledger, name="n0"):
     return ledger.snapshot().get(name).used_cores
 
 
-def cards(ledger):
+def gpus(ledger):
     return {
         gift.pod.uid: None if gift.allocation is None else gift.allocation.gpus
         for gift in ledger.gifts()
     }
 
 
-def test_bound_pod_that_names_no_card_is_given_one_at_once():
+def test_bound_pod_that_names_no_gpu_is_given_one_at_once():
     ledger = ledger_of(plain())
 
     assert sorted(used(ledger)) == [0, 100]
     assert not ledger.problems()
 
 
-def test_given_card_is_of_the_wanted_model():
-    assert cards(ledger_of(plain(model=T4))) == {"u0": (1,)}
+def test_given_gpu_is_of_the_wanted_model():
+    assert gpus(ledger_of(plain(model=T4))) == {"u0": (1,)}
 
 
-def test_card_is_what_the_engine_would_choose_on_that_node():
+def test_gpu_is_what_the_engine_would_choose_on_that_node():
     ledger = ledger_of(share("s0", gpu=0))
     pod = plain()
     engine = Planner().place_on(
@@ -96,59 +96,59 @@ def test_card_is_what_the_engine_would_choose_on_that_node():
     assert ledger.gift("u0").allocation == engine.allocation
 
 
-def test_two_pods_never_get_the_same_card():
+def test_two_pods_never_get_the_same_gpu():
     ledger = ledger_of(plain("u0"), plain("u1"))
 
-    assert sorted(cards(ledger).values()) == [(0,), (1,)]
+    assert sorted(gpus(ledger).values()) == [(0,), (1,)]
 
 
-def test_pod_without_room_is_a_problem_charged_to_every_card():
+def test_pod_without_room_is_a_problem_charged_to_every_gpu():
     ledger = ledger_of(plain("u0"), plain("u1"), plain("u2"))
 
-    assert cards(ledger)["u2"] is None
+    assert gpus(ledger)["u2"] is None
     assert "needs 1 whole GPUs, 0 are free" in ledger.gift("u2").detail
     troubles = {problem.trouble for problem in ledger.problems()}
     assert troubles == {"MissingAllocation", "OverCommitted"}
 
 
-def test_pod_without_room_gets_the_card_that_is_freed():
+def test_pod_without_room_gets_the_gpu_that_is_freed():
     ledger = ledger_of(plain("u0"), plain("u1"), plain("u2"))
 
     ledger.apply(PodGone("u1"))
 
-    assert cards(ledger)["u2"] is not None
+    assert gpus(ledger)["u2"] is not None
     assert not ledger.problems()
 
 
-def test_model_that_only_one_card_has_is_left_to_who_wants_it():
-    """Whoever takes any card is moved away from the card that another must have."""
+def test_model_that_only_one_gpu_has_is_left_to_who_wants_it():
+    """Whoever takes any GPU is moved away from the GPU that another must have."""
     ledger = ledger_of(plain("u0"))
-    taken = A10 if cards(ledger)["u0"] == (0,) else T4
+    taken = A10 if gpus(ledger)["u0"] == (0,) else T4
 
     ledger.apply(PodSeen(plain("u1", model=taken)))
 
-    assert None not in cards(ledger).values()
+    assert None not in gpus(ledger).values()
     assert not ledger.problems()
 
 
-def test_pod_that_names_its_card_comes_before_one_that_was_given_it():
+def test_pod_that_names_its_gpu_comes_before_one_that_was_given_it():
     ledger = ledger_of(plain("u0"))
-    first = cards(ledger)["u0"][0]
+    first = gpus(ledger)["u0"][0]
 
     ledger.apply(PodSeen(share("s0", gpu=first)))
 
-    assert cards(ledger)["u0"] == (1 - first,)
+    assert gpus(ledger)["u0"] == (1 - first,)
     assert not ledger.problems()
 
 
-def test_card_whose_record_is_being_written_moves_no_more():
+def test_gpu_whose_record_is_being_written_moves_no_more():
     ledger = ledger_of(plain("u0"))
-    first = cards(ledger)["u0"][0]
+    first = gpus(ledger)["u0"][0]
     ledger.apply(Pin("u0"))
 
     ledger.apply(PodSeen(share("s0", gpu=first)))
 
-    assert cards(ledger)["u0"] == (first,)
+    assert gpus(ledger)["u0"] == (first,)
     assert [problem.trouble for problem in ledger.problems()] == ["OverCommitted"]
 
 
@@ -164,17 +164,17 @@ def test_record_takes_the_place_of_what_was_given():
     assert used(ledger) == before
 
 
-def test_ill_card_keeps_the_pod_it_was_given_to():
+def test_ill_gpu_keeps_the_pod_it_was_given_to():
     ledger = ledger_of(plain("u0"))
-    at = cards(ledger)["u0"][0]
+    at = gpus(ledger)["u0"][0]
 
-    ledger.apply(CardHealth("n0", f"GPU-{at}", healthy=False))
+    ledger.apply(GpuHealth("n0", f"GPU-{at}", healthy=False))
 
-    assert cards(ledger) == {"u0": (at,)}
+    assert gpus(ledger) == {"u0": (at,)}
 
 
 @pytest.mark.parametrize("phase", [Phase.SUCCEEDED, Phase.FAILED])
-def test_ended_pod_gives_its_card_back(phase):
+def test_ended_pod_gives_its_gpu_back(phase):
     ledger = ledger_of(plain("u0"))
 
     ledger.apply(PodSeen(plain("u0", phase=phase, version=2)))
@@ -182,7 +182,7 @@ def test_ended_pod_gives_its_card_back(phase):
     assert used(ledger) == (0, 0)
 
 
-def test_pod_that_ran_before_our_agent_is_not_given_a_card_that_may_be_anothers():
+def test_pod_that_ran_before_our_agent_is_not_given_a_gpu_that_may_be_anothers():
     ledger = ledger_of(plain("u0", phase=Phase.RUNNING))
 
     assert ledger.gifts() == ()
@@ -195,14 +195,14 @@ def test_running_pods_on_a_node_of_nvidias_plugin_are_counted():
     assert sorted(used(ledger)) == [0, 100]
 
 
-def test_pod_seen_waiting_keeps_its_card_when_it_runs():
+def test_pod_seen_waiting_keeps_its_gpu_when_it_runs():
     ledger = ledger_of(plain("u0"))
     ledger.apply(PodSeen(plain("u0", phase=Phase.RUNNING, version=2)))
 
     assert sorted(used(ledger)) == [0, 100]
 
 
-def test_pod_of_a_system_that_records_is_never_given_cards():
+def test_pod_of_a_system_that_records_is_never_given_gpus():
     pod = builders.pod(limits={"aliyun.com/gpu-mem": 3}, node="n0")
 
     assert ledger_of(pod).gifts() == ()
@@ -213,7 +213,7 @@ def test_list_in_any_order_gives_what_the_records_leave():
 
     ledger = ledger_of(plain("u0"), recorded)
 
-    assert cards(ledger) == {"u0": (1,)}
+    assert gpus(ledger) == {"u0": (1,)}
 
 
 def test_what_was_given_goes_with_its_node_and_is_given_anew_when_it_returns():
@@ -224,10 +224,10 @@ def test_what_was_given_goes_with_its_node_and_is_given_anew_when_it_returns():
     assert not ledger.problems()
     ledger.apply(NodeSeen(mixed(), 6))
 
-    assert sorted(filter(None, cards(ledger).values())) == [(0,), (1,)]
+    assert sorted(filter(None, gpus(ledger).values())) == [(0,), (1,)]
 
 
-def test_cpu_that_is_used_up_takes_no_card_from_a_bound_pod():
+def test_cpu_that_is_used_up_takes_no_gpu_from_a_bound_pod():
     node = mixed(host=builders.host(1000, 1024))
     ledger = ledger_of(node=node)
     busy = builders.pod(builders.container(cpu=5), uid="busy", name="busy", node="n0", version=1)
@@ -235,7 +235,7 @@ def test_cpu_that_is_used_up_takes_no_card_from_a_bound_pod():
 
     ledger.apply(PodSeen(plain("u0")))
 
-    assert cards(ledger)["u0"] is not None
+    assert gpus(ledger)["u0"] is not None
 
 
 def held_on(ledger, *nodes, deadline=5.0, uid="u0"):
@@ -252,14 +252,14 @@ def two_nodes():
     return ledger
 
 
-def test_cards_are_held_on_every_node_a_filtered_pod_may_go_to():
+def test_gpus_are_held_on_every_node_a_filtered_pod_may_go_to():
     ledger = two_nodes()
 
     assert held_on(ledger, "n0", "n1")
     assert (sum(used(ledger)), sum(used(ledger, "n1"))) == (100, 100)
 
 
-def test_bound_pod_has_the_card_that_was_held_and_frees_the_others():
+def test_bound_pod_has_the_gpu_that_was_held_and_frees_the_others():
     ledger = two_nodes()
     held_on(ledger, "n0", "n1")
     held = used(ledger)
@@ -322,24 +322,24 @@ models = st.sampled_from([A10, T4])
 claims = st.lists(st.tuples(st.integers(1, 3), st.none() | models), max_size=6)
 
 
-@given(cards=st.lists(models, min_size=1, max_size=6), asked=claims, busy=st.integers(0, 5))
-def test_shared_out_cards_are_free_of_the_model_and_nobody_elses(cards, asked, busy):
-    node = mixed(models=cards)
+@given(gpus=st.lists(models, min_size=1, max_size=6), asked=claims, busy=st.integers(0, 5))
+def test_shared_out_gpus_are_free_of_the_model_and_nobody_elses(gpus, asked, busy):
+    node = mixed(models=gpus)
     state = NodeState.empty(node)
-    if busy < len(cards):
+    if busy < len(gpus):
         state = state.hold(builders.holding("busy", builders.piece(busy, 30, 1)))
     pods = [plain(f"u{at}", count, model) for at, (count, model) in enumerate(asked)]
     requests = {pod.uid: DEFAULT.read_request(pod) for pod in pods}
 
     found = share_out(state, [Claim(uid, each) for uid, each in requests.items()], Giver())
 
-    taken = [busy] if busy < len(cards) else []
+    taken = [busy] if busy < len(gpus) else []
     for uid, allocation in found.items():
         if allocation is not None:
             pieces = charge(requests[uid], allocation)
             assert all(piece.cores == 100 for piece in pieces)
             wanted = requests[uid].constraints.models
-            assert all(not wanted or cards[piece.gpu] in wanted for piece in pieces)
+            assert all(not wanted or gpus[piece.gpu] in wanted for piece in pieces)
             taken += [piece.gpu for piece in pieces]
     assert len(taken) == len(set(taken))
 

@@ -8,10 +8,10 @@ import builders
 from fakes.reader import ALLOCATION, PlainReader, annotate
 from slicewise.cluster import (
     Assume,
-    CardHealth,
     Confirm,
     Expire,
     Forget,
+    GpuHealth,
     Ledger,
     NodeGone,
     NodeSeen,
@@ -161,7 +161,7 @@ def test_assumption_that_does_not_fit_is_refused(ledger):
     assert used(ledger) == ((100, 0), (40960, 0))
 
 
-def test_whole_card_is_refused_on_a_card_of_which_only_memory_is_held(ledger):
+def test_whole_gpu_is_refused_on_a_gpu_of_which_only_memory_is_held(ledger):
     memory_only = builders.request([builders.share(0, 1024)])
     ledger.apply(assume("u0", memory_only, allocated(builders.piece(0, 0, 1024))))
 
@@ -179,7 +179,7 @@ def test_assuming_again_moves_the_share(ledger):
 
 
 @pytest.mark.parametrize("mark", ["not json", None])
-def test_pod_with_unreadable_marks_is_charged_to_every_card_and_reported(ledger, mark):
+def test_pod_with_unreadable_marks_is_charged_to_every_gpu_and_reported(ledger, mark):
     marks = annotate(builders.fraction(30, 4096)) | ({} if mark is None else {ALLOCATION: mark})
     ledger.apply(PodSeen(builders.pod(uid="u0", node="n0", annotations=marks)))
 
@@ -238,14 +238,14 @@ def test_stale_node_event_does_not_bring_a_deleted_node_back(ledger):
     assert "n0" not in ledger.snapshot()
 
 
-def test_ill_card_takes_nothing_new_and_keeps_what_it_holds(ledger):
+def test_ill_gpu_takes_nothing_new_and_keeps_what_it_holds(ledger):
     ledger.apply(PodSeen(bound(allocation=allocated(builders.piece(0, 30, 4096)))))
 
-    ledger.apply(CardHealth("n0", "GPU-n0-0", healthy=False))
+    ledger.apply(GpuHealth("n0", "GPU-n0-0", healthy=False))
 
     assert used(ledger) == HELD
     assert not ledger.apply(assume("u1"))
-    ledger.apply(CardHealth("n0", "GPU-n0-0", healthy=True))
+    ledger.apply(GpuHealth("n0", "GPU-n0-0", healthy=True))
     assert ledger.apply(assume("u1"))
 
 

@@ -2,7 +2,7 @@
 
 The machine plays the API server (the truth), the watch (events that may come late, twice or out
 of order) and an extender that decides, assumes and binds, and may be killed at any moment.
-It plays a scheduler as well that binds pods by itself, which say nothing of their cards until the
+It plays a scheduler as well that binds pods by itself, which say nothing of their GPUs until the
 extender has recorded what the ledger gave them.
 """
 
@@ -23,11 +23,11 @@ import builders
 from fakes.reader import SILENT, PlainReader, annotate
 from slicewise.cluster import (
     Assume,
-    CardHealth,
     Confirm,
     Expire,
     Extend,
     Forget,
+    GpuHealth,
     Hold,
     Ledger,
     NodeGone,
@@ -280,11 +280,11 @@ class LedgerMachine(RuleBasedStateMachine):
         self.assumed = {uid: each for uid, each in self.assumed.items() if each.deadline > self.now}
 
     @rule(name=st.sampled_from(sorted(NODES)), at=st.integers(0, 1), healthy=st.booleans())
-    def judge_card(self, name, at, healthy):
+    def judge_gpu(self, name, at, healthy):
         uuid = NODES[name].gpus[at].uuid
         if name in self.nodes:
             self.healthy[name, uuid] = healthy
-            self.ledger.apply(CardHealth(name, uuid, healthy))
+            self.ledger.apply(GpuHealth(name, uuid, healthy))
 
     @rule(name=st.sampled_from(sorted(NODES)))
     def node_comes_or_goes(self, name):
@@ -314,7 +314,7 @@ class LedgerMachine(RuleBasedStateMachine):
         for truth in self.truth.values():
             ledger.apply(PodSeen(truth.pod))
         for (name, uuid), healthy in self.healthy.items():
-            ledger.apply(CardHealth(name, uuid, healthy))
+            ledger.apply(GpuHealth(name, uuid, healthy))
         return ledger
 
     @invariant()
@@ -322,7 +322,7 @@ class LedgerMachine(RuleBasedStateMachine):
         type(self).steps += 1
 
     @invariant()
-    def no_card_holds_more_than_it_has(self):
+    def no_gpu_holds_more_than_it_has(self):
         for state in map(without_uncertain, self.ledger.snapshot()):
             for at, gpu in enumerate(state.node.gpus):
                 assert 0 <= state.used_cores[at] <= 100
@@ -343,7 +343,7 @@ class LedgerMachine(RuleBasedStateMachine):
         assert starving <= subjects <= starving | crowded
 
     @invariant()
-    def no_pod_starves_beside_enough_free_cards(self):
+    def no_pod_starves_beside_enough_free_gpus(self):
         for gift in self.ledger.gifts():
             if gift.allocation is None:
                 state = without_uncertain(self.ledger.snapshot().get(gift.node.name))
@@ -412,8 +412,8 @@ class LedgerMachine(RuleBasedStateMachine):
         rebuilt = self.rebuilt()
         assert named(rebuilt) == named(self.ledger)
         if all(self.healthy.values()) and all(gift.allocation for gift in self.ledger.gifts()):
-            # An ill card keeps whom it was given to, and who starves depends on who came first.
-            assert cards_given(rebuilt) == cards_given(self.ledger)
+            # An ill GPU keeps whom it was given to, and who starves depends on who came first.
+            assert gpus_given(rebuilt) == gpus_given(self.ledger)
 
 
 def named(ledger: Ledger):
@@ -427,8 +427,8 @@ def named(ledger: Ledger):
     }
 
 
-def cards_given(ledger: Ledger):
-    """How many cards of each node such pods were given."""
+def gpus_given(ledger: Ledger):
+    """How many GPUs of each node such pods were given."""
     counts = Counter()
     for gift in ledger.gifts():
         if gift.allocation is not None:
@@ -437,7 +437,7 @@ def cards_given(ledger: Ledger):
 
 
 def without_uncertain(state: NodeState) -> NodeState:
-    """The node without pods that are charged to every card."""
+    """The node without pods that are charged to every GPU."""
     return without(state, [each.uid for each in state.holdings if not each.certain])
 
 

@@ -6,7 +6,7 @@ from slicewise.model import MiB, QuotaError
 from slicewise.placement import UNLIMITED
 
 A100, T4 = "NVIDIA A100-SXM4-40GB", "Tesla T4"
-CARDS = {A100: MiB(40960), T4: MiB(15360)}
+GPUS = {A100: MiB(40960), T4: MiB(15360)}
 TEXT = '{"ml": {"quota": {"A100": 1, "T4": 2}, "pool": ["train"]}}'
 
 
@@ -14,11 +14,11 @@ def holding(cores=60, memory=1024, namespace="ml"):
     return builders.holding("u0", builders.piece(0, cores, memory), namespace=namespace)
 
 
-def test_model_with_cards_left_is_granted_and_a_full_one_is_not():
+def test_model_with_gpus_left_is_granted_and_a_full_one_is_not():
     usage = Usage()
     usage.count(builders.node(model=A100), holding(60), 1)
 
-    grant = read_quota(TEXT).grant("ml", builders.fraction(50), usage, CARDS)
+    grant = read_quota(TEXT).grant("ml", builders.fraction(50), usage, GPUS)
 
     assert grant.models == frozenset({T4})
     assert "holds 60 of 100 percent of A100, needs 50 more" in grant.detail
@@ -26,21 +26,21 @@ def test_model_with_cards_left_is_granted_and_a_full_one_is_not():
 
 
 def test_namespace_without_quota_is_unlimited():
-    assert read_quota(TEXT).grant("web", builders.whole(8), Usage(), CARDS) is UNLIMITED
+    assert read_quota(TEXT).grant("web", builders.whole(8), Usage(), GPUS) is UNLIMITED
 
 
 def test_other_namespaces_usage_does_not_count():
     usage = Usage()
     usage.count(builders.node(model=A100), holding(100, namespace="web"), 1)
 
-    assert A100 in read_quota(TEXT).grant("ml", builders.whole(1), usage, CARDS).models
+    assert A100 in read_quota(TEXT).grant("ml", builders.whole(1), usage, GPUS).models
 
 
-def test_memory_alone_counts_as_its_part_of_the_card():
+def test_memory_alone_counts_as_its_part_of_the_gpu():
     usage = Usage()
     usage.count(builders.node(model=A100, memory=40960), holding(0, 30720), 1)
 
-    grant = read_quota(TEXT).grant("ml", builders.fraction(0, 20480), usage, CARDS)
+    grant = read_quota(TEXT).grant("ml", builders.fraction(0, 20480), usage, GPUS)
 
     assert usage.held("ml", A100) == 75
     assert A100 not in grant.models
@@ -59,7 +59,7 @@ def test_released_share_no_longer_counts():
 def test_quota_word_does_not_cover_a_longer_model_number():
     quota = read_quota('{"ml": {"quota": {"A10": 4}}}')
 
-    assert quota.grant("ml", builders.whole(1), Usage(), CARDS).models == frozenset()
+    assert quota.grant("ml", builders.whole(1), Usage(), GPUS).models == frozenset()
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ def test_pods_of_every_system_share_one_ledger():
     assert (state.used_cores, state.used_memory) == ((0, 50), (3072, 3048))
 
 
-def test_defect_tkestack_3_overfull_card_is_counted_in_full_and_reported():
+def test_defect_tkestack_3_overfull_gpu_is_counted_in_full_and_reported():
     _, annotations, _ = PODS[0].values
     limits = {"nvidia.com/vcuda-core": 60, "nvidia.com/vcuda-memory": 30000}
     pods = [
@@ -105,7 +105,7 @@ def test_predicated_but_unbound_pod_is_counted_on_the_node_its_marks_name():
     assert (state.used_cores, state.used_memory) == used
 
 
-def test_plain_gpu_pod_that_ran_before_our_agent_blocks_every_card_until_understood():
+def test_plain_gpu_pod_that_ran_before_our_agent_blocks_every_gpu_until_understood():
     ledger = Ledger(DEFAULT)
     pod = builders.pod(limits={"nvidia.com/gpu": 1}, node="n0", phase=Phase.RUNNING)
     ledger.apply(PodSeen(pod))

@@ -76,7 +76,7 @@ class Showing:
         self.playground.create("pods", pod(name, limits=limits, **fields))
 
     def place(self, name, node, gpu=0, cores=30, memory=4096, namespace="default"):
-        """A pod that holds this much of one card."""
+        """A pod that holds this much of one GPU."""
         meta = {"namespace": namespace}
         self.add_pod(name, cores, memory, metadata=meta)
         given = {"main": [[gpu, f"GPU-{node}-{gpu}", cores, memory]]}

@@ -3,11 +3,11 @@ from dataclasses import replace
 
 import builders
 from fakes.cluster import FakeState
-from slicewise.cluster import CardHealth, NodeGone, NodeSeen, Quota, read_quota
+from slicewise.cluster import GpuHealth, NodeGone, NodeSeen, Quota, read_quota
 from slicewise.dashboard.keeper import Keeper
 from slicewise.dashboard.rows import NOT_READY, SILENT, UNSCHEDULABLE
 from slicewise.dashboard.tables import Tables
-from slicewise.dashboard.uses import CardUse, NodeUse, PodUse
+from slicewise.dashboard.uses import GpuUse, NodeUse, PodUse
 from slicewise.kube.watch import Gone, Seen
 from slicewise.model import NodeNotice
 
@@ -50,7 +50,7 @@ class Scene:
         return self.rows("totals")[0]
 
 
-def test_node_is_told_with_its_cards_and_their_pods():
+def test_node_is_told_with_its_gpus_and_their_pods():
     scene = Scene()
     scene.state.see(placed(gpu=1, namespace="ml"))
 
@@ -62,7 +62,7 @@ def test_node_is_told_with_its_cards_and_their_pods():
     assert scene.rows("models") == [[0, "NVIDIA A100-SXM4-40GB"]]
 
 
-def test_pod_whose_cards_are_nowhere_recorded_is_told_apart():
+def test_pod_whose_gpus_are_nowhere_recorded_is_told_apart():
     scene = Scene()
     bare = builders.pod(limits={"nvidia.com/gpu": 1}, node="n0", name="bare")
     scene.state.see(bare)
@@ -95,17 +95,17 @@ def test_totals_follow_pods_that_come_and_go():
 
     assert (held["cores_held"], held["pods"], held["whole"], held["stranded"]) == (60, 2, 2, 140)
     assert held["fragmented"] == round(100 * 140 / 340, 2)
-    assert (after["nodes"], after["cores_held"], after["cards"]) == (1, 30, 2)
+    assert (after["nodes"], after["cores_held"], after["gpus"]) == (1, 30, 2)
     assert [row[0] for row in scene.rows("nodes")] == ["n0"]
 
 
-def test_unhealthy_card_is_flagged_and_not_counted_as_room():
+def test_unhealthy_gpu_is_flagged_and_not_counted_as_room():
     scene = Scene(builders.node("n0", 2))
-    scene.state.ledger.apply(CardHealth("n0", "GPU-n0-1", False))
+    scene.state.ledger.apply(GpuHealth("n0", "GPU-n0-1", False))
 
     scene.look()
 
-    assert [card[3] for card in scene.rows("nodes")[0][3]] == [0, 1]
+    assert [gpu[3] for gpu in scene.rows("nodes")[0][3]] == [0, 1]
     assert (scene.totals["ill"], scene.totals["cores"], scene.totals["whole"]) == (1, 100, 1)
 
 
@@ -121,7 +121,7 @@ def test_node_that_is_silent_or_closed_is_flagged():
     assert scene.look().rows("nodes")[0][1] == 0
 
 
-def test_node_without_cards_has_no_row_until_it_has_some():
+def test_node_without_gpus_has_no_row_until_it_has_some():
     scene = Scene(builders.node("n0", 0)).look()
     assert scene.rows("nodes") == []
 
@@ -253,9 +253,9 @@ def test_history_has_a_point_every_two_seconds():
     assert [row[0] for row in scene.rows("points")] == [1000000, 1002000]
 
 
-def test_use_is_told_by_the_position_of_its_card():
+def test_use_is_told_by_the_position_of_its_gpu():
     scene = Scene().look()
-    use = NodeUse((CardUse("GPU-n0-1", 40, 900),), (PodUse("ml/p", "GPU-n0-1", 40, None),))
+    use = NodeUse((GpuUse("GPU-n0-1", 40, 900),), (PodUse("ml/p", "GPU-n0-1", 40, None),))
 
     scene.keeper.use({"n0": use, "elsewhere": use})
 

@@ -7,7 +7,7 @@ import builders
 from chaos.relay import Relay, address
 from dashboard.showing import QUICK, Showing
 from slicewise.dashboard.service import Habits
-from slicewise.dashboard.uses import CardUse, NodeUse, PodUse
+from slicewise.dashboard.uses import GpuUse, NodeUse, PodUse
 from slicewise.playground.faults import Fault
 
 FOCUSED = "document.activeElement.dataset.node + ' ' + document.activeElement.dataset.at"
@@ -20,8 +20,8 @@ def shown():
         yield showing
 
 
-def card(node, at, more=""):
-    return f".card[data-node='{node}'][data-at='{at}']{more}"
+def gpu(node, at, more=""):
+    return f".GPU[data-node='{node}'][data-at='{at}']{more}"
 
 
 def text(selector):
@@ -41,36 +41,36 @@ def widths(selector):
     )
 
 
-def test_every_card_is_drawn_with_its_model_and_share(shown, look):
+def test_every_gpu_is_drawn_with_its_model_and_share(shown, look):
     shown.place("half", "n0", cores=50, memory=10240)
     shown.place("fifth", "n0", cores=20, memory=10240)
 
     page = look(shown.url)
-    page.wait(f"{count(card('n0', 0, ' .compute .piece'))} === 2")
+    page.wait(f"{count(gpu('n0', 0, ' .compute .piece'))} === 2")
 
-    assert page.ask(count(".card")) == 12
+    assert page.ask(count(".gpu")) == 12
     assert page.ask(text(".head[data-node='t4-0'] .kind")) == "4 × T4"
-    assert sorted(page.ask(widths(card("n0", 0, " .compute .piece")))) == [20, 50]
-    assert page.ask(widths(card("n0", 0, " .memory .piece"))) == [25, 25]
-    assert page.ask(text(card("n0", 0, " .top span"))) == "70 · 50%"
-    assert page.ask(text(card("n0", 1, " .top span"))) == "free"
+    assert sorted(page.ask(widths(gpu("n0", 0, " .compute .piece")))) == [20, 50]
+    assert page.ask(widths(gpu("n0", 0, " .memory .piece"))) == [25, 25]
+    assert page.ask(text(gpu("n0", 0, " .top span"))) == "70 · 50%"
+    assert page.ask(text(gpu("n0", 1, " .top span"))) == "free"
 
 
 def test_pod_appears_and_leaves_while_one_looks(shown, look):
     page = look(shown.url)
-    page.wait(f"{count('.card')} === 12")
+    page.wait(f"{count('.gpu')} === 12")
     assert page.ask(count("[data-pod='default/guest']")) == 0
 
     shown.place("guest", "n1", cores=40)
     guest = "[data-pod='default/guest']"
-    page.wait(count(card("n1", 0, f" {guest}")) + " === 2")
+    page.wait(count(gpu("n1", 0, f" {guest}")) + " === 2")
     shown.playground.delete("pods", "guest", grace=0)
 
     page.wait(count(guest) + " === 0")
-    assert page.ask(text(card("n1", 0, " .top span"))) == "free"
+    assert page.ask(text(gpu("n1", 0, " .top span"))) == "free"
 
 
-def test_pod_has_one_colour_on_every_card_and_at_every_visit(shown, look):
+def test_pod_has_one_colour_on_every_gpu_and_at_every_visit(shown, look):
     shown.place("same", "t4-0", 0, cores=10, memory=1024)
     colours = (
         "[...document.querySelectorAll('[data-pod=\"default/same\"]')]"
@@ -102,7 +102,7 @@ def test_waiting_pod_is_listed_with_its_reason_and_explained(shown, look):
 
 def test_node_that_fails_is_told_in_words_and_gets_well(shown, look):
     page = look(shown.url)
-    page.wait(f"{count('.card')} === 12")
+    page.wait(f"{count('.gpu')} === 12")
 
     shown.fail("n3")
     page.wait(f"{text('.head[data-node=n3] .badge')} === 'not ready'")
@@ -113,23 +113,23 @@ def test_node_that_fails_is_told_in_words_and_gets_well(shown, look):
     page.wait(f"{count('.head[data-node=n3] .badge')} === 0")
 
 
-def test_unhealthy_card_is_told_in_words(shown, look):
+def test_unhealthy_gpu_is_told_in_words(shown, look):
     name = "unhealthy-gpu-n2"
     data = {"metadata": {"name": name, "namespace": "kube-system"}, "data": {"gpus": "1"}}
     shown.playground.create("configmaps", data)
     page = look(shown.url)
 
-    page.wait(f"{text(card('n2', 1, ' .top span'))} === 'unhealthy'")
+    page.wait(f"{text(gpu('n2', 1, ' .top span'))} === 'unhealthy'")
 
-    assert "unhealthy" in page.ask(f"document.querySelector({json.dumps(card('n2', 1))}).ariaLabel")
+    assert "unhealthy" in page.ask(f"document.querySelector({json.dumps(gpu('n2', 1))}).ariaLabel")
     shown.playground.delete("configmaps", name, namespace="kube-system")
-    page.wait(f"{text(card('n2', 1, ' .top span'))} === 'free'")
+    page.wait(f"{text(gpu('n2', 1, ' .top span'))} === 'free'")
 
 
-def test_keyboard_reaches_every_card_and_its_details(shown, look):
+def test_keyboard_reaches_every_gpu_and_its_details(shown, look):
     shown.place("keyed", "n1", 1, cores=25, memory=2048)
     page = look(shown.url)
-    page.wait(f"{count(card('n1', 1, ' .piece'))} === 2")
+    page.wait(f"{count(gpu('n1', 1, ' .piece'))} === 2")
 
     page.press("/")
     assert page.ask("document.activeElement.id") == "search"
@@ -148,15 +148,15 @@ def test_keyboard_reaches_every_card_and_its_details(shown, look):
     assert page.ask(FOCUSED) == "t4-0 1"
 
 
-def test_focus_stays_on_a_card_that_changes(shown, look):
+def test_focus_stays_on_a_gpu_that_changes(shown, look):
     page = look(shown.url)
-    page.wait(f"{count('.card')} === 12")
+    page.wait(f"{count('.gpu')} === 12")
     page.ask("document.querySelector('#search').focus()")
     page.press("ArrowDown", "End", "ArrowRight", "ArrowRight")
     assert page.ask(FOCUSED) == "t4-0 1"
 
     shown.place("under-focus", "t4-0", 1, cores=10, memory=512)
-    page.wait(count(card("t4-0", 1, " [data-pod='default/under-focus']")))
+    page.wait(count(gpu("t4-0", 1, " [data-pod='default/under-focus']")))
 
     assert page.ask(FOCUSED) == "t4-0 1"
 
@@ -190,9 +190,9 @@ def test_search_finds_nodes_by_what_is_on_them(shown, look, words, nodes):
 
 def test_page_asks_no_other_host_for_anything(shown, look):
     page = look(shown.url)
-    page.wait(f"{count('.card')} === 12")
+    page.wait(f"{count('.gpu')} === 12")
     page.click("#theme")
-    page.click(card("n0", 0))
+    page.click(gpu("n0", 0))
 
     hosts = {urlsplit(url).netloc for url in page.requests}
 
@@ -205,7 +205,7 @@ def test_page_goes_on_after_its_connection_was_lost(shown, look):
     relay.start()
     try:
         page = look(relay.url, forgive="Failed to load resource")
-        page.wait(f"{count('.card')} === 12")
+        page.wait(f"{count('.gpu')} === 12")
         # A mark on the page is gone if it was drawn anew from the beginning.
         page.ask("document.querySelector('.row[data-node=n0]').dataset.kept = 'yes'")
         relay.silence()
@@ -224,7 +224,7 @@ def test_page_goes_on_after_its_connection_was_lost(shown, look):
 @pytest.mark.parametrize(("width", "height"), [(1366, 768), (1024, 700), (1920, 1080)])
 def test_nothing_is_cut_off_or_scrolls_sideways(shown, look, width, height, dark):
     page = look(shown.url, width=width, height=height, dark=dark)
-    page.wait(f"{count('.card')} === 12")
+    page.wait(f"{count('.gpu')} === 12")
     page.wait(count("#history svg"))
 
     assert page.ask("document.documentElement.scrollWidth") <= width
@@ -264,13 +264,13 @@ def test_text_stands_out_from_its_ground_in_both_themes(shown, look):
 
 
 class Measured:
-    """Two cards in use, by nobody's measurement."""
+    """Two GPUs in use, by nobody's measurement."""
 
     label = "simulated"
 
     async def read(self):
         pod = PodUse("default/busy", "GPU-n0-0", 35, 2048)
-        return {"n0": NodeUse((CardUse("GPU-n0-0", 35, 2048),), (pod,))}
+        return {"n0": NodeUse((GpuUse("GPU-n0-0", 35, 2048),), (pod,))}
 
 
 def test_use_stands_beside_what_is_promised_under_its_label(look):
@@ -278,23 +278,23 @@ def test_use_stands_beside_what_is_promised_under_its_label(look):
     with Showing(builders.node("n0", 1), uses=Measured(), habits=habits) as showing:
         showing.place("busy", "n0", cores=60, memory=8192)
         page = look(showing.url)
-        page.wait(f"{count(card('n0', 0, ' .used'))} === 2")
-        page.wait(count(card("n0", 0, " .piece")))
+        page.wait(f"{count(gpu('n0', 0, ' .used'))} === 2")
+        page.wait(count(gpu("n0", 0, " .piece")))
 
-        page.click(card("n0", 0))
+        page.click(gpu("n0", 0))
 
         assert page.ask(text("#use-legend")).strip() == "in use (simulated)"
         told = page.wait("document.querySelector('#details').innerText")
         assert "in use (simulated) / held" in told
         assert "35 / 60%" in told
-        assert page.ask(text(card("n0", 0, ".chosen .top b"))) == "0"
-        assert page.ask(widths(card("n0", 0, " .used i")))[0] == 35
+        assert page.ask(text(gpu("n0", 0, ".chosen .top b"))) == "0"
+        assert page.ask(widths(gpu("n0", 0, " .used i")))[0] == 35
 
 
 def test_restarted_server_is_found_again(look):
     with Showing(builders.node("n0", 1)) as showing:
         page = look(showing.url, forgive="Failed to load resource")
-        page.wait(f"{count('.card')} === 1")
+        page.wait(f"{count('.gpu')} === 1")
         port = int(showing.url.rpartition(":")[2])
         showing.stop_page()
         page.wait("document.querySelector('#state').dataset.state === 'lost'")
@@ -336,7 +336,7 @@ def test_token_without_rights_is_asked_for_again_and_a_good_one_opens(guarded, b
     page.wait("document.querySelector('#ask-why').textContent.includes('not allowed')")
 
     submit(page, "good")
-    page.wait(f"{count('.card')} === 1")
+    page.wait(f"{count('.gpu')} === 1")
 
     assert page.ask("document.querySelector('#ask').open") is False
     guarded.add_pod("secret-pod", memory=90000)

@@ -7,7 +7,7 @@ import strategies
 from slicewise.dialects import DEFAULT, apply_marks
 from slicewise.model import WHOLE_GPU, Container
 
-CARD = builders.share
+GPU = builders.share
 
 
 def tencent(*amounts):
@@ -27,22 +27,22 @@ def elastic(*amounts):
 @pytest.mark.parametrize(
     ("limits", "shares"),
     [
-        pytest.param(tencent((10, 1), (10, 1)), [[CARD(10, 256)], [CARD(10, 256)]], id="tke-1"),
-        pytest.param(tencent((100, 3), (80, 3)), [[WHOLE_GPU], [CARD(80, 768)]], id="tke-2"),
+        pytest.param(tencent((10, 1), (10, 1)), [[GPU(10, 256)], [GPU(10, 256)]], id="tke-1"),
+        pytest.param(tencent((100, 3), (80, 3)), [[WHOLE_GPU], [GPU(80, 768)]], id="tke-2"),
         pytest.param(tencent((200, 10), (0, 0)), [[WHOLE_GPU] * 2], id="tke-3"),
-        pytest.param(tencent((10, 2), (0, 0)), [[CARD(10, 512)]], id="tke-4"),
-        pytest.param(elastic((0, 256)), [[CARD(0, 256)]], id="elastic-memory"),
-        pytest.param(elastic((30, 0)), [[CARD(30)]], id="elastic-core"),
-        pytest.param(elastic((30, 0), (30, 0)), [[CARD(30)], [CARD(30)]], id="elastic-two"),
-        pytest.param(elastic((200, 0)), [[WHOLE_GPU] * 2], id="elastic-cards"),
-        pytest.param([{"elastic-gpu/gpu-percent": "20"}], [[CARD(20)]], id="elastic-document"),
+        pytest.param(tencent((10, 2), (0, 0)), [[GPU(10, 512)]], id="tke-4"),
+        pytest.param(elastic((0, 256)), [[GPU(0, 256)]], id="elastic-memory"),
+        pytest.param(elastic((30, 0)), [[GPU(30)]], id="elastic-core"),
+        pytest.param(elastic((30, 0), (30, 0)), [[GPU(30)], [GPU(30)]], id="elastic-two"),
+        pytest.param(elastic((200, 0)), [[WHOLE_GPU] * 2], id="elastic-gpus"),
+        pytest.param([{"elastic-gpu/gpu-percent": "20"}], [[GPU(20)]], id="elastic-document"),
         pytest.param(
             [{"nvidia.com/vcuda-core": 50, "nvidia.com/vcuda-memory": 2048}],
-            [[CARD(50, 2048)]],
+            [[GPU(50, 2048)]],
             id="gpu-manager-half",
         ),
         pytest.param([{"nvidia.com/vcuda-core": 200}], [[WHOLE_GPU] * 2], id="gpu-manager-two"),
-        pytest.param([{"aliyun.com/gpu-mem": 3}], [[CARD(0, 3072)]], id="gpushare-binpack-1"),
+        pytest.param([{"aliyun.com/gpu-mem": 3}], [[GPU(0, 3072)]], id="gpushare-binpack-1"),
         pytest.param([{"nvidia.com/gpu": 2}], [[WHOLE_GPU] * 2], id="nvidia-two"),
     ],
 )

@@ -18,17 +18,17 @@ def notice(text, version=1):
         pytest.param("GPU-n0-1", [1], id="uuid"),
         pytest.param("2", [2], id="index"),
         pytest.param(" GPU-n0-0 ,2,", [0, 2], id="both-with-blanks"),
-        pytest.param("GPU-gone,9", [], id="cards-that-left"),
+        pytest.param("GPU-gone,9", [], id="gpus-that-left"),
     ],
 )
-def test_cordoned_cards_are_read_by_uuid_or_index(text, cordoned):
+def test_cordoned_gpus_are_read_by_uuid_or_index(text, cordoned):
     node = DEFAULT.read_node(notice(text))
 
     assert [gpu.index for gpu in node.gpus if gpu.cordoned] == cordoned
     assert [gpu.index for gpu in node.gpus if not gpu.usable] == cordoned
 
 
-def test_pods_on_a_cordoned_card_stay_counted():
+def test_pods_on_a_cordoned_gpu_stay_counted():
     ledger, feed = Ledger(DEFAULT), Feed()
     record = '{"containers":{"c0":[[1,"GPU-n0-1",30,4096]]},"node":"n0"}'
     pod = builders.pod(

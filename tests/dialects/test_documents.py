@@ -23,13 +23,13 @@ def test_every_resource_is_documented(dialect):
 
 def test_documented_allocation_reads():
     record, _ = examples("slicewise")
-    cards = [builders.gpu(0, uuid="GPU-ef27"), builders.gpu(3, uuid="GPU-a01c")]
+    gpus = [builders.gpu(0, uuid="GPU-ef27"), builders.gpu(3, uuid="GPU-a01c")]
     pod = builders.pod(
         Container("train", limits={"slicewise.io/gpu": 2}),
         annotations={"slicewise.io/shares.train": "whole,30%:4096", ALLOCATION: record},
     )
 
-    allocation = DEFAULT.read_allocation(pod, builders.node("a3", gpus=cards))
+    allocation = DEFAULT.read_allocation(pod, builders.node("a3", gpus=gpus))
 
     assert allocation.slices_of("train") == (
         builders.piece(0, 100, 40960),

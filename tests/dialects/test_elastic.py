@@ -46,7 +46,7 @@ def read(pod, node):
     return ELASTIC.read_allocation(pod, ELASTIC.read_request(pod), node)
 
 
-def given_cards(node, **pieces):
+def given_gpus(node, **pieces):
     return Allocation(
         node.name,
         tuple(ContainerAllocation(name, tuple(slices)) for name, slices in pieces.items()),
@@ -61,8 +61,8 @@ def given_cards(node, **pieces):
         pytest.param(asking(30, 256), [builders.share(30, 256)], id="core-and-memory"),
         pytest.param(asking(0, 256), [builders.share(0, 256)], id="memory-alone"),
         pytest.param(asking(30, 0), [builders.share(30)], id="core-alone"),
-        pytest.param(asking(100, 256), [WHOLE_GPU], id="memory-of-whole-cards-is-ignored"),
-        pytest.param(asking(200), [WHOLE_GPU] * 2, id="two-whole-cards"),
+        pytest.param(asking(100, 256), [WHOLE_GPU], id="memory-of-whole-gpus-is-ignored"),
+        pytest.param(asking(200), [WHOLE_GPU] * 2, id="two-whole-gpus"),
         pytest.param(asking(30, 256, names=ALIAS), [builders.share(30, 256)], id="alias"),
         pytest.param(asking(5, 99, names=NANO_OLD), [builders.share(5, 99)], id="oldest"),
         pytest.param(asking(100, names=PERCENT), [WHOLE_GPU], id="whole-percent"),
@@ -90,7 +90,7 @@ def test_requests_count_where_no_limit_stands():
 )
 def test_marks_are_those_of_the_generation(names, assumed, container):
     pod, node = builders.pod(asking(20, name="cuda", names=names)), shuffled_node()
-    allocation = given_cards(node, cuda=[builders.piece(0, 20, 0)])
+    allocation = given_gpus(node, cuda=[builders.piece(0, 20, 0)])
 
     marks = ELASTIC.write_marks(pod, ELASTIC.read_request(pod), allocation, node, now_ns=1)
 
@@ -98,12 +98,12 @@ def test_marks_are_those_of_the_generation(names, assumed, container):
     assert marks.labels == {assumed: "true"}
 
 
-def test_several_cards_are_joined_by_commas():
+def test_several_gpus_are_joined_by_commas():
     pod, node = builders.pod(asking(200)), builders.node(gpus=4)
     pieces = [builders.piece(at, 100, 40960) for at in (0, 1)]
 
     marks = ELASTIC.write_marks(
-        pod, ELASTIC.read_request(pod), given_cards(node, c0=pieces), node, now_ns=1
+        pod, ELASTIC.read_request(pod), given_gpus(node, c0=pieces), node, now_ns=1
     )
 
     assert marks.annotations["elasticgpu.io/container-c0"] == "0,1"
@@ -153,13 +153,13 @@ def test_defect_elastic_s15_both_spellings_of_the_current_names_are_read():
 
 
 @pytest.mark.parametrize("core", [101, 150, 250])
-def test_core_beyond_one_card_must_be_whole_cards(core):
+def test_core_beyond_one_gpu_must_be_whole_gpus(core):
     with pytest.raises(DialectError, match=f"container c0: elasticgpu.io/gpu-core={core}: exp"):
         shares(asking(core))
 
 
 @pytest.mark.parametrize("names", [NANO, PERCENT])
-def test_percent_generations_ask_for_several_cards_by_the_hundred(names):
+def test_percent_generations_ask_for_several_gpus_by_the_hundred(names):
     assert shares(asking(200, names=names)) == shares(asking(200, names=CURRENT))
 
 
@@ -182,7 +182,7 @@ def test_absurd_amounts_are_named(core, memory, error, message):
 
 def test_init_containers_are_read_and_written_by_name():
     pod, node = builders.pod(asking(50, 1, "warm", role=Role.INIT), asking(30)), builders.node()
-    allocation = given_cards(node, warm=[builders.piece(0, 50, 1)], c0=[builders.piece(1, 30, 0)])
+    allocation = given_gpus(node, warm=[builders.piece(0, 50, 1)], c0=[builders.piece(1, 30, 0)])
 
     marks = ELASTIC.write_marks(pod, ELASTIC.read_request(pod), allocation, node, now_ns=1)
 
@@ -230,7 +230,7 @@ def test_pod_of_two_generations_is_refused_naming_both():
         ELASTIC.read_request(pod)
 
 
-def test_capacities_become_equal_cards():
+def test_capacities_become_equal_gpus():
     notice = NodeNotice(
         "n0", capacity={"elasticgpu.io/gpu-core": 200, "elasticgpu.io/gpu-memory": 30218}
     )
@@ -260,8 +260,8 @@ def pods(draw):
     containers = []
     for at in range(draw(st.integers(1, 4))):
         if draw(st.booleans()):
-            cards = draw(st.integers(1, 4))
-            containers.append(asking(100 * cards, 0, f"c{at}", names))
+            gpus = draw(st.integers(1, 4))
+            containers.append(asking(100 * gpus, 0, f"c{at}", names))
         else:
             memory = draw(st.integers(0, 4000)) if names.memory else 0
             cores = draw(st.integers(0 if memory else 1, 99))

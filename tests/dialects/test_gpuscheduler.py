@@ -29,7 +29,7 @@ def models(**annotations):
     return GPUSCHEDULER.read_request(pod).constraints.models
 
 
-def test_limits_are_whole_cards():
+def test_limits_are_whole_gpus():
     request = GPUSCHEDULER.read_request(builders.pod(asking("2"), Container("web")))
 
     assert request.containers == (ContainerRequest("c0", (WHOLE_GPU, WHOLE_GPU)),)
@@ -116,7 +116,7 @@ def test_only_our_record_is_written():
     assert GPUSCHEDULER.read_allocation(apply_marks(pod, marks), request, node) == allocation
 
 
-def test_nvidia_capacity_and_labels_give_equal_cards():
+def test_nvidia_capacity_and_labels_give_equal_gpus():
     notice = NodeNotice(
         "n0",
         labels={

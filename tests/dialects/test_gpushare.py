@@ -49,7 +49,7 @@ def write(pod, node, *slices, dialect=GPUSHARE):
     return dialect.write_marks(pod, request, Allocation(node.name, containers), node, now_ns=NOW)
 
 
-def test_binpack_example_asks_for_memory_of_one_card():
+def test_binpack_example_asks_for_memory_of_one_gpu():
     request = GPUSHARE.read_request(builders.pod(asking(3, "binpack-1")))
 
     assert request.containers == (ContainerRequest("binpack-1", (builders.share(0, 3072),)),)
@@ -69,7 +69,7 @@ def test_binpack_example_is_written_as_five_annotations():
     assert marks.labels == {}
 
 
-def test_defect_gpushare_15_card_units_are_those_of_the_chosen_card():
+def test_defect_gpushare_15_gpu_units_are_those_of_the_chosen_gpu():
     node = builders.node(gpus=[builders.gpu(0, memory=15109), builders.gpu(1, memory=24258)])
 
     marks = write(builders.pod(asking(3)), node, [builders.piece(1, 0, 3072)])
@@ -95,7 +95,7 @@ def test_mib_edition_counts_single_mebibytes():
         pytest.param({}, {"aliyun.com/gpu-count": 4}, id="resource"),
     ],
 )
-def test_four_cards_with_three_each_are_said_by_count(facts, limits):
+def test_four_gpus_with_three_each_are_said_by_count(facts, limits):
     pod = builders.pod(limits={"aliyun.com/gpu-mem": 12, **limits}, **facts)
     node = a30s()
     slices = [builders.piece(at, 0, 3072) for at in range(4)]
@@ -200,7 +200,7 @@ def test_annotated_total_is_charged_where_limits_disagree(units):
     assert charge(GPUSHARE.read_request(pod), allocation) == (builders.piece(1, 0, units * 1024),)
 
 
-def test_annotated_total_over_several_cards_is_charged_to_the_unit():
+def test_annotated_total_over_several_gpus_is_charged_to_the_unit():
     pod = builders.pod(
         asking(4), labels={"aliyun.com/gpu-count": "2"}, annotations={IDX: "0,1", POD: "7"}
     )
@@ -266,7 +266,7 @@ def test_invalid_division_alone_is_unreadable(text):
         read(pod, a30s())
 
 
-def test_one_card_named_twice_in_a_division_is_refused():
+def test_one_gpu_named_twice_in_a_division_is_refused():
     pod = builders.pod(
         asking(6),
         labels={"aliyun.com/gpu-count": "2"},
@@ -281,7 +281,7 @@ def test_pod_without_marks_has_no_allocation():
     assert read(builders.pod(asking(3)), a30s()) is None
 
 
-def test_index_for_too_many_cards_is_refused():
+def test_index_for_too_many_gpus_is_refused():
     pod = builders.pod(asking(3), annotations={IDX: "0,1", POD: "3"})
 
     with pytest.raises(DialectError, match=r"ALIYUN_COM_GPU_MEM_IDX='0,1': expected 1 GPU index"):
@@ -307,7 +307,7 @@ def test_defect_gpushare_18_init_container_alone_is_a_request():
     assert "slicewise.io/allocation" in marks.annotations
 
 
-def test_allocation_without_cards_is_not_written():
+def test_allocation_without_gpus_is_not_written():
     pod, node = builders.pod(asking(3)), a30s()
 
     with pytest.raises(DialectError, match="pod default/p0: expected an allocation of a GPU"):
@@ -316,7 +316,7 @@ def test_allocation_without_cards_is_not_written():
         )
 
 
-def test_division_over_too_few_cards_is_refused():
+def test_division_over_too_few_gpus_is_refused():
     pod = builders.pod(
         asking(6),
         labels={"aliyun.com/gpu-count": "2"},
@@ -376,8 +376,8 @@ def test_any_annotated_total_is_charged_exactly(units, data):
         pod, containers=tuple(replace(each, role=Role.MAIN) for each in pod.containers)
     )
     request = GPUSHARE.read_request(steady)
-    cards = node.gpus[: len(request.containers[0].shares)]
-    index = ",".join(str(card.minor) for card in cards)
+    gpus = node.gpus[: len(request.containers[0].shares)]
+    index = ",".join(str(gpu.minor) for gpu in gpus)
 
     allocation = read(replace(steady, annotations={IDX: index, POD: str(units)}), node)
 

@@ -27,7 +27,7 @@ def test_defect_gpushare_9_strange_entry_of_the_unhealthy_list_disables_nothing(
         pytest.param("1128", 141 * 1024, id="h200s-in-gib"),
     ],
 )
-def test_node_capacities_become_equal_cards(units, size):
+def test_node_capacities_become_equal_gpus(units, size):
     node = GPUSHARE.read_node(
         NodeNotice("n0", capacity={"aliyun.com/gpu-mem": units, "aliyun.com/gpu-count": 8})
     )
@@ -35,12 +35,12 @@ def test_node_capacities_become_equal_cards(units, size):
     assert [gpu.memory for gpu in node.gpus] == [size] * 8
 
 
-def test_unit_is_told_by_the_size_of_a_card():
+def test_unit_is_told_by_the_size_of_a_gpu():
     assert detect_unit(1024) == GIB.memory_unit
     assert detect_unit(1025) == MIB.memory_unit
 
 
-def test_defect_gpushare_2_count_without_memory_is_not_yet_a_node_with_cards():
+def test_defect_gpushare_2_count_without_memory_is_not_yet_a_node_with_gpus():
     notice = NodeNotice("n0", capacity={"aliyun.com/gpu-count": 8, "aliyun.com/gpu-mem": 0})
 
     assert GPUSHARE.read_node(notice) is None

@@ -11,18 +11,18 @@ from slicewise.dialects.injections import GIVERS
 from slicewise.dialects.offers import hash_ids
 from slicewise.model import Allocation, Container, ContainerAllocation, Role, cut
 
-CARDS = tuple(
+GPUS = tuple(
     builders.gpu(at, "NVIDIA A10", 23028, uuid=f"GPU-{at}", minor=3 - at) for at in range(4)
 )
-NODE = builders.node("n0", CARDS)
+NODE = builders.node("n0", GPUS)
 
 
-def grant(limits, *cards, ids=("1", "2"), **facts):
-    """The grant of these cards to the one container of a pod, marked as the extender marks it."""
+def grant(limits, *gpus, ids=("1", "2"), **facts):
+    """The grant of these GPUs to the one container of a pod, marked as the extender marks it."""
     pod = builders.pod(limits=limits, **facts.pop("pod", {}))
     request = DEFAULT.read_request(pod)
     (wanting,) = request.containers
-    slices = tuple(cut(share, CARDS[at]) for share, at in zip(wanting.shares, cards, strict=True))
+    slices = tuple(cut(share, GPUS[at]) for share, at in zip(wanting.shares, gpus, strict=True))
     allocation = Allocation("n0", (ContainerAllocation("c0", slices),))
     marks = DEFAULT.write_marks(pod, request, allocation, NODE, now_ns=7)
     pod = replace(pod, annotations={**pod.annotations, **marks.annotations})
@@ -53,7 +53,7 @@ def names(injection):
 FORK = {"nvidia.com/vcuda-core": 30, "nvidia.com/vcuda-memory": 4096}
 
 
-def test_tkestack_share_gets_card_limiter_folder_and_annotations():
+def test_tkestack_share_gets_gpu_limiter_folder_and_annotations():
     given = give(grant(FORK, 1))
 
     assert given.env == {"NVIDIA_VISIBLE_DEVICES": "GPU-1"}
@@ -75,7 +75,7 @@ def test_tkestack_share_gets_card_limiter_folder_and_annotations():
     assert not given.limit.whole
 
 
-def test_tkestack_whole_cards_get_the_untouched_driver():
+def test_tkestack_whole_gpus_get_the_untouched_driver():
     given = give(grant({"tencent.com/vcuda-core": 200}, 0, 3))
 
     assert given.env == {"NVIDIA_VISIBLE_DEVICES": "GPU-0,GPU-3"}
@@ -129,7 +129,7 @@ def test_gpushare_tells_its_account_of_the_memory(labels, more):
     assert given.mounts == ()
 
 
-def test_gpushare_on_several_cards_tells_all_of_them_and_the_totals():
+def test_gpushare_on_several_gpus_tells_all_of_them_and_the_totals():
     many = {"labels": {"aliyun.com/gpu-count": "4"}}
     given = give(grant({"aliyun.com/gpu-mem": 12}, 0, 1, 2, 3, pod=many))
 
@@ -177,14 +177,14 @@ def test_elastics_second_generation_gets_its_count_and_two_devices():
     assert ("nvidiactl", f"/host/dev/elastic-gpuctl-{digest}") in names(given)
 
 
-def test_nvidias_own_resource_gets_whole_cards():
+def test_nvidias_own_resource_gets_whole_gpus():
     given = give(grant({"nvidia.com/gpu": 2}, 3, 0))
 
     assert given.env == {"NVIDIA_VISIBLE_DEVICES": "GPU-3,GPU-0"}
-    assert DeviceNode("nvidia0", "/dev/nvidia0", card=True) in given.devices
+    assert DeviceNode("nvidia0", "/dev/nvidia0", gpu=True) in given.devices
 
 
-def test_our_own_tells_how_much_of_each_card():
+def test_our_own_tells_how_much_of_each_gpu():
     given = give(
         grant({"slicewise.io/gpu": 2, "slicewise.io/cores": 30, "slicewise.io/memory": 512}, 0, 1)
     )
@@ -212,7 +212,7 @@ def test_containers_of_one_pod_are_told_apart():
     pod = builders.pod(*each)
     request = DEFAULT.read_request(pod)
     given = tuple(
-        ContainerAllocation(one.name, (cut(one.shares[0], CARDS[at]),))
+        ContainerAllocation(one.name, (cut(one.shares[0], GPUS[at]),))
         for at, one in enumerate(request.containers)
     )
     allocation = Allocation("n0", given)

@@ -10,24 +10,24 @@ import strategies
 from slicewise.dialects import DEFAULT, GPUS, write_gpus
 from slicewise.model import DialectError, InventoryError, NodeNotice, SlicewiseError
 
-CARD = {"index": 0, "minor": 0, "uuid": "a", "model": "T4", "memory": 1}
+GPU = {"index": 0, "minor": 0, "uuid": "a", "model": "T4", "memory": 1}
 
 
 def published(text):
     return NodeNotice("n0", annotations={GPUS: text})
 
 
-def listing(*cards, **more):
-    return json.dumps({"gpus": cards, **more})
+def listing(*gpus, **more):
+    return json.dumps({"gpus": gpus, **more})
 
 
 def full_node():
-    cards = [
+    gpus = [
         builders.gpu(0, minor=1, numa=0),
         builders.gpu(1, minor=0, numa=1, healthy=False, model="Tesla T4", memory=15109),
         builders.gpu(5, minor=7, mig=True),
     ]
-    return builders.node(gpus=cards, links=builders.pairs_linked([0, 1], [2], nvlinks=4))
+    return builders.node(gpus=gpus, links=builders.pairs_linked([0, 1], [2], nvlinks=4))
 
 
 def test_inventory_is_read_back_as_written():
@@ -42,9 +42,9 @@ def test_inventory_is_compact_sorted_json():
 
 
 def test_left_out_facts_are_the_ordinary_ones():
-    (card,) = DEFAULT.read_node(published(listing(CARD))).gpus
+    (gpu,) = DEFAULT.read_node(published(listing(GPU))).gpus
 
-    assert (card.healthy, card.mig, card.numa) == (True, False, None)
+    assert (gpu.healthy, gpu.mig, gpu.numa) == (True, False, None)
 
 
 @given(strategies.nodes())
@@ -59,12 +59,12 @@ def test_any_inventory_is_read_back(node):
         ('{"gpus":3}', "annotation slicewise.io/gpus="),
         (listing(3), "annotation slicewise.io/gpus: gpus[0]=3"),
         (listing({}), "gpus[0].index=None: expected a whole number"),
-        (listing(CARD, {**CARD, "memory": -5}), "gpus[1].memory=-5"),
-        (listing({**CARD, "uuid": 4}), "gpus[0].uuid=4"),
-        (listing({**CARD, "health": 1}), "gpus[0].health=1: expected true or false"),
-        (listing({**CARD, "numa": -1}), "gpus[0].numa=-1"),
-        (listing(CARD, links=4), "slicewise.io/gpus: links=4"),
-        (listing(CARD, links={}), "slicewise.io/gpus: links.nvlinks"),
+        (listing(GPU, {**GPU, "memory": -5}), "gpus[1].memory=-5"),
+        (listing({**GPU, "uuid": 4}), "gpus[0].uuid=4"),
+        (listing({**GPU, "health": 1}), "gpus[0].health=1: expected true or false"),
+        (listing({**GPU, "numa": -1}), "gpus[0].numa=-1"),
+        (listing(GPU, links=4), "slicewise.io/gpus: links=4"),
+        (listing(GPU, links={}), "slicewise.io/gpus: links.nvlinks"),
     ],
 )
 def test_unreadable_inventory_is_named(text, message):
@@ -77,9 +77,9 @@ def test_unreadable_inventory_is_named(text, message):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (listing(CARD, CARD), "node n0: gpu uuid 'a' is listed twice"),
-        (listing({**CARD, "memory": 0}), "node n0: gpu 0 memory=0"),
-        (listing(CARD, links={"nvlinks": [], "pcie": [[0]]}), "node n0: links.nvlinks: expected 1"),
+        (listing(GPU, GPU), "node n0: gpu uuid 'a' is listed twice"),
+        (listing({**GPU, "memory": 0}), "node n0: gpu 0 memory=0"),
+        (listing(GPU, links={"nvlinks": [], "pcie": [[0]]}), "node n0: links.nvlinks: expected 1"),
     ],
 )
 def test_inventory_that_contradicts_itself_is_named(text, message):
@@ -94,18 +94,18 @@ def test_defect_tkestack_20_label_of_several_models_is_left_aside():
     assert DEFAULT.read_node(listed).gpus[0].model == ""
 
 
-def test_defect_gpushare_15_unequal_cards_keep_their_own_size():
-    cards = [builders.gpu(0, memory=15109), builders.gpu(1, memory=24258)]
+def test_defect_gpushare_15_unequal_gpus_keep_their_own_size():
+    gpus = [builders.gpu(0, memory=15109), builders.gpu(1, memory=24258)]
     listed = NodeNotice(
         "n0",
-        annotations={GPUS: write_gpus(builders.node(gpus=cards))},
+        annotations={GPUS: write_gpus(builders.node(gpus=gpus))},
         capacity={"aliyun.com/gpu-mem": 38, "aliyun.com/gpu-count": 2},
     )
 
     assert [gpu.memory for gpu in DEFAULT.read_node(listed).gpus] == [15109, 24258]
 
 
-def test_card_of_unknown_size_promises_no_memory():
+def test_gpu_of_unknown_size_promises_no_memory():
     listed = NodeNotice("n0", capacity={"nvidia.com/gpu": 1})
 
     assert DEFAULT.read_node(listed).gpus[0].memory == 1

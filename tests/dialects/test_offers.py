@@ -63,13 +63,13 @@ def test_no_two_resources_share_a_socket():
         ("slicewise", "slicewise.io/cores", 200),
     ],
 )
-def test_cards_make_as_many_units_as_their_system_counts(edition, resource, count):
+def test_gpus_make_as_many_units_as_their_system_counts(edition, resource, count):
     names = units(resources(edition)[resource])
 
     assert len(set(names)) == len(names) == count
 
 
-def test_gpushare_counts_whole_gib_of_each_card_and_mib_when_told():
+def test_gpushare_counts_whole_gib_of_each_gpu_and_mib_when_told():
     assert len(units(resources("gpushare")["aliyun.com/gpu-mem"], 2, 23028)) == 2 * 22
     mib = resources("gpushare", share_unit=MiB(1))["aliyun.com/gpu-mem"]
     assert len(units(mib, 2, 23028)) == 2 * 23028
@@ -96,7 +96,7 @@ def test_short_numbers_are_unlike_each_other_and_short():
     assert len({write_short(at) for at in range(50000)}) == 50000
 
 
-def test_container_receives_its_cards_through_the_first_resource_it_asks_for():
+def test_container_receives_its_gpus_through_the_first_resource_it_asks_for():
     (own,) = build_editions(["slicewise"])
     (fork,) = build_editions(["tkestack"])
 

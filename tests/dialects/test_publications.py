@@ -1,4 +1,4 @@
-"""What agents publish is legal, and is read back as the cards it was made from."""
+"""What agents publish is legal, and is read back as the GPUs it was made from."""
 
 import json
 import re
@@ -18,7 +18,7 @@ _LEGAL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _FACTS = NodeFacts(node("n0", gpus=2), (80, 80), "580.95.05", "13.0")
 
 
-def test_equal_cards_are_published_for_every_system():
+def test_equal_gpus_are_published_for_every_system():
     published = publish(_FACTS, _ALL)
 
     assert published.labels == {
@@ -49,15 +49,15 @@ def test_systems_that_are_switched_off_publish_nothing():
 
 
 def test_mixed_models_are_named_together_and_no_single_model_is_claimed():
-    cards = [gpu(0, model="NVIDIA A10", memory=1), gpu(1, model="Tesla T4", memory=2)]
-    published = publish(NodeFacts(node("n0", gpus=cards), (86, 75)), _ALL)
+    gpus = [gpu(0, model="NVIDIA A10", memory=1), gpu(1, model="Tesla T4", memory=2)]
+    published = publish(NodeFacts(node("n0", gpus=gpus), (86, 75)), _ALL)
 
     assert published.labels["gaia.nvidia.com/gpu-model"] == "A10_T4"
     assert "aliyun.accelerator/nvidia_name" not in published.labels
     assert set(published.offers) == {"nvidia.com/gpu.count"}
 
 
-def test_node_without_cards_publishes_an_empty_list_alone():
+def test_node_without_gpus_publishes_an_empty_list_alone():
     published = publish(NodeFacts(node("n0", gpus=[])), _ALL)
 
     assert published.annotations == {GPUS: '{"gpus":[]}'}
@@ -66,12 +66,12 @@ def test_node_without_cards_publishes_an_empty_list_alone():
 
 
 def test_register_keeps_places_and_tells_health_cordons_and_mig():
-    cards = [
+    gpus = [
         gpu(0, uuid="a", healthy=False),
         gpu(2, uuid="c", cordoned=True),
         gpu(3, uuid="d", mig=True),
     ]
-    entries = json.loads(write_register(NodeFacts(node("n0", gpus=cards), (86, 86, 90))))
+    entries = json.loads(write_register(NodeFacts(node("n0", gpus=gpus), (86, 86, 90))))
 
     assert entries[1] == {"isMig": False, "health": False}
     assert [entry["health"] for entry in entries] == [False, False, False, True]
@@ -124,20 +124,20 @@ _nodes = st.lists(
 
 
 @given(_nodes)
-def test_every_label_is_legal_and_the_cards_are_read_back(cards):
-    published = publish(NodeFacts(cards, (86,) * len(cards.gpus), "1 2/3", "é"), _ALL)
+def test_every_label_is_legal_and_the_gpus_are_read_back(gpus):
+    published = publish(NodeFacts(gpus, (86,) * len(gpus.gpus), "1 2/3", "é"), _ALL)
 
     for value in (*published.labels.values(), *published.offers.values()):
         assert _LEGAL.fullmatch(value)
     read = DEFAULT.read_node(NodeNotice("n0", published.labels, published.annotations))
-    assert read.gpus == cards.gpus
+    assert read.gpus == gpus.gpus
 
 
 @given(_nodes)
-def test_register_is_read_back_by_the_fork(cards):
-    published = publish(NodeFacts(cards), ("tkestack",))
+def test_register_is_read_back_by_the_fork(gpus):
+    published = publish(NodeFacts(gpus), ("tkestack",))
     annotations = {key: value for key, value in published.annotations.items() if key != GPUS}
 
     read = TKESTACK.read_node(NodeNotice("n0", published.labels, annotations))
 
-    assert (read.gpus if read else ()) == cards.gpus
+    assert (read.gpus if read else ()) == gpus.gpus

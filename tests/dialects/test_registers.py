@@ -11,7 +11,7 @@ REGISTER = (
 )
 
 
-def test_device_register_gives_unequal_cards():
+def test_device_register_gives_unequal_gpus():
     notice = NodeNotice("n0", annotations={"tydic.io/nvidia-device-register": REGISTER})
 
     node = TKESTACK.read_node(notice)
@@ -42,7 +42,7 @@ def test_unreadable_register_is_named(text, message):
     assert message in str(error.value)
 
 
-def test_register_that_lists_a_card_twice_is_refused():
+def test_register_that_lists_a_gpu_twice_is_refused():
     entry = '{"id":"GPU-a","memory":24576,"type":"NVIDIA A10"}'
     notice = NodeNotice("n0", annotations={FORK.register: f"[{entry},{entry}]"})
 
@@ -50,7 +50,7 @@ def test_register_that_lists_a_card_twice_is_refused():
         TKESTACK.read_node(notice)
 
 
-def test_upstream_capacity_is_split_over_equal_cards():
+def test_upstream_capacity_is_split_over_equal_gpus():
     notice = NodeNotice(
         "n0", capacity={"tencent.com/vcuda-core": 200, "tencent.com/vcuda-memory": 120}
     )
@@ -61,7 +61,7 @@ def test_upstream_capacity_is_split_over_equal_cards():
     assert [gpu.memory for gpu in node.gpus] == [15360, 15360]
 
 
-def test_defect_tkestack_5_less_than_one_card_of_capacity_is_no_gpu_node():
+def test_defect_tkestack_5_less_than_one_gpu_of_capacity_is_no_gpu_node():
     notice = NodeNotice("n0", capacity={"tencent.com/vcuda-core": 99})
 
     assert TKESTACK.read_node(notice) is None
@@ -81,7 +81,7 @@ def test_defect_tkestack_6_the_register_is_believed_before_an_equal_split():
 
 
 @pytest.mark.parametrize("text", ["[]", '[{"isMig":false,"health":false}]'])
-def test_register_without_a_known_card_gives_way_to_the_capacities(text):
+def test_register_without_a_known_gpu_gives_way_to_the_capacities(text):
     notice = NodeNotice(
         "n0",
         annotations={FORK.register: text},

@@ -196,7 +196,7 @@ def notice(*left_out, annotations=None, **facts):
 
 
 @pytest.mark.parametrize(
-    ("listed", "cards"),
+    ("listed", "gpus"),
     [
         pytest.param(
             notice("~", annotations={"slicewise.io/gpus": write_gpus(builders.node(gpus=7))}),
@@ -210,8 +210,8 @@ def notice(*left_out, annotations=None, **facts):
         pytest.param(notice("tencent", "aliyun", "elastic", "nvidia"), 0, id="none"),
     ],
 )
-def test_most_exact_inventory_is_believed(listed, cards):
-    assert len(DEFAULT.read_node(listed).gpus) == cards
+def test_most_exact_inventory_is_believed(listed, gpus):
+    assert len(DEFAULT.read_node(listed).gpus) == gpus
 
 
 def test_empty_inventory_of_our_agent_is_believed_too():

@@ -51,8 +51,8 @@ def refusal(container, annotations=None):
 @pytest.mark.parametrize(
     ("container", "expected"),
     [
-        pytest.param(asking(gpu=2), [WHOLE_GPU] * 2, id="whole-cards"),
-        pytest.param(asking(cores=30, memory="4Ki"), [builders.share(30, 4096)], id="one-card"),
+        pytest.param(asking(gpu=2), [WHOLE_GPU] * 2, id="whole-gpus"),
+        pytest.param(asking(cores=30, memory="4Ki"), [builders.share(30, 4096)], id="one-gpu"),
         pytest.param(
             asking(gpu=3, cores=30, memory=10), [builders.share(30, 10)] * 3, id="on-each"
         ),
@@ -65,7 +65,7 @@ def test_limits_become_shares(container, expected):
     assert shares(container) == [tuple(expected)]
 
 
-def test_no_cards_ask_for_nothing():
+def test_no_gpus_ask_for_nothing():
     assert shares(asking(gpu=0)) == []
 
 
@@ -184,7 +184,7 @@ def test_uuid_is_believed_when_the_index_has_moved():
     assert moved.gpus == (1,)
 
 
-def test_whole_card_is_as_large_as_its_node_says_today():
+def test_whole_gpu_is_as_large_as_its_node_says_today():
     record = '{"containers":{"c0":[[0,"GPU-n0-0",100,16384]]},"node":"n0"}'
     pod = builders.pod(asking(gpu=1), annotations={ALLOCATION: record})
 
@@ -227,7 +227,7 @@ def test_unreadable_record_is_named(record, expected):
     assert len(str(error.value)) < 400
 
 
-def test_one_card_twice_in_a_container_is_unreadable():
+def test_one_gpu_twice_in_a_container_is_unreadable():
     pod = builders.pod(
         asking(gpu=2),
         annotations={

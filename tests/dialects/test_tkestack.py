@@ -49,7 +49,7 @@ def gpu_pod2():
     )
 
 
-def allocate(pod, node, *cards):
+def allocate(pod, node, *gpus):
     request = TKESTACK.read_request(pod)
     return Allocation(
         node.name,
@@ -63,7 +63,7 @@ def allocate(pod, node, *cards):
                     for share, index in zip(each.shares, indexes, strict=True)
                 ),
             )
-            for each, indexes in zip(request.containers, cards, strict=True)
+            for each, indexes in zip(request.containers, gpus, strict=True)
         ),
     )
 
@@ -73,7 +73,7 @@ def allocate(pod, node, *cards):
     [
         pytest.param(UPSTREAM, 30, 30, (Share(Percent(30), MiB(7680)),), id="256-mib-units"),
         pytest.param(FORK, 30, 30, (Share(Percent(30), MiB(30)),), id="1-mib-units"),
-        pytest.param(FORK, 50, 2048, (Share(Percent(50), MiB(2048)),), id="half-a-card-document-b"),
+        pytest.param(FORK, 50, 2048, (Share(Percent(50), MiB(2048)),), id="half-a-gpu-document-b"),
         pytest.param(FORK, 100, 0, (WHOLE_GPU,), id="one-whole-gpu"),
         pytest.param(FORK, 200, 0, (WHOLE_GPU, WHOLE_GPU), id="two-whole-gpus"),
         pytest.param(UPSTREAM, 200, 10, (WHOLE_GPU, WHOLE_GPU), id="memory-of-whole-gpus-ignored"),
@@ -120,7 +120,7 @@ def test_admission_example_is_written_as_the_fork_writes_it():
     }
 
 
-def test_manager_example_of_two_cards_is_read_and_written():
+def test_manager_example_of_two_gpus_is_read_and_written():
     pod, node = builders.pod(whole(200, "nvidia")), builders.node(gpus=4)
     allocation = allocate(pod, node, [2, 3])
 
@@ -214,7 +214,7 @@ def test_pod_without_marks_has_no_allocation():
             id="word",
         ),
         pytest.param(recorded("0,1", "false"), "'0,1': expected 1 GPU index", id="two-for-a-share"),
-        pytest.param(recorded("9", "false"), "'9': expected GPUs of node n0", id="no-such-card"),
+        pytest.param(recorded("9", "false"), "'9': expected GPUs of node n0", id="no-such-gpu"),
         pytest.param(recorded("0", "false", "n7"), "predicate-node='n7': expected n0", id="moved"),
         pytest.param(recorded("-1", "false"), "idx-0='-1'", id="negative"),
     ],
@@ -228,7 +228,7 @@ def test_unreadable_marks_are_named(annotations, message):
     assert message in str(error.value)
 
 
-def test_allocation_of_a_card_the_node_lacks_is_not_written():
+def test_allocation_of_a_gpu_the_node_lacks_is_not_written():
     pod, node = builders.pod(shared(30, 4096)), builders.node(gpus=2)
     allocation = allocate(pod, builders.node(gpus=4), [3])
 
@@ -236,7 +236,7 @@ def test_allocation_of_a_card_the_node_lacks_is_not_written():
         TKESTACK.write_marks(pod, TKESTACK.read_request(pod), allocation, node, now_ns=NOW)
 
 
-def test_same_card_twice_is_refused():
+def test_same_gpu_twice_is_refused():
     pod = builders.pod(whole(200), annotations=recorded("1,1", "false"))
 
     with pytest.raises(DialectError, match="'1,1': expected each GPU once"):

@@ -18,20 +18,20 @@ def whole(core):
 @pytest.mark.parametrize(
     ("text", "ceiling"), [("0", 0), ("50", 50), ("100", 100), ("900", 100), (None, None)]
 )
-def test_ceiling_is_clamped_to_a_whole_card(text, ceiling):
+def test_ceiling_is_clamped_to_a_whole_gpu(text, ceiling):
     marks = {} if text is None else {"nvidia.com/vcuda-core-limit": text}
 
     assert read_ceiling(builders.pod(shared(30, 4096), annotations=marks)) == ceiling
 
 
-def test_unreadable_ceiling_of_a_shared_card_is_named():
+def test_unreadable_ceiling_of_a_shared_gpu_is_named():
     pod = builders.pod(shared(30, 4096), annotations={"nvidia.com/vcuda-core-limit": "half"})
 
     with pytest.raises(DialectError, match=r"annotation nvidia.com/vcuda-core-limit='half'"):
         TKESTACK.read_request(pod)
 
 
-def test_unreadable_ceiling_of_whole_cards_does_no_harm():
+def test_unreadable_ceiling_of_whole_gpus_does_no_harm():
     pod = builders.pod(whole(100), annotations={"nvidia.com/vcuda-core-limit": "half"})
 
     assert TKESTACK.read_request(pod).containers[0].shares == (WHOLE_GPU,)

@@ -1,4 +1,4 @@
-"""A real node with cards that do not exist, and `slicewise agent` on it as a process of its own.
+"""A real node with GPUs that do not exist, and `slicewise agent` on it as a process of its own.
 
 The agent loads NVML through the C library of the tests, sees the node's own folders, and knows the
 API server by a user who may do what the product asks for and nothing more.
@@ -21,7 +21,7 @@ from e2e import wirings
 from e2e.givings import check_giving
 from e2e.gpu_cluster import NAME as EXTENDER
 from e2e.gpu_cluster import GpuCluster
-from e2e.promises import Card, describe_cards, make_devices, promised_cards
+from e2e.promises import Gpu, describe_gpus, make_devices, promised_gpus
 from e2e.reports import Report, read_reports
 from fakes.nvml import build_library
 from slicewise.nvml.lines import FILE_VARIABLE, write_machine
@@ -45,33 +45,33 @@ Pod = dict[str, Any]
 
 
 class AgentNode:
-    """One real node, its cards, its agent, and the extender that gives pods their cards."""
+    """One real node, its GPUs, its agent, and the extender that gives pods their GPUs."""
 
-    def __init__(self, plane: ControlPlane, runtime: Runtime, cards: Sequence[Card]) -> None:
+    def __init__(self, plane: ControlPlane, runtime: Runtime, gpus: Sequence[Gpu]) -> None:
         # Sixty pods at once are no load that the kubelet's cautious defaults were made for.
         many = {"maxPods": 250, "kubeAPIQPS": 500, "kubeAPIBurst": 1000}
         self.plane = plane
         self.bed = plane.bed
         (self.node,) = RealNodes(plane).add("gpu", settings=NodeSettings(runtime, kubelet=many))
         self.cluster = GpuCluster(plane, SimulatedNodes(plane))
-        self._first = self.cards = tuple(cards)
-        self._description = self.node.folder / "cards.yaml"
+        self._first = self.gpus = tuple(gpus)
+        self._description = self.node.folder / "gpus.yaml"
         self._machine = self.node.folder / "machine"
         self._dev = self.node.folder / "dev"
         self._port = free_port()
         self._user = plane.kubeconfig(USER)
         _grant(plane)
-        self.use_cards(cards)
+        self.use_gpus(gpus)
 
-    def use_cards(self, cards: Sequence[Card]) -> None:
-        """The node has these cards, all well; an agent that runs should be stopped before."""
-        self.cards = tuple(cards)
-        make_devices(self._dev, cards)
+    def use_gpus(self, gpus: Sequence[Gpu]) -> None:
+        """The node has these GPUs, all well; an agent that runs should be stopped before."""
+        self.gpus = tuple(gpus)
+        make_devices(self._dev, gpus)
         self.describe()
 
     def describe(self, **fields: Any) -> None:
-        """The driver says this from now on: faults, or cards that differ from what they were."""
-        self._description.write_text(yaml.safe_dump({**describe_cards(self.cards), **fields}))
+        """The driver says this from now on: faults, or GPUs that differ from what they were."""
+        self._description.write_text(yaml.safe_dump({**describe_gpus(self.gpus), **fields}))
         write_machine(self._description, self._machine)
 
     def start_agent(self, *flags: str) -> int:
@@ -109,13 +109,13 @@ class AgentNode:
         return self.bed.tail(f"{self.node.name}-{AGENT}", 12)
 
     def start_extender(self, *flags: str, **scheduling: Any) -> None:
-        """The scheduler asks an extender that knows the node's cards."""
+        """The scheduler asks an extender that knows the node's GPUs."""
         url = self.cluster.start_extender(*flags)
-        count = len(self.cards)
+        count = len(self.gpus)
         wait_until(
-            lambda: len(self.cluster.cards().get(self.node.name, ())) == count,
+            lambda: len(self.cluster.gpus().get(self.node.name, ())) == count,
             30,
-            lambda: f"the extender knows {self.cluster.cards()}: {self.agent_tail()}",
+            lambda: f"the extender knows {self.cluster.gpus()}: {self.agent_tail()}",
         )
         self.cluster.schedule_with(wirings.everything(url), **scheduling)
 
@@ -162,13 +162,13 @@ class AgentNode:
                 found[meta["uid"]] = meta.get("annotations", {})
         return found
 
-    def promises(self, pods: Sequence[Pod]) -> dict[str, dict[str, tuple[Card, ...]]]:
-        """What each pod was promised when it was bound: pod, container and its cards."""
+    def promises(self, pods: Sequence[Pod]) -> dict[str, dict[str, tuple[Gpu, ...]]]:
+        """What each pod was promised when it was bound: pod, container and its GPUs."""
         marks = self.bound_marks()
         return {
-            pod["metadata"]["name"]: promised_cards(
+            pod["metadata"]["name"]: promised_gpus(
                 {**pod, "metadata": {**pod["metadata"], "annotations": marks[_uid(pod)]}},
-                self.cards,
+                self.gpus,
             )
             for pod in pods
         }
@@ -275,15 +275,15 @@ class AgentNode:
         return sum(bool(reports) for reports in self.reports(pod).values())
 
     def occupy(self, pods: Sequence[Pod], memory: int) -> None:
-        """Every container's first process uses so many MiB of each of its cards."""
+        """Every container's first process uses so many MiB of each of its GPUs."""
         promises = self.promises(pods)
-        processes: dict[str, list[dict[str, int]]] = {card.uuid: [] for card in self.cards}
+        processes: dict[str, list[dict[str, int]]] = {gpu.uuid: [] for gpu in self.gpus}
         for pod in pods:
             for status in pod["status"]["containerStatuses"]:
                 pid = self._first_process(status["containerID"].rpartition("/")[2])
-                for card in promises[pod["metadata"]["name"]][status["name"]]:
-                    processes[card.uuid].append({"pid": pid, "memory": memory})
-        entries = describe_cards(self.cards)["gpus"]
+                for gpu in promises[pod["metadata"]["name"]][status["name"]]:
+                    processes[gpu.uuid].append({"pid": pid, "memory": memory})
+        entries = describe_gpus(self.gpus)["gpus"]
         self.describe(gpus=[{**entry, "processes": processes[entry["uuid"]]} for entry in entries])
 
     def _first_process(self, container: str) -> int:
@@ -297,28 +297,28 @@ class AgentNode:
         # As the machine knows it, as the testbed and its node do, and as the container does.
         return int(known.split()[1])
 
-    def check_given(self, pods: Sequence[Pod]) -> set[Card]:
-        """Every start of every GPU container found what it was promised; gives the cards."""
+    def check_given(self, pods: Sequence[Pod]) -> set[Gpu]:
+        """Every start of every GPU container found what it was promised; gives the GPUs."""
         promises = self.promises(pods)
         used = set()
         for pod in pods:
             promised, reports = promises[pod["metadata"]["name"]], self.reports(pod)
             assert reports.keys() == promised.keys()
-            for container, cards in promised.items():
+            for container, gpus in promised.items():
                 for report in reports[container]:
-                    check_giving(pod, container, cards, report)
-                used.update(cards)
+                    check_giving(pod, container, gpus, report)
+                used.update(gpus)
         return used
 
     def clear(self) -> None:
-        """No pods, no agent, no extender; the cards are well."""
+        """No pods, no agent, no extender; the GPUs are well."""
         for name in self.bed.processes():
             if name.startswith(EXTENDER):
                 self.cluster.stop_extender(signal.SIGKILL, name)
         self.cluster.clear_pods()
         if self.bed.alive(f"{self.node.name}-{AGENT}"):
             self.stop_agent(signal.SIGKILL)
-        self.use_cards(self._first)
+        self.use_gpus(self._first)
 
     def _command(self, *flags: str) -> list[str]:
         return [

@@ -6,7 +6,7 @@ import pytest
 
 from e2e.agent_node import AgentNode
 from e2e.gpu_cluster import GpuCluster
-from e2e.promises import make_cards
+from e2e.promises import make_gpus
 from slicewise_testbed.binaries import Binaries
 from slicewise_testbed.control_plane import ControlPlane
 from slicewise_testbed.runtimes import WITH_CDI, WITHOUT_CDI
@@ -34,10 +34,10 @@ def gpu_cluster(shared_gpu_cluster: GpuCluster) -> Iterator[GpuCluster]:
 
 @pytest.fixture(scope="session")
 def shared_agent_node(kube_binaries: Binaries) -> Iterator[AgentNode]:
-    """A real node of containerd 2 with CDI and eight cards, whose audit log has every request."""
+    """A real node of containerd 2 with CDI and eight GPUs, whose audit log has every request."""
     with Testbed.start() as bed:
         plane = ControlPlane(bed, kube_binaries, Settings(audit="Request")).start()
-        yield AgentNode(plane, WITH_CDI, make_cards(EIGHT))
+        yield AgentNode(plane, WITH_CDI, make_gpus(EIGHT))
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def shared_plain_node(kube_binaries: Binaries) -> Iterator[AgentNode]:
     """A real node of containerd 1.6, which knows no CDI."""
     with Testbed.start() as bed:
         plane = ControlPlane(bed, kube_binaries, Settings(audit="Request")).start()
-        yield AgentNode(plane, WITHOUT_CDI, make_cards(EIGHT))
+        yield AgentNode(plane, WITHOUT_CDI, make_gpus(EIGHT))
 
 
 @pytest.fixture

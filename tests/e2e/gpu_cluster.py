@@ -90,15 +90,15 @@ class GpuCluster:
             reply = {key.lower(): value for key, value in json.load(answer).items()}
         return node in (reply.get("nodenames") or ())
 
-    def cards(self, name: str = NAME) -> dict[str, list[tuple[int, int]]]:
-        """Percent and MiB in use on every card of every node, by the extender's own ledger."""
+    def gpus(self, name: str = NAME) -> dict[str, list[tuple[int, int]]]:
+        """Percent and MiB in use on every GPU of every node, by the extender's own ledger."""
         status = json.loads(self.ask("/scheduler/status", name)["elasticgpu.io/gpu-core"])
         return {
             node: [
                 (c["CoreTotal"] - c["CoreAvailable"], c["MemoryTotal"] - c["MemoryAvailable"])
-                for c in cards
+                for c in gpus
             ]
-            for node, cards in status.items()
+            for node, gpus in status.items()
         }
 
     def schedule_with(self, *extenders: Mapping[str, Any], **fields: Any) -> None:
@@ -110,7 +110,7 @@ class GpuCluster:
         self._nodes.add(nodes)
         if known and NAME in self.bed.processes():
             names = {node.name for node in nodes if node.capacity}
-            wait_until(lambda: names <= self.cards().keys(), 20, lambda: f"no {names} in status")
+            wait_until(lambda: names <= self.gpus().keys(), 20, lambda: f"no {names} in status")
 
     def make_namespace(self, name: str) -> None:
         """The namespace exists and takes pods."""

@@ -1,4 +1,4 @@
-"""Simulated nodes that publish their cards as each system's own agent does."""
+"""Simulated nodes that publish their GPUs as each system's own agent does."""
 
 import json
 
@@ -7,12 +7,12 @@ from slicewise_testbed.simulated_nodes import SimulatedNode
 A10 = ("NVIDIA A10", 24576)
 A100 = ("NVIDIA A100-SXM4-40GB", 40960)
 T4 = ("Tesla T4", 15360)
-Card = tuple[str, int]
+Gpu = tuple[str, int]
 
 
-def register_node(name: str, card: Card, count: int) -> SimulatedNode:
+def register_node(name: str, gpu: Gpu, count: int) -> SimulatedNode:
     """A node of gpu-manager's fork: a device register, a model label and two resources."""
-    model, memory = card
+    model, memory = gpu
     entries = [
         {
             "id": f"GPU-{name}-{at}",
@@ -36,9 +36,9 @@ def register_node(name: str, card: Card, count: int) -> SimulatedNode:
     )
 
 
-def upstream_node(name: str, card: Card, count: int) -> SimulatedNode:
+def upstream_node(name: str, gpu: Gpu, count: int) -> SimulatedNode:
     """A node of gpu-manager as tkestack has it: two resources, memory in units of 256 MiB."""
-    units = card[1] * count // 256
+    units = gpu[1] * count // 256
     return SimulatedNode(
         name, {"tencent.com/vcuda-core": 100 * count, "tencent.com/vcuda-memory": units}
     )
@@ -55,24 +55,24 @@ def percent_node(name: str, count: int) -> SimulatedNode:
     return SimulatedNode(name, {"elastic-gpu/gpu-percent": 100 * count})
 
 
-def elastic_node(name: str, card: Card, count: int) -> SimulatedNode:
+def elastic_node(name: str, gpu: Gpu, count: int) -> SimulatedNode:
     """A node of today's elastic-gpu-agent."""
-    amounts = {"elasticgpu.io/gpu-core": 100 * count, "elasticgpu.io/gpu-memory": card[1] * count}
+    amounts = {"elasticgpu.io/gpu-core": 100 * count, "elasticgpu.io/gpu-memory": gpu[1] * count}
     return SimulatedNode(name, amounts)
 
 
-def nvidia_node(name: str, card: Card, count: int) -> SimulatedNode:
+def nvidia_node(name: str, gpu: Gpu, count: int) -> SimulatedNode:
     """A node of NVIDIA's device plugin and feature discovery."""
-    model, memory = card
+    model, memory = gpu
     labels = {"nvidia.com/gpu.product": model.replace(" ", "-"), "nvidia.com/gpu.memory": memory}
     texts = {key: str(value) for key, value in labels.items()}
     return SimulatedNode(name, {"nvidia.com/gpu": count}, labels=texts)
 
 
-def mixed_node(name: str, card: Card, count: int) -> SimulatedNode:
+def mixed_node(name: str, gpu: Gpu, count: int) -> SimulatedNode:
     """A node with Slicewise's own inventory, and every system's resources for the scheduler."""
-    model, memory = card
-    cards = [
+    model, memory = gpu
+    gpus = [
         {
             "index": at,
             "minor": at,
@@ -97,5 +97,5 @@ def mixed_node(name: str, card: Card, count: int) -> SimulatedNode:
         "elastic-gpu/gpu-percent": 100 * count,
         "nvidia.com/gpu": count,
     }
-    inventory = {"slicewise.io/gpus": json.dumps({"gpus": cards})}
+    inventory = {"slicewise.io/gpus": json.dumps({"gpus": gpus})}
     return SimulatedNode(name, amounts, annotations=inventory)

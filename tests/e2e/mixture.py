@@ -6,7 +6,7 @@ from typing import Any
 from e2e.reports import COMMAND
 
 CONTAINERS = ("one", "two")
-# So small that sixty pods fit on few cards, and equal, so that nothing but identity tells them
+# So small that sixty pods fit on few GPUs, and equal, so that nothing but identity tells them
 # apart.
 SHARES: Mapping[str, Mapping[str, int]] = {
     "fork": {"nvidia.com/vcuda-core": 5, "nvidia.com/vcuda-memory": 256},

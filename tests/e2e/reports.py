@@ -65,7 +65,7 @@ def read_reports(log: Path, pod: Mapping[str, Any]) -> dict[str, list[Report]]:
 
 
 def gpu_devices(report: Report) -> dict[str, tuple[int, int]]:
-    """The device nodes of cards and of the driver itself, by path."""
+    """The device nodes of GPUs and of the driver itself, by path."""
     return {
         path: numbers
         for path, numbers in report.devices.items()

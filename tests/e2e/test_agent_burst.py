@@ -1,4 +1,4 @@
-"""Sixty pods at once, of two containers with equal requests each: every container has its cards."""
+"""Sixty pods at once, of two containers with equal requests each: every container has its GPUs."""
 
 import signal
 
@@ -17,25 +17,25 @@ def start_burst(node: AgentNode) -> None:
     """Agent, extender and scheduler run, and all pods are created."""
     node.start_agent()
     node.wait_allocatable(*RESOURCES)
-    # Neighbours get different cards, so that one's card in another's hands shows.
+    # Neighbours get different GPUs, so that one's GPU in another's hands shows.
     node.start_extender("--policy=spread")
     node.cluster.apply(*mixed_pods(1, WHOLE), *mixed_pods(PODS - 1), namespace="burst")
 
 
-def test_every_container_of_a_burst_has_exactly_its_own_cards(agent_node: AgentNode) -> None:
+def test_every_container_of_a_burst_has_exactly_its_own_gpus(agent_node: AgentNode) -> None:
     start_burst(agent_node)
 
     pods = agent_node.wait_spoken("burst", PODS, SECONDS)
 
-    # A burst that lay on one card would prove little.
-    assert agent_node.check_given(pods) == set(agent_node.cards)
+    # A burst that lay on one GPU would prove little.
+    assert agent_node.check_given(pods) == set(agent_node.gpus)
     assert agent_node.identity() == "cdi"
     # One write for a system that looks for a flag, and nothing at all for the others.
     assert set(agent_node.pod_requests(pods).values()) == {1}
     assert {system_of(name) for name in agent_node.pod_requests(pods)} == FLAGGED
 
 
-def test_agent_and_kubelet_die_in_a_burst_and_every_container_has_exactly_its_own_cards(
+def test_agent_and_kubelet_die_in_a_burst_and_every_container_has_exactly_its_own_gpus(
     agent_node: AgentNode,
 ) -> None:
     start_burst(agent_node)
@@ -48,15 +48,15 @@ def test_agent_and_kubelet_die_in_a_burst_and_every_container_has_exactly_its_ow
 
     pods = agent_node.wait_spoken("burst", PODS, SECONDS)
 
-    assert agent_node.check_given(pods) == set(agent_node.cards)
+    assert agent_node.check_given(pods) == set(agent_node.gpus)
 
 
-def test_no_container_of_a_burst_ever_has_another_ones_card_where_the_runtime_has_no_cdi(
+def test_no_container_of_a_burst_ever_has_another_ones_gpu_where_the_runtime_has_no_cdi(
     plain_node: AgentNode,
 ) -> None:
     start_burst(plain_node)
 
     pods = plain_node.wait_spoken("burst", PODS, SECONDS)
 
-    assert plain_node.check_given(pods) == set(plain_node.cards)
+    assert plain_node.check_given(pods) == set(plain_node.gpus)
     assert plain_node.identity() == "match"

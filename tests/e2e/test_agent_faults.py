@@ -58,7 +58,7 @@ def test_driver_that_dies_touches_no_pod_and_pods_start_without_it(served: Agent
     before = containers_of(served.cluster.pods("faults")[0])
 
     served.describe(unavailable=True)
-    served.wait_log("cards unknown")
+    served.wait_log("GPUs unknown")
     served.cluster.apply(speak("second", LIMITS), namespace="faults")
 
     pods = served.wait_spoken("faults", 2, 120)
@@ -66,7 +66,7 @@ def test_driver_that_dies_touches_no_pod_and_pods_start_without_it(served: Agent
     served.check_given(pods)
 
 
-def test_record_of_an_unknown_card_holds_up_its_pod_alone_and_says_why(served: AgentNode) -> None:
+def test_record_of_an_unknown_gpu_holds_up_its_pod_alone_and_says_why(served: AgentNode) -> None:
     record = {"containers": {"one": [[0, "GPU-of-nobody", 5, 256]]}, "node": served.node.name}
     forged = speak("forged", LIMITS, ["one"])
     forged["metadata"]["annotations"] = {"slicewise.io/allocation": json.dumps(record)}

@@ -1,4 +1,4 @@
-"""A card that falls ill under running pods, and is well again."""
+"""A GPU that falls ill under running pods, and is well again."""
 
 import time
 
@@ -14,7 +14,7 @@ LIMITS = SHARES["slicewise"]
 XID = 79
 
 
-def test_card_with_an_xid_takes_no_pod_until_it_is_well_and_no_pod_is_touched(
+def test_gpu_with_an_xid_takes_no_pod_until_it_is_well_and_no_pod_is_touched(
     agent_node: AgentNode,
 ) -> None:
     agent_node.start_agent("--recover-seconds=3")
@@ -22,8 +22,8 @@ def test_card_with_an_xid_takes_no_pod_until_it_is_well_and_no_pod_is_touched(
     agent_node.start_extender("--policy=spread")
     agent_node.cluster.apply(*(speak(f"on-{at}", LIMITS, ["main"]) for at in range(8)))
     pods = agent_node.wait_spoken("default", 8, 120)
-    assert agent_node.check_given(pods) == set(agent_node.cards)
-    sick = agent_node.cards[3]
+    assert agent_node.check_given(pods) == set(agent_node.gpus)
+    sick = agent_node.gpus[3]
     wanting = speak("wanting", LIMITS, ["main"])
     wanting["metadata"]["annotations"] = {"slicewise.io/uuids": sick.uuid}
     assert agent_node.cluster.filter(wanting, agent_node.node.name)

@@ -1,4 +1,4 @@
-"""One agent on one real node of either runtime: every container gets the cards it was promised."""
+"""One agent on one real node of either runtime: every container gets the GPUs it was promised."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from slicewise_testbed.settings import NodeSettings
 from slicewise_testbed.testbed import Testbed, wait_until
 
 pytestmark = pytest.mark.cluster
-CARDS = 4
+GPUS = 4
 MEMORY = 8192
 SAY = ["sh", "-c", "echo $NVIDIA_VISIBLE_DEVICES $(cd /dev; echo nvidia[0-9]*)"]
 FORK = {"nvidia.com/vcuda-core": "10", "nvidia.com/vcuda-memory": "256"}
@@ -28,22 +28,22 @@ WHOLE = {"nvidia.com/gpu": "1"}
 
 
 class LiveAgent:
-    """`slicewise agent` beside a real node, with cards that do not exist."""
+    """`slicewise agent` beside a real node, with GPUs that do not exist."""
 
     def __init__(self, plane, node) -> None:
         self.plane, self.node = plane, node
         self.port = free_port()
         self.dev = node.folder / "dev"
-        self.cards = [(at, CARDS - 1 - at, f"GPU-{at}") for at in range(CARDS)]
+        self.gpus = [(at, GPUS - 1 - at, f"GPU-{at}") for at in range(GPUS)]
         self.dev.mkdir()
         numbers = {"nvidiactl": (195, 255), "nvidia-uvm": (510, 0)}
-        numbers |= {f"nvidia{minor}": (195, minor) for _, minor, _ in self.cards}
+        numbers |= {f"nvidia{minor}": (195, minor) for _, minor, _ in self.gpus}
         for name, number in numbers.items():
             os.mknod(self.dev / name, 0o666 | stat.S_IFCHR, os.makedev(*number))
-        self.description = node.folder / "cards.yaml"
+        self.description = node.folder / "gpus.yaml"
         entries = [
             {"index": at, "minor": minor, "uuid": uuid, "model": "NVIDIA A10", "memory": MEMORY}
-            for at, minor, uuid in self.cards
+            for at, minor, uuid in self.gpus
         ]
         self.description.write_text(yaml.safe_dump({"gpus": entries}))
 
@@ -89,11 +89,11 @@ def nodes(plane):
     return RealNodes(plane)
 
 
-def record(node, cards, cores, memory):
-    """The record that gives each of two containers one of these cards."""
+def record(node, gpus, cores, memory):
+    """The record that gives each of two containers one of these GPUs."""
     given = {
         name: [[at, f"GPU-{at}", cores, memory]]
-        for name, at in zip(("one", "two"), cards, strict=True)
+        for name, at in zip(("one", "two"), gpus, strict=True)
     }
     return json.dumps({"node": node.name, "containers": given})
 
@@ -127,7 +127,7 @@ def burst_pod(node, name, limits, note):
     [(WITH_CDI, "cdi"), (WITHOUT_CDI, "match")],
     ids=["with-cdi", "without-cdi"],
 )
-def test_every_container_of_a_burst_names_exactly_its_own_card(plane, nodes, runtime, identity):
+def test_every_container_of_a_burst_names_exactly_its_own_gpu(plane, nodes, runtime, identity):
     (node,) = nodes.add(runtime.name, settings=NodeSettings(runtime))
     agent = LiveAgent(plane, node)
     agent.start()
@@ -135,9 +135,9 @@ def test_every_container_of_a_burst_names_exactly_its_own_card(plane, nodes, run
     with plane.api() as api:
         api.wait_for(f"/api/v1/nodes/{node.name}", offers(*FORK, *OWN, *WHOLE), 60)
         for at in range(12):
-            cards = (at % CARDS, (at + 1 + at // CARDS) % CARDS)
-            promised[f"burst-{at}"] = cards
-            note = record(node, cards, 10, 256)
+            gpus = (at % GPUS, (at + 1 + at // GPUS) % GPUS)
+            promised[f"burst-{at}"] = gpus
+            note = record(node, gpus, 10, 256)
             limits = FORK if at % 2 else OWN
             api.create(PODS, burst_pod(node, f"burst-{at}", limits, note))
         promised["early"] = (1, 2)
@@ -163,9 +163,9 @@ def test_every_container_of_a_burst_names_exactly_its_own_card(plane, nodes, run
 
     assert {pod["status"]["phase"] for pod in ended.values()} == {"Succeeded"}
     assert said == {
-        (name, each): [f"GPU-{card}", f"nvidia{CARDS - 1 - card}"]
-        for name, cards in promised.items()
-        for each, card in zip(("one", "two"), cards, strict=True)
+        (name, each): [f"GPU-{gpu}", f"nvidia{GPUS - 1 - gpu}"]
+        for name, gpus in promised.items()
+        for each, gpu in zip(("one", "two"), gpus, strict=True)
     }
     assert told["identity"] == identity
     # The kubelet's own list told every pod; nobody had to exchange anything.

@@ -10,27 +10,27 @@ import pytest
 from e2e.agent_node import AgentNode
 from e2e.givings import check_giving
 from e2e.gpu_cluster import read_manifests
-from e2e.promises import make_cards
+from e2e.promises import make_gpus
 from e2e.reports import COMMAND
 
 pytestmark = pytest.mark.cluster
 EXAMPLES = Path(__file__).parents[2] / "examples"
-# Whole cards first, since shares would be spread over all of them.
+# Whole GPUs first, since shares would be spread over all of them.
 FILES = (
     "nvidia-gpu-scheduler/two-of-a-model.yaml",
-    "gpu-manager/vcuda-two-cards.yaml",
-    "slicewise/linked-cards.yaml",
+    "gpu-manager/vcuda-two-gpus.yaml",
+    "slicewise/linked-gpus.yaml",
     "slicewise/unequal-shares.yaml",
     "slicewise/team.yaml",
     "slicewise/share.yaml",
     "gpu-manager/vcuda.yaml",
     "gpu-admission/gpu-pod2.yaml",
-    "gpushare/four-cards.yaml",
+    "gpushare/four-gpus.yaml",
     "gpushare/binpack-1.yaml",
     "elastic-gpu/cuda-gpu-test.yaml",
 )
 PODS = {"team-a": 4, "examples": 12}
-CARDS = make_cards(
+GPUS = make_gpus(
     (8, "NVIDIA A100-SXM4-40GB", 40960), (4, "NVIDIA A10", 24576), (4, "Tesla T4", 15360)
 )
 
@@ -38,7 +38,7 @@ CARDS = make_cards(
 def test_containers_of_all_examples_print_what_their_systems_promise(
     agent_node: AgentNode,
 ) -> None:
-    agent_node.use_cards(CARDS)
+    agent_node.use_gpus(GPUS)
     agent_node.start_agent()
     profiles = [{"schedulerName": name} for name in ("default-scheduler", "gpu-scheduler")]
     agent_node.start_extender(profiles=profiles)
@@ -53,9 +53,9 @@ def test_containers_of_all_examples_print_what_their_systems_promise(
         for pod in pods:
             for container, reports in agent_node.reports(pod).items():
                 (report,) = reports
-                cards = promises[pod["metadata"]["name"]][container]
-                check_giving(pod, container, cards, report)
-                check_wish(pod, {card.model for card in cards})
+                gpus = promises[pod["metadata"]["name"]][container]
+                check_giving(pod, container, gpus, report)
+                check_wish(pod, {gpu.model for gpu in gpus})
 
 
 def substitute(document: dict[str, Any]) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def _containers(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def check_wish(pod: Mapping[str, Any], models: set[str]) -> None:
-    """The cards are of a model that the pod asks for, and of none that it refuses."""
+    """The GPUs are of a model that the pod asks for, and of none that it refuses."""
     wishes = pod["metadata"]["annotations"]
     for key in ("nvidia.com/use-gputype", "nvidia.com/gpu.model"):
         if key in wishes:

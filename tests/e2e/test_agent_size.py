@@ -1,20 +1,20 @@
-"""Large cards whose memory is counted in MiB."""
+"""Large GPUs whose memory is counted in MiB."""
 
 import pytest
 
 from e2e.agent_node import AgentNode
 from e2e.mixture import RESOURCES, mixed_pods
-from e2e.promises import make_cards
+from e2e.promises import make_gpus
 
 pytestmark = pytest.mark.cluster
 MEMORY = 81920
 IN_MIB = ("nvidia.com/vcuda-memory", "elasticgpu.io/gpu-memory", "slicewise.io/memory")
 
 
-def test_eight_cards_of_80_gib_counted_in_mib_are_registered_and_served(
+def test_eight_gpus_of_80_gib_counted_in_mib_are_registered_and_served(
     agent_node: AgentNode,
 ) -> None:
-    agent_node.use_cards(make_cards((8, "NVIDIA A100-SXM4-80GB", MEMORY)))
+    agent_node.use_gpus(make_gpus((8, "NVIDIA A100-SXM4-80GB", MEMORY)))
     agent_node.start_agent()
     agent_node.wait_allocatable(*RESOURCES, *IN_MIB)
     agent_node.start_extender("--policy=spread")

@@ -10,7 +10,7 @@ import pytest
 
 from e2e.gpu_nodes import A10, register_node
 from e2e.metrics_server import Fleet, MetricsServer
-from reports.values import card, node
+from reports.values import gpu, node
 from slicewise_testbed.binaries import Binaries
 from slicewise_testbed.browser import Browser, Page
 from slicewise_testbed.control_plane import ControlPlane
@@ -88,7 +88,7 @@ def page(url: str, reader: str) -> Iterator[Page]:
         page.ask("document.querySelector('#token').focus()")
         page.type(reader)
         page.press("Enter")
-        page.wait("document.querySelectorAll('.card').length === 4")
+        page.wait("document.querySelectorAll('.gpu').length === 4")
         yield page
 
 
@@ -133,7 +133,7 @@ def bind(plane: ControlPlane, name: str, to: str) -> None:
         api.create(f"/api/v1/namespaces/default/pods/{name}/binding", binding)
 
 
-def test_only_whoever_may_list_cards_gets_data(plane, url, reader):
+def test_only_whoever_may_list_gpus_gets_data(plane, url, reader):
     powerless = make_token(plane, "powerless")
 
     assert ask(url, "/") == 200
@@ -155,7 +155,7 @@ def test_pod_waits_with_its_reason_and_appears_once_it_is_bound(plane, page):
     bind(plane, "fits", "n1")
 
     page.wait("document.querySelectorAll('[data-pod=\"default/fits\"].piece').length === 2")
-    place = "document.querySelector('.piece[data-pod=\"default/fits\"]').closest('.card').dataset"
+    place = "document.querySelector('.piece[data-pod=\"default/fits\"]').closest('.gpu').dataset"
     assert page.ask(f"{place}.node + ' ' + {place}.at") == "n1 1"
 
 
@@ -174,12 +174,12 @@ def test_node_whose_agent_falls_silent_is_told_and_gets_well(plane, page):
     fleet = Fleet(server)
     badge = "document.querySelector('.head[data-node=n2] .badge')?.textContent"
     try:
-        fleet.report(node("n2", cards=(card("GPU-n2-0"),)))
+        fleet.report(node("n2", gpus=(gpu("GPU-n2-0"),)))
         wait_until(lambda: server.health().get("n2") == "True", 30, lambda: "never well")
         fleet.stop("n2")
         page.wait(f"{badge} === 'agent silent'", 120)
 
-        fleet.report(node("n2", cards=(card("GPU-n2-0"),)))
+        fleet.report(node("n2", gpus=(gpu("GPU-n2-0"),)))
 
         page.wait(f"{badge} === undefined", 60)
     finally:

@@ -11,14 +11,14 @@ from e2e import wirings
 from e2e.balancer import Balancer, Splitter, is_ready
 from e2e.gpu_cluster import NAME, GpuCluster, pod
 from e2e.gpu_nodes import A10, mixed_node
-from e2e.truth import held_cards
+from e2e.truth import held_gpus
 from slicewise_testbed.simulated_nodes import create_all
 from slicewise_testbed.testbed import wait_until
 
 pytestmark = pytest.mark.cluster
 NODES = [f"node-{at:02}" for at in range(20)]
 SIZES = {name: [A10[1]] * 4 for name in NODES}
-# 80 cards hold 480 pods of these: a burst of 500 fills every card, and some pods must wait.
+# 80 GPUs hold 480 pods of these: a burst of 500 fills every GPU, and some pods must wait.
 KINDS = (
     {"nvidia.com/vcuda-core": 16, "nvidia.com/vcuda-memory": 4000},
     {"elasticgpu.io/gpu-core": 16, "elasticgpu.io/gpu-memory": 4000},
@@ -28,7 +28,7 @@ KINDS = (
 
 
 def begin(cluster: GpuCluster, url: str) -> None:
-    """Twenty nodes of four cards, and a scheduler that asks this extender."""
+    """Twenty nodes of four GPUs, and a scheduler that asks this extender."""
     cluster.add_nodes(*(mixed_node(name, A10, 4) for name in NODES))
     cluster.schedule_with({**wirings.everything(url), "httpTimeout": "5s"})
 
@@ -62,11 +62,11 @@ def count_bound(cluster: GpuCluster, namespace: str) -> int:
 
 
 def check(cluster: GpuCluster, name: str = NAME) -> dict[str, list[tuple[int, int]]]:
-    """No card holds more than it has, and the ledger says what the pods say."""
-    held = held_cards(cluster.pods(), SIZES)
-    for cards in held.values():
-        assert all(cores <= 100 and memory <= A10[1] for cores, memory in cards), held
-    assert cluster.cards(name) == held
+    """No GPU holds more than it has, and the ledger says what the pods say."""
+    held = held_gpus(cluster.pods(), SIZES)
+    for gpus in held.values():
+        assert all(cores <= 100 and memory <= A10[1] for cores, memory in gpus), held
+    assert cluster.gpus(name) == held
     return held
 
 

@@ -17,7 +17,7 @@ from e2e.gpu_nodes import (
     percent_node,
     register_node,
 )
-from e2e.truth import held_cards
+from e2e.truth import held_gpus
 from slicewise_testbed.simulated_nodes import SimulatedNode
 
 pytestmark = pytest.mark.cluster
@@ -42,7 +42,7 @@ class Example:
 
 
 def predicate(prefix: str, *indexes: str) -> dict[str, str]:
-    """The annotations of gpu-admission, with the card indexes of each container."""
+    """The annotations of gpu-admission, with the GPU indexes of each container."""
     return {
         f"{prefix}/predicate-node": "own",
         f"{prefix}/gpu-assigned": "false",
@@ -67,8 +67,8 @@ SYSTEMS = {
         predicate("nvidia.com", "[01]"),
         FORK_BIND,
     ),
-    "gpu-manager-cards": Example(
-        ("gpu-manager/vcuda-two-cards.yaml",),
+    "gpu-manager-gpus": Example(
+        ("gpu-manager/vcuda-two-gpus.yaml",),
         wirings.gpu_admission,
         register_node("own", A10, 2),
         predicate("nvidia.com", "0,1"),
@@ -88,8 +88,8 @@ SYSTEMS = {
         {},
         count=3,
     ),
-    "gpushare-four-cards": Example(
-        ("gpushare/four-cards.yaml",),
+    "gpushare-four-gpus": Example(
+        ("gpushare/four-gpus.yaml",),
         wirings.gpushare,
         gpushare_node("own", 23, 8),
         {
@@ -129,8 +129,8 @@ def test_example_runs_under_its_own_configuration_with_exactly_its_marks(
         assert_marks(added[0], example.annotations)
         assert_marks(added[1], example.labels)
         assert found["spec"]["nodeName"] == "own"
-    totals = {"own": [A10[1]] * len(gpu_cluster.cards()["own"])}
-    assert gpu_cluster.cards()["own"] == held_cards(gpu_cluster.pods(system), totals)["own"]
+    totals = {"own": [A10[1]] * len(gpu_cluster.gpus()["own"])}
+    assert gpu_cluster.gpus()["own"] == held_gpus(gpu_cluster.pods(system), totals)["own"]
 
 
 def added_marks(
@@ -182,24 +182,24 @@ def test_wanted_model_is_found_over_mutual_tls_as_nvidia_gpu_scheduler_is_config
     assert added_marks(found, documents[0]) == ({}, {})
 
 
-def test_one_gpushare_pod_has_three_gib_on_each_of_four_cards(gpu_cluster: GpuCluster) -> None:
+def test_one_gpushare_pod_has_three_gib_on_each_of_four_gpus(gpu_cluster: GpuCluster) -> None:
     url = gpu_cluster.start_extender()
     gpu_cluster.add_nodes(gpushare_node("four", 4, 4))
     gpu_cluster.schedule_with(wirings.gpushare(url))
-    documents = read_manifests(EXAMPLES, ["gpushare/four-cards.yaml"])
+    documents = read_manifests(EXAMPLES, ["gpushare/four-gpus.yaml"])
 
-    gpu_cluster.apply(*documents, namespace="four-cards")
+    gpu_cluster.apply(*documents, namespace="four-gpus")
 
-    gpu_cluster.wait_running("four-cards", 1)
-    assert gpu_cluster.cards()["four"] == [(0, 3072)] * 4
-    # One more GiB is left on every card, so a second such pod must wait and say why.
-    gpu_cluster.apply(pod("one", {"aliyun.com/gpu-mem": 1}), namespace="four-cards")
-    gpu_cluster.wait_running("four-cards", 2)
-    gpu_cluster.apply(pod("two", {"aliyun.com/gpu-mem": 2}), namespace="four-cards")
-    gpu_cluster.wait_message("four-cards", "two", "Insufficient GPU memory")
+    gpu_cluster.wait_running("four-gpus", 1)
+    assert gpu_cluster.gpus()["four"] == [(0, 3072)] * 4
+    # One more GiB is left on every GPU, so a second such pod must wait and say why.
+    gpu_cluster.apply(pod("one", {"aliyun.com/gpu-mem": 1}), namespace="four-gpus")
+    gpu_cluster.wait_running("four-gpus", 2)
+    gpu_cluster.apply(pod("two", {"aliyun.com/gpu-mem": 2}), namespace="four-gpus")
+    gpu_cluster.wait_message("four-gpus", "two", "Insufficient GPU memory")
 
 
-def test_all_systems_share_the_same_cards_within_their_size(gpu_cluster: GpuCluster) -> None:
+def test_all_systems_share_the_same_gpus_within_their_size(gpu_cluster: GpuCluster) -> None:
     url = gpu_cluster.start_extender()
     gpu_cluster.add_nodes(
         mixed_node("a10-a", A10, 4), mixed_node("a10-b", A10, 4), mixed_node("t4", T4, 8)
@@ -211,7 +211,7 @@ def test_all_systems_share_the_same_cards_within_their_size(gpu_cluster: GpuClus
         gpu_cluster.apply(*read_manifests(EXAMPLES, example.files), namespace=system)
         gpu_cluster.wait_running(system, example.count)
     gpu_cluster.schedule_with(wirings.everything(url))
-    own = [f"slicewise/{name}.yaml" for name in ("share", "linked-cards", "unequal-shares")]
+    own = [f"slicewise/{name}.yaml" for name in ("share", "linked-gpus", "unequal-shares")]
     documents = read_manifests(EXAMPLES, [*own, "nvidia-gpu-scheduler/two-of-a-model.yaml"])
     gpu_cluster.apply(*documents, namespace="own")
     gpu_cluster.wait_running("own", 4)
@@ -221,10 +221,10 @@ def test_all_systems_share_the_same_cards_within_their_size(gpu_cluster: GpuClus
 
     assert 0 < len(settled) < 160
     sizes = {"a10-a": [24576] * 4, "a10-b": [24576] * 4, "t4": [15360] * 8}
-    held = held_cards(gpu_cluster.pods(), sizes)
-    assert held == gpu_cluster.cards()
-    for node, cards in held.items():
-        for (cores, memory), size in zip(cards, sizes[node], strict=True):
+    held = held_gpus(gpu_cluster.pods(), sizes)
+    assert held == gpu_cluster.gpus()
+    for node, gpus in held.items():
+        for (cores, memory), size in zip(gpus, sizes[node], strict=True):
             assert cores <= 100, held
             assert memory <= size, held
 

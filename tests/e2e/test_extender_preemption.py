@@ -22,10 +22,10 @@ def classes(gpu_cluster: GpuCluster) -> Any:
             api.delete(f"{CLASSES}/{name}")
 
 
-def half(name: str, card: str, priority: str) -> dict[str, Any]:
-    """A pod of some priority with half of this very card."""
+def half(name: str, gpu: str, priority: str) -> dict[str, Any]:
+    """A pod of some priority with half of this very GPU."""
     limits = {"slicewise.io/cores": 50, "slicewise.io/memory": A10[1] // 2}
-    wish = {"annotations": {"slicewise.io/uuids": card}}
+    wish = {"annotations": {"slicewise.io/uuids": gpu}}
     return pod(name, limits, metadata=wish, priorityClassName=priority)
 
 
@@ -37,7 +37,7 @@ def fill(cluster: GpuCluster, *pods: dict[str, Any]) -> None:
 
 
 def urge(cluster: GpuCluster, count: int) -> set[str]:
-    """The names of the pods that are left once a pod of high priority has a whole card."""
+    """The names of the pods that are left once a pod of high priority has a whole GPU."""
     urgent = pod("urgent", {"slicewise.io/cores": 100}, priorityClassName="high")
     cluster.apply(urgent, namespace="preempt")
     cluster.wait_bound("preempt", "urgent")
@@ -46,7 +46,7 @@ def urge(cluster: GpuCluster, count: int) -> set[str]:
 
 
 @pytest.mark.usefixtures("classes")
-def test_preemption_frees_one_card_where_the_scheduler_alone_would_halve_two(
+def test_preemption_frees_one_gpu_where_the_scheduler_alone_would_halve_two(
     gpu_cluster: GpuCluster,
 ) -> None:
     url = gpu_cluster.start_extender()
@@ -67,7 +67,7 @@ def test_preemption_frees_one_card_where_the_scheduler_alone_would_halve_two(
 
 
 @pytest.mark.usefixtures("classes")
-def test_preemption_spares_the_more_important_card_and_the_other_node(
+def test_preemption_spares_the_more_important_gpu_and_the_other_node(
     gpu_cluster: GpuCluster,
 ) -> None:
     url = gpu_cluster.start_extender()

@@ -9,7 +9,7 @@ import pytest
 from e2e import wirings
 from e2e.gpu_cluster import USER, WRITES, GpuCluster, pod, read_manifests
 from e2e.gpu_nodes import A10, T4, mixed_node, nvidia_node
-from e2e.truth import held_cards
+from e2e.truth import held_gpus
 from slicewise_testbed.testbed import wait_until
 
 pytestmark = pytest.mark.cluster
@@ -18,12 +18,12 @@ RECORD = "slicewise.io/allocation"
 
 
 def recorded(found: Mapping[str, Any]) -> bool:
-    """Whether the pod says which cards it has."""
+    """Whether the pod says which GPUs it has."""
     return RECORD in found["metadata"].get("annotations", {})
 
 
 def wait_recorded(cluster: GpuCluster, namespace: str, count: int) -> list[dict[str, Any]]:
-    """The pods of a namespace once so many of them say which cards they have."""
+    """The pods of a namespace once so many of them say which GPUs they have."""
 
     def complaint() -> str:
         return f"not {count} records in {namespace}: {cluster.bed.tail('extender')}"
@@ -44,7 +44,7 @@ def carried_out(cluster: GpuCluster, since: int) -> list[tuple[str, str]]:
     ]
 
 
-def test_pods_of_its_own_configuration_are_recorded_and_every_card_is_counted(
+def test_pods_of_its_own_configuration_are_recorded_and_every_gpu_is_counted(
     gpu_cluster: GpuCluster,
 ) -> None:
     url = gpu_cluster.start_extender()
@@ -61,16 +61,16 @@ def test_pods_of_its_own_configuration_are_recorded_and_every_card_is_counted(
     found = wait_recorded(gpu_cluster, "models", 3)
     assert {each["spec"]["nodeName"] for each in found} == {"t4"}
     sizes = {"t4": [T4[1]] * 4, "a10": [A10[1]] * 2}
-    held = held_cards(found, sizes)
+    held = held_gpus(found, sizes)
     assert held == {"t4": [(100, T4[1])] * 4, "a10": [(0, 0)] * 2}
-    assert gpu_cluster.cards() == held
+    assert gpu_cluster.gpus() == held
     assert carried_out(gpu_cluster, mark) == [("patch", "pods")] * 3
     # The model is used up, so the next pod waits and hears why.
     gpu_cluster.apply(pod("late", {"nvidia.com/gpu": 1}, metadata=wanted), namespace="models")
     gpu_cluster.wait_message("models", "late", "Insufficient")
 
 
-def test_shares_of_other_systems_stay_off_cards_that_the_default_binder_filled(
+def test_shares_of_other_systems_stay_off_gpus_that_the_default_binder_filled(
     gpu_cluster: GpuCluster,
 ) -> None:
     url = gpu_cluster.start_extender()
@@ -85,9 +85,9 @@ def test_shares_of_other_systems_stay_off_cards_that_the_default_binder_filled(
 
     gpu_cluster.wait_running("beside", 3)
     gpu_cluster.wait_message("beside", "share-2", "Insufficient")
-    held = held_cards(gpu_cluster.pods("beside"), {"t4": [T4[1]] * 2})
+    held = held_gpus(gpu_cluster.pods("beside"), {"t4": [T4[1]] * 2})
     assert sorted(held["t4"]) == [(80, 8000), (100, T4[1])]
-    assert gpu_cluster.cards() == held
+    assert gpu_cluster.gpus() == held
 
 
 def test_pods_on_a_node_of_nvidias_plugin_are_counted_and_left_alone(
@@ -102,14 +102,14 @@ def test_pods_on_a_node_of_nvidias_plugin_are_counted_and_left_alone(
     gpu_cluster.wait_running("plugin", 1)
     taken = [(0, 0), (100, T4[1]), (100, T4[1])]
     wait_until(
-        lambda: sorted(gpu_cluster.cards()["plugin"]) == taken,
+        lambda: sorted(gpu_cluster.gpus()["plugin"]) == taken,
         20,
-        lambda: f"counted are {gpu_cluster.cards()}",
+        lambda: f"counted are {gpu_cluster.gpus()}",
     )
     assert not any(map(recorded, gpu_cluster.pods("plugin")))
 
 
-def test_pod_bound_by_hand_where_no_card_is_free_is_told_so(gpu_cluster: GpuCluster) -> None:
+def test_pod_bound_by_hand_where_no_gpu_is_free_is_told_so(gpu_cluster: GpuCluster) -> None:
     url = gpu_cluster.start_extender()
     gpu_cluster.add_nodes(mixed_node("t4", T4, 1))
     gpu_cluster.schedule_with(wirings.gpuscheduler(url))
@@ -126,8 +126,8 @@ def test_pod_bound_by_hand_where_no_card_is_free_is_told_so(gpu_cluster: GpuClus
 
     wait_until(told, 30, lambda: f"nobody told: {gpu_cluster.bed.tail('extender')}")
     assert recorded(next(iter(gpu_cluster.pods("full", fieldSelector="metadata.name=first"))))
-    # The first leaves, so its card is given to the second.
+    # The first leaves, so its GPU is given to the second.
     gpu_cluster.plane.kubectl("delete", "pod", "first", "-n", "full", "--wait=false")
     wait_recorded(gpu_cluster, "full", 1)
     (left,) = gpu_cluster.pods("full", fieldSelector="metadata.name=second")
-    assert held_cards([left], {"t4": [T4[1]]}) == {"t4": [(100, T4[1])]}
+    assert held_gpus([left], {"t4": [T4[1]]}) == {"t4": [(100, T4[1])]}

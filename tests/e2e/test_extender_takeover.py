@@ -57,7 +57,7 @@ BEFORE = (
         labels=FORK_LABELS,
     ),
     placed(
-        "fork-cards",
+        "fork-gpus",
         "fork",
         fork(200),
         annotations=admitted("nvidia.com", "fork", "2,3", "false"),
@@ -100,7 +100,7 @@ def test_pods_of_the_original_systems_are_counted_to_the_mib(gpu_cluster: GpuClu
     gpu_cluster.start_extender()
 
     whole = (100, A10[1])
-    assert gpu_cluster.cards() == {
+    assert gpu_cluster.gpus() == {
         "fork": [(0, 0), (30, 7001), whole, whole],
         "upstream": [(25, 17 * 256), (0, 0)],
         "share": [(0, 0), (0, 12 * 1024)],
@@ -123,8 +123,8 @@ def test_the_last_mib_beside_old_pods_is_given_out_and_not_one_more(
     def on_fork(name: str, core: int, memory: int = 0) -> dict[str, Any]:
         return pod(name, fork(core, memory), nodeSelector={"kubernetes.io/hostname": "fork"})
 
-    # Card 0 is filled first, so that the free part of card 1 is all there is.
-    gpu_cluster.apply(on_fork("card", 100), namespace="after")
+    # GPU 0 is filled first, so that the free part of GPU 1 is all there is.
+    gpu_cluster.apply(on_fork("gpu", 100), namespace="after")
     gpu_cluster.wait_running("after", 1)
     gpu_cluster.apply(on_fork("more", 70, left + 1), namespace="after")
     gpu_cluster.wait_message("after", "more", "Insufficient GPU memory")
@@ -133,4 +133,4 @@ def test_the_last_mib_beside_old_pods_is_given_out_and_not_one_more(
     gpu_cluster.apply(on_fork("exact", 70, left), namespace="after")
 
     gpu_cluster.wait_running("after", 2)
-    assert gpu_cluster.cards()["fork"][1] == (100, A10[1])
+    assert gpu_cluster.gpus()["fork"][1] == (100, A10[1])

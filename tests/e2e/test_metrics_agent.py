@@ -45,7 +45,7 @@ def test_agents_pod_is_told_and_its_end_is_noticed(
     containers = server.pods()["default/told"]["containers_device"]
     uuids = {info["device_id"] for each in containers for info in each["device_info"]}
     assert len(uuids) == 1
-    assert uuids <= {card.uuid for card in agent_node.cards}
+    assert uuids <= {gpu.uuid for gpu in agent_node.gpus}
     assert server.health() == {name: "True"}
 
     agent_node.stop_agent(signal.SIGKILL)

@@ -22,7 +22,7 @@ from e2e.metrics_server import (
     MetricsServer,
     decode,
 )
-from reports.values import card, node, pod
+from reports.values import gpu, node, pod
 from slicewise.reports import Use
 from slicewise_testbed.api import ApiError
 from slicewise_testbed.binaries import Binaries
@@ -33,7 +33,7 @@ from slicewise_testbed.testbed import Testbed, wait_until
 
 pytestmark = pytest.mark.cluster
 RFC_3339 = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)"
-CARDS = (card("GPU-0", memory_mib=15360), card("GPU-1", index=1, memory_mib=15360))
+GPUS = (gpu("GPU-0", memory_mib=15360), gpu("GPU-1", index=1, memory_mib=15360))
 APISERVICE = f"{APISERVICES}/v1alpha1.metrics.nvidia.com"
 INFO = {
     "device_id": "GPU-0",
@@ -77,12 +77,12 @@ def wait(holds, seconds=20.0, server=None):
 
 
 def report(fleet, server, *pods, name="n1", **facts):
-    fleet.report(node(name, cards=CARDS, pods=pods), **facts)
+    fleet.report(node(name, gpus=GPUS, pods=pods), **facts)
     wait(lambda: set(server.pods()) >= {each.key for each in pods}, server=server)
 
 
 def test_raw_lists_match_the_contract_field_by_field(server, fleet):
-    report(fleet, server, pod("a", cards=["GPU-0"]))
+    report(fleet, server, pod("a", gpus=["GPU-0"]))
 
     pods = decode(server.plane.kubectl("get", "--raw", f"{PREFIX}/podresources"))
     nodes = decode(server.plane.kubectl("get", "--raw", f"{PREFIX}/gpuinfos"))
@@ -110,14 +110,14 @@ def test_raw_lists_match_the_contract_field_by_field(server, fleet):
 
 
 def test_raw_watch_matches_the_contract_line_by_line(server, fleet):
-    report(fleet, server, pod("a", cards=["GPU-0"]))
+    report(fleet, server, pod("a", gpus=["GPU-0"]))
 
     with server.plane.api() as api:
         lines = api.watch(f"{PREFIX}/podresources", 30)
         first = next(lines)
-        fleet.report(node("n1", cards=CARDS, pods=[pod("a", cards=["GPU-0"]), pod("b")]))
+        fleet.report(node("n1", gpus=GPUS, pods=[pod("a", gpus=["GPU-0"]), pod("b")]))
         second = next(lines)
-        fleet.report(node("n1", cards=CARDS, pods=[pod("a", cards=["GPU-0"])]))
+        fleet.report(node("n1", gpus=GPUS, pods=[pod("a", gpus=["GPU-0"])]))
         third = next(lines)
         lines.close()
 
@@ -131,9 +131,9 @@ def test_raw_watch_matches_the_contract_line_by_line(server, fleet):
 
 
 def test_kubectl_prints_tables(server, fleet):
-    busy = node("n1", cards=(card("GPU-0", memory_mib=15360, use=Use(memory_mib=512, cores=7)),))
+    busy = node("n1", gpus=(gpu("GPU-0", memory_mib=15360, use=Use(memory_mib=512, cores=7)),))
     fleet.report(busy)
-    report(fleet, server, pod("a", cards=["GPU-0", "GPU-1"]))
+    report(fleet, server, pod("a", gpus=["GPU-0", "GPU-1"]))
 
     pods = server.plane.kubectl("get", "podresources").splitlines()
     nodes = server.plane.kubectl("get", "gpuinfos").splitlines()
@@ -151,7 +151,7 @@ def test_kubectl_prints_tables(server, fleet):
 
 
 def test_kubectl_watches_tables_and_prints_objects(server, fleet):
-    report(fleet, server, pod("a", cards=["GPU-0"]))
+    report(fleet, server, pod("a", gpus=["GPU-0"]))
     command = [str(server.plane.binaries.path("kubectl")), "get", "podresources", "-w"]
     watching = subprocess.Popen(
         [*command, "--output-watch-events"],
@@ -161,7 +161,7 @@ def test_kubectl_watches_tables_and_prints_objects(server, fleet):
     )
     try:
         head, first = watching.stdout.readline().split(), watching.stdout.readline().split()
-        fleet.report(node("n1", cards=CARDS, pods=[pod("b", cards=["GPU-1"])]))
+        fleet.report(node("n1", gpus=GPUS, pods=[pod("b", gpus=["GPU-1"])]))
         events = {tuple(watching.stdout.readline().split()[:3]) for _ in range(2)}
     finally:
         watching.kill()
@@ -175,7 +175,7 @@ def test_kubectl_watches_tables_and_prints_objects(server, fleet):
 
 
 def test_second_release_is_served_beside_the_first(server, fleet):
-    report(fleet, server, pod("a", cards=["GPU-0"]))
+    report(fleet, server, pod("a", gpus=["GPU-0"]))
 
     pods = decode(server.plane.kubectl("get", "--raw", f"{SECOND}/gpupods"))
     table = server.plane.kubectl("get", "gpunodes").splitlines()
@@ -200,14 +200,14 @@ def test_user_without_rights_is_forbidden_and_a_stranger_unknown(server, fleet):
 
 
 def test_silent_node_is_ill_within_four_seconds_and_well_when_it_speaks(server, fleet):
-    report(fleet, server, pod("a", cards=["GPU-0"]))
+    report(fleet, server, pod("a", gpus=["GPU-0"]))
     assert server.health()["n1"] == "True"
 
     fleet.stop("n1")
     stopped = time.monotonic()
     wait(lambda: server.health()["n1"] == "False", server=server)
     silent = time.monotonic() - stopped
-    fleet.report(node("n1", cards=CARDS))
+    fleet.report(node("n1", gpus=GPUS))
     started = time.monotonic()
     wait(lambda: server.health()["n1"] == "True", server=server)
 
@@ -216,7 +216,7 @@ def test_silent_node_is_ill_within_four_seconds_and_well_when_it_speaks(server, 
 
 
 def test_agent_may_speak_for_its_own_node_alone(server, fleet):
-    fleet.report(node("n2", cards=CARDS), token=server.make_token("n1"))
+    fleet.report(node("n2", gpus=GPUS), token=server.make_token("n1"))
     report(fleet, server, pod("a"))
 
     assert "n2" not in server.health()
@@ -238,7 +238,7 @@ def test_restarted_agent_leaves_what_is_true_now(server, fleet):
     report(fleet, server, pod("a"), pod("b"))
 
     fleet.stop("n1")
-    fleet.report(node("n1", cards=CARDS, pods=[pod("b"), pod("c")]))
+    fleet.report(node("n1", gpus=GPUS, pods=[pod("b"), pod("c")]))
 
     wait(lambda: set(server.pods()) == {"ml/b", "ml/c"}, 10, server)
 

@@ -9,7 +9,7 @@ import yaml
 from e2e import wirings
 from e2e.gpu_cluster import pod, read_manifests
 from e2e.metrics_server import NAME, Fleet, MetricsServer
-from slicewise.reports import CardReport, ContainerReport, DeviceReport, NodeReport, PodReport
+from slicewise.reports import ContainerReport, DeviceReport, GpuReport, NodeReport, PodReport
 from slicewise_testbed.binaries import Binaries
 from slicewise_testbed.control_plane import ControlPlane
 from slicewise_testbed.simulated_nodes import SimulatedNode, SimulatedNodes
@@ -24,7 +24,7 @@ WANTED = {"annotations": {"nvidia.com/gpu.model": "Tesla T4"}}
 def plane(kube_binaries: Binaries) -> Iterator[ControlPlane]:
     with Testbed.start() as bed:
         plane = ControlPlane(bed, kube_binaries).start()
-        # Neither label nor annotation says which cards these are; only their agents know.
+        # Neither label nor annotation says which GPUs these are; only their agents know.
         nodes = [
             SimulatedNode("t4", {"nvidia.com/gpu": 2}),
             SimulatedNode("a10", {"nvidia.com/gpu": 8}),
@@ -65,18 +65,18 @@ def fleet(server: MetricsServer) -> Iterator[Fleet]:
 
 
 def report(name: str, model: str, count: int, **held: int) -> NodeReport:
-    """A node whose pods hold so many of its cards each, from the first on."""
-    cards = tuple(
-        CardReport(uuid=f"GPU-{name}-{at}", model=model, index=at, memory_mib=15360)
+    """A node whose pods hold so many of its GPUs each, from the first on."""
+    gpus = tuple(
+        GpuReport(uuid=f"GPU-{name}-{at}", model=model, index=at, memory_mib=15360)
         for at in range(count)
     )
     pods, at = [], 0
     for each, taken in held.items():
-        devices = tuple(DeviceReport(card=card.uuid) for card in cards[at : at + taken])
+        devices = tuple(DeviceReport(gpu=gpu.uuid) for gpu in gpus[at : at + taken])
         main = ContainerReport(name="main", devices=devices)
         pods.append(PodReport(namespace="default", name=each, containers=(main,)))
         at += taken
-    return NodeReport(node=name, cards=cards, pods=tuple(pods))
+    return NodeReport(node=name, gpus=gpus, pods=tuple(pods))
 
 
 def apply(server: MetricsServer, *documents: object) -> None:
@@ -104,7 +104,7 @@ def test_pod_without_a_wanted_model_is_left_to_the_scheduler(server, fleet):
     assert place(server, "any") == "a10"
 
 
-def test_cards_that_the_kubelet_gave_away_are_known_one_by_one(server, fleet):
+def test_gpus_that_the_kubelet_gave_away_are_known_one_by_one(server, fleet):
     apply(server, pod("one", {"nvidia.com/gpu": 1}, metadata=WANTED))
     assert place(server, "one") == "t4"
     fleet.report(report("t4", "Tesla T4", 2, one=1))

@@ -28,7 +28,7 @@ from slicewise.httpd import (
     ThreadedServer,
     json_response,
 )
-from slicewise.nodeagent.answers import tell_cards
+from slicewise.nodeagent.answers import tell_gpus
 from slicewise.nodeagent.usage import measure
 from slicewise_testbed.links import Links
 from slicewise_testbed.testbed import wait_until
@@ -51,8 +51,8 @@ def kubectl(cluster: GpuCluster, *words: str) -> subprocess.CompletedProcess[str
     )
 
 
-def share(name: str, units: int, cards: int = 1, **fields: object) -> dict[str, object]:
-    labels = {"aliyun.com/gpu-count": str(cards)} if cards > 1 else {}
+def share(name: str, units: int, gpus: int = 1, **fields: object) -> dict[str, object]:
+    labels = {"aliyun.com/gpu-count": str(gpus)} if gpus > 1 else {}
     return pod(name, {"aliyun.com/gpu-mem": units}, metadata={"labels": labels}, **fields)
 
 
@@ -61,22 +61,22 @@ def unscheduled(name: str, units: int, node: str) -> dict[str, object]:
     return share(name, units, nodeName=node)
 
 
-def old_pod(name: str, units: int, node: str, card: int) -> dict[str, object]:
+def old_pod(name: str, units: int, node: str, gpu: int) -> dict[str, object]:
     """A pod that the original extender placed and its plugin started."""
-    marks = {"IDX": card, "POD": units, "DEV": 15, "ASSIGNED": "true", "ASSUME_TIME": 1}
+    marks = {"IDX": gpu, "POD": units, "DEV": 15, "ASSIGNED": "true", "ASSUME_TIME": 1}
     annotations = {f"ALIYUN_COM_GPU_MEM_{key}": str(value) for key, value in marks.items()}
     return pod(
         name, {"aliyun.com/gpu-mem": units}, metadata={"annotations": annotations}, nodeName=node
     )
 
 
-def test_kubectl_inspect_gpushare_shows_old_and_new_pods_on_their_cards(gpu_cluster: GpuCluster):
+def test_kubectl_inspect_gpushare_shows_old_and_new_pods_on_their_gpus(gpu_cluster: GpuCluster):
     url = gpu_cluster.start_extender("--policy=binpack")
     gpu_cluster.schedule_with(wirings.gpushare(url))
     gpu_cluster.add_nodes(gpushare_node("gpu-a", 15, 2))
     gpu_cluster.apply(old_pod("old", 6, "gpu-a", 1), unscheduled("raw", 2, "gpu-a"))
     gpu_cluster.wait_running("default", 2)
-    gpu_cluster.apply(share("both", 8, cards=2), namespace="team-x")
+    gpu_cluster.apply(share("both", 8, gpus=2), namespace="team-x")
     gpu_cluster.wait_running("team-x", 1)
 
     summary = kubectl(gpu_cluster, "inspect", "gpushare")
@@ -92,7 +92,7 @@ def test_kubectl_inspect_gpushare_shows_old_and_new_pods_on_their_cards(gpu_clus
     assert ["old", "default", "0", "6", "0"] in rows
     assert ["raw", "default", "0", "0", "2"] in rows
     assert ["both", "team-x", "4", "4", "0"] in rows
-    assert [card["usedGPU"] for card in document["nodes"][0]["devs"]] == [4, 10]
+    assert [gpu["usedGPU"] for gpu in document["nodes"][0]["devs"]] == [4, 10]
 
 
 def test_kubectl_tells_of_an_unknown_node_with_an_exit_code(gpu_cluster: GpuCluster):
@@ -103,8 +103,8 @@ def test_kubectl_tells_of_an_unknown_node_with_an_exit_code(gpu_cluster: GpuClus
     assert done.stdout == ""
 
 
-def cards_of(found: dict[str, Any]) -> dict[str, list[int]]:
-    """The cards of every container, by Slicewise's own record."""
+def gpus_of(found: dict[str, Any]) -> dict[str, list[int]]:
+    """The GPUs of every container, by Slicewise's own record."""
     record = json.loads(found["metadata"]["annotations"]["slicewise.io/allocation"])
     return {name: [piece[0] for piece in pieces] for name, pieces in record["containers"].items()}
 
@@ -115,7 +115,7 @@ def part(name: str, cores: int, memory: int) -> dict[str, Any]:
 
 @pytest.fixture
 def ours(gpu_cluster: GpuCluster) -> GpuCluster:
-    """Two nodes of two cards, and a scheduler that asks Slicewise about everything."""
+    """Two nodes of two GPUs, and a scheduler that asks Slicewise about everything."""
     url = gpu_cluster.start_extender()
     gpu_cluster.schedule_with(wirings.everything(url))
     gpu_cluster.add_nodes(mixed_node("m0", A10, 2), mixed_node("m1", T4, 2))
@@ -140,7 +140,7 @@ def test_real_scheduler_does_what_what_if_foretold(ours: GpuCluster, tmp_path: P
         ours.apply(each)
         if told["fits"]:
             found = ours.wait_bound("default", each["metadata"]["name"])
-            assert (found["spec"]["nodeName"], cards_of(found)) == (told["node"], told["gpus"])
+            assert (found["spec"]["nodeName"], gpus_of(found)) == (told["node"], told["gpus"])
         else:
             ours.wait_message(
                 "default", each["metadata"]["name"], "Insufficient slicewise.io/memory"
@@ -153,7 +153,7 @@ def test_real_scheduler_does_what_what_if_foretold(ours: GpuCluster, tmp_path: P
     assert "smallest change: ask for " in why.stdout
 
 
-def test_cordoned_card_gets_no_pod_from_the_real_scheduler(ours: GpuCluster, tmp_path: Path):
+def test_cordoned_gpu_gets_no_pod_from_the_real_scheduler(ours: GpuCluster, tmp_path: Path):
     closed = kubectl(ours, "slicewise", "cordon", "m0", "0", "1")
     assert closed.returncode == 0, closed.stderr
     assert kubectl(ours, "slicewise", "cordon", "m1", "1").returncode == 0
@@ -170,7 +170,7 @@ def test_cordoned_card_gets_no_pod_from_the_real_scheduler(ours: GpuCluster, tmp
     ours.apply(pod("two", {"slicewise.io/gpu": 1}))
     ours.wait_message("default", "two", "Too few healthy GPUs")
 
-    assert (one["spec"]["nodeName"], cards_of(one)) == ("m1", {"main": [0]})
+    assert (one["spec"]["nodeName"], gpus_of(one)) == ("m1", {"main": [0]})
     table = kubectl(ours, "slicewise", "top").stdout
     assert [line.split()[-1] for line in table.splitlines() if " gpu " in line] == [
         "cordoned",
@@ -200,7 +200,7 @@ def test_doctor_reads_a_real_cluster(ours: GpuCluster, tmp_path: Path):
     findings = json.loads(done.stdout)["findings"]
     assert done.returncode == 0, done.stdout
     well = {each["topic"] for each in findings if each["level"] == "ok"}
-    assert {"nodes", "scheduler", "extender", "quota", "pods and cards", "your rights"} <= well
+    assert {"nodes", "scheduler", "extender", "quota", "pods and GPUs", "your rights"} <= well
 
 
 def test_person_without_rights_is_told_so(ours: GpuCluster):
@@ -225,13 +225,13 @@ def reachable(gpu_cluster: GpuCluster) -> Iterator[str]:
 
 
 def agent_pages(uid: str) -> Handler:
-    """What the agent of a node with one busy card says."""
+    """What the agent of a node with one busy GPU says."""
     owner = scenes.tenant("busy", uid=uid, held={"main": [builders.piece(0, 30, 4096)]})
     loads = {"GPU-agented-0": scenes.load(scenes.process(7, memory=5000, cores=20))}
     reading = scenes.reading(loads, {7: [scenes.inside(owner, "main")]})
-    card = scenes.card(0, uuid="GPU-agented-0")
+    gpu = scenes.gpu(0, uuid="GPU-agented-0")
     pages = {
-        "/usage/cards": tell_cards(measure("agented", [card], [owner], reading)),
+        "/usage/gpus": tell_gpus(measure("agented", [gpu], [owner], reading)),
         "/agent": {"version": __version__, "identity": "match", "ready": True},
     }
 

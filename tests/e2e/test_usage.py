@@ -1,4 +1,4 @@
-"""Processes of real containers, traced as the agent traces those on a card."""
+"""Processes of real containers, traced as the agent traces those on a GPU."""
 
 from pathlib import Path
 
@@ -71,13 +71,13 @@ def test_processes_of_real_containers_are_traced_by_name(running):
     assert found == {name: Occupant(tenant, name) for name in NAPS}
 
 
-def test_a_real_container_on_a_card_it_does_not_hold_trespasses(running):
+def test_a_real_container_on_a_gpu_it_does_not_hold_trespasses(running):
     tenant = read_tenant(read(running), Node("real-a"))
     pid = find_pid(NAPS["two"])
     load = scenes.load(scenes.process(pid), scenes.process(1))
     reading = scenes.reading({"GPU-0": load})
     looked = scenes.Reading(reading.loads, Processes().look([pid, 1]), 0)
-    usage = measure("real-a", [scenes.card(0)], [tenant], looked)
+    usage = measure("real-a", [scenes.gpu(0)], [tenant], looked)
 
     assert [(each.tenant.name, each.container) for each in usage.trespasses] == [
         ("sleepers", "two")

@@ -67,11 +67,11 @@ def test_example_is_read_placed_and_read_back(folder, pod):
     assert DEFAULT.read_allocation(apply_marks(pod, marks), node) == allocation
 
 
-def test_gpushare_pod_gets_3_gib_on_each_of_four_cards():
+def test_gpushare_pod_gets_3_gib_on_each_of_four_gpus():
     (pod,) = (
         decode_pod(json.dumps(document).encode())
         for path, document in documents()
-        if path.name == "four-cards.yaml"
+        if path.name == "four-gpus.yaml"
     )
 
     allocation = Planner().place(cluster(), Question(DEFAULT.read_request(pod))).allocation
@@ -101,4 +101,4 @@ def test_quota_example_reads():
         if document["kind"] == "ConfigMap" and document["metadata"]["name"] == "gpuquota"
     )
 
-    assert read_quota(text).namespaces["team-a"].cards == {"A100": 2, "A10": 1}
+    assert read_quota(text).namespaces["team-a"].gpus == {"A100": 2, "A10": 1}

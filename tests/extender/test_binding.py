@@ -63,7 +63,7 @@ def test_bind_is_one_write_that_carries_the_allocation():
     assert bench.used("a") == (60, 0)
 
 
-def test_an_event_says_which_cards_and_why():
+def test_an_event_says_which_gpus_and_why():
     bench = Bench(builders.node("a"), pods=[pod()])
 
     run(bench.bind("a"))
@@ -264,7 +264,7 @@ def test_commit_that_the_api_refuses_is_an_error_and_given_back():
     assert bench.used("a") == (0, 0)
 
 
-def test_commit_and_bind_together_bind_the_committed_cards():
+def test_commit_and_bind_together_bind_the_committed_gpus():
     async def both():
         bench = Bench(builders.node("a"), pods=[pod(limits=VCUDA)])
         await bench.commit(pod(limits=VCUDA), "a")

@@ -74,7 +74,7 @@ def test_api_calls_are_counted_and_no_node_is_written(cluster):
     assert writes[0].endswith(" 3.0")
 
 
-def test_cards_fill_up_and_then_refuse(cluster):
+def test_gpus_fill_up_and_then_refuse(cluster):
     bound = [cluster.schedule(cluster.add(f"p{at}", {"slicewise.io/gpu": "1"})) for at in range(5)]
 
     assert [pod and pod["spec"]["nodeName"] for pod in bound].count(None) == 1
@@ -136,7 +136,7 @@ def test_filter_only_configuration_commits_and_the_scheduler_binds(cluster):
     assert cluster.problems() == ()
 
 
-def test_an_event_on_the_pod_says_which_cards(cluster):
+def test_an_event_on_the_pod_says_which_gpus(cluster):
     cluster.schedule(cluster.add("p", {"slicewise.io/cores": "30"}))
     wait_until(lambda: cluster.playground.objects("events"))
 

@@ -44,7 +44,7 @@ class Played:
         return reply["NodeNames"]
 
     async def schedule(self, pod, route="/filter"):
-        """The node and cards the pod is given; None when every node refuses it."""
+        """The node and GPUs the pod is given; None when every node refuses it."""
         read = decode_pod(json.dumps(pod).encode())
         self.writer.add(read)
         self.state.see(read)
@@ -55,9 +55,9 @@ class Played:
         best = max(scores, key=lambda each: each["Score"])["Host"]
         bound = await self.post("/bind", bodies.binding(best, read.name, read.uid))
         assert bound == {"Error": ""}
-        return best, self._cards(self.writer.pods[read.namespace, read.name])
+        return best, self._gpus(self.writer.pods[read.namespace, read.name])
 
-    def _cards(self, pod):
+    def _gpus(self, pod):
         allocation = DEFAULT.read_allocation(pod, self.nodes[pod.node])
         return {each.name: [piece.gpu for piece in each.slices] for each in allocation.containers}
 
@@ -151,7 +151,7 @@ def respell_pod(pod, limits):
 
 
 def change_cluster(played, node, change):
-    """The cluster with the change made: pods gone, cards opened."""
+    """The cluster with the change made: pods gone, GPUs opened."""
     for name in change.get("evict", ()):
         pod = played.writer.pods[tuple(name.split("/"))]
         played.state.ledger.apply(PodGone(pod.uid))

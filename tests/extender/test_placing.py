@@ -4,7 +4,7 @@ from dataclasses import replace
 import builders
 from extender import bodies
 from fakes.cluster import FakeState, FakeWriter
-from slicewise.cluster import CardHealth, Expire, PodGone
+from slicewise.cluster import Expire, GpuHealth, PodGone
 from slicewise.extender.binding import Binder, Timing
 from slicewise.extender.placing import Placer
 from slicewise.extender.protocol import Ask, Candidates, decode_binding
@@ -43,7 +43,7 @@ def pod(number=0, limits=SHARE, **facts):
     return builders.pod(limits=limits, uid=f"u{number}", name=f"p{number}", **facts)
 
 
-def test_one_node_is_left_and_its_cards_are_held():
+def test_one_node_is_left_and_its_gpus_are_held():
     bench = Bench(builders.node("a"), builders.node("b"), pods=[pod()])
 
     reply = bench.place(pod(), "a", "b")
@@ -53,7 +53,7 @@ def test_one_node_is_left_and_its_cards_are_held():
     assert bench.writer.writes == 0
 
 
-def test_held_cards_are_not_given_to_another_pod():
+def test_held_gpus_are_not_given_to_another_pod():
     bench = Bench(builders.node("a", gpus=1), pods=[pod(0), pod(1)])
 
     bench.place(pod(0), "a")
@@ -101,7 +101,7 @@ def test_pod_that_asks_for_something_else_now_is_placed_anew():
     assert bench.used("a") == (10, 0)
 
 
-def test_cards_nobody_came_back_for_are_free_after_the_hold():
+def test_gpus_nobody_came_back_for_are_free_after_the_hold():
     bench = Bench(builders.node("a"), pods=[pod()])
     bench.place(pod(), "a")
 
@@ -130,10 +130,10 @@ def test_bind_outlasts_the_hold_while_it_is_written():
     assert bench.used("a") == (60, 0)
 
 
-def test_card_that_fell_ill_meanwhile_is_not_bound():
+def test_gpu_that_fell_ill_meanwhile_is_not_bound():
     bench = Bench(builders.node("a"), pods=[pod(limits=WHOLE)])
     bench.place(pod(limits=WHOLE), "a")
-    bench.state.ledger.apply(CardHealth("a", "GPU-a-0", healthy=False))
+    bench.state.ledger.apply(GpuHealth("a", "GPU-a-0", healthy=False))
 
     assert bench.bind("a").error == ""
 

@@ -139,7 +139,7 @@ async def test_lost_answer_is_looked_up_and_not_written_again():
 
 
 @on_a_loop
-async def test_card_of_a_write_of_unknown_end_stays_the_pods_own():
+async def test_gpu_of_a_write_of_unknown_end_stays_the_pods_own():
     scene = Scene(plain())
     scene.writer.answers = [WriteStatus.UNKNOWN]
 

@@ -117,7 +117,7 @@ def test_priorities_are_a_bare_list_of_whole_numbers(shared, path):
     assert all(type(each["Score"]) is int and 0 <= each["Score"] <= 10 for each in scores)
 
 
-def test_schedule_prioritize_counts_free_cards(shared):
+def test_schedule_prioritize_counts_free_gpus(shared):
     pod = bodies.pod({"nvidia.com/gpu": 1}, annotations={"nvidia.com/gpu.model": "A100"})
 
     scores = shared.post(f"{SCHEDULE}/prioritize", bodies.args(pod, ["a", "b"]))
@@ -214,7 +214,7 @@ def test_status_is_elastics_document_inside_a_text(shared):
     }
 
 
-def test_explain_names_cards_and_the_smallest_change(own):
+def test_explain_names_gpus_and_the_smallest_change(own):
     own.add({"slicewise.io/cores": 70, "slicewise.io/memory": 90000})
 
     status, body = own.ask("/explain?pod=default/p0")
@@ -228,7 +228,7 @@ def test_explain_names_cards_and_the_smallest_change(own):
         "ask": {"memory": 40960},
         "limits": {"slicewise.io/memory": 40960},
     }
-    assert told["nodes"][0]["cards"][0]["missing"] == ["49040 MiB"]
+    assert told["nodes"][0]["gpus"][0]["missing"] == ["49040 MiB"]
     assert told["nodes"][0]["reason"] == "GpuTooSmall"
 
 

@@ -26,11 +26,11 @@ def ask(limits, names=None, nodes=None, **facts):
     return decode_args(bodies.args(bodies.pod(limits, **facts), names, nodes))
 
 
-def holder(uid, node, cards, cores=100, memory=40960, **facts):
-    """A pod on these cards of the node, as our own marks record it."""
-    slices = [[card, f"GPU-{node}-{card}", cores, memory] for card in cards]
+def holder(uid, node, gpus, cores=100, memory=40960, **facts):
+    """A pod on these GPUs of the node, as our own marks record it."""
+    slices = [[gpu, f"GPU-{node}-{gpu}", cores, memory] for gpu in gpus]
     record = json.dumps({"containers": {"c0": slices}, "node": node})
-    limits = {"slicewise.io/gpu": len(cards)}
+    limits = {"slicewise.io/gpu": len(gpus)}
     if cores != 100:
         limits |= {"slicewise.io/cores": cores, "slicewise.io/memory": memory}
     return builders.pod(
@@ -156,7 +156,7 @@ def test_points_are_whole_numbers_between_zero_and_ten():
     assert points == {"a": 0, "b": 10, "c": 0, "d": 0}
 
 
-def test_free_cards_of_the_wanted_model_are_counted_up_to_ten():
+def test_free_gpus_of_the_wanted_model_are_counted_up_to_ten():
     state = FakeState(builders.node("a", 12), builders.node("b", 3), builders.node("t", model=T4))
     state.see(holder("x", "b", [0], cores=50, memory=1))
     verbs = Verbs(Stage(state))

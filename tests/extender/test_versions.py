@@ -14,7 +14,7 @@ from slicewise.extender.service import Extender
 from slicewise.httpd import Request
 
 SHARE = {"slicewise.io/cores": 30, "slicewise.io/memory": 4096}
-# "b" has cards that are taken, "c" has none: one may be helped by an eviction, the other never.
+# "b" has GPUs that are taken, "c" has none: one may be helped by an eviction, the other never.
 NODES = ["a", "b", "c"]
 
 

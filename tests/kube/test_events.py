@@ -43,14 +43,14 @@ def test_remark_is_an_event_of_the_pod(playground):
 
     async def claim():
         async with posting(playground) as events:
-            events.post(POD, Remark(reason="Late", note="no card", warning=True))
+            events.post(POD, Remark(reason="Late", note="no GPU", warning=True))
             await stored(playground, lambda rows: len(rows) == 1)
 
     asyncio.run(claim())
 
     (event,) = playground.objects("events")
     assert event["involvedObject"]["name"] == "a"
-    assert (event["type"], event["reason"], event["message"]) == ("Warning", "Late", "no card")
+    assert (event["type"], event["reason"], event["message"]) == ("Warning", "Late", "no GPU")
 
 
 def test_repeated_remarks_are_one_event_with_a_count(playground):

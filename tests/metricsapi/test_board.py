@@ -1,7 +1,7 @@
 import pytest
 
 from metricsapi.scene import Scene
-from reports.values import card, node, pod
+from reports.values import gpu, node, pod
 from slicewise.metricsapi.board import Health, count_stations
 from slicewise.reports import Change
 
@@ -129,13 +129,13 @@ def test_versions_grow_from_one_process_to_the_next():
     assert int(later.board.now().timestamp() * 1e6) > first.board.revision
 
 
-def test_changed_card_changes_the_node_and_not_its_pods():
+def test_changed_gpu_changes_the_node_and_not_its_pods():
     scene = Scene()
     session = scene.tell(node(pods=[pod("a")]))
     before = next(scene.board.pods())
     revision = scene.board.stations["n1"].revision
 
-    session.replace(node(cards=(card(healthy=False),), pods=[pod("a")]))
+    session.replace(node(gpus=(gpu(healthy=False),), pods=[pod("a")]))
 
     assert scene.board.stations["n1"].revision > revision
     assert next(scene.board.pods()) == before

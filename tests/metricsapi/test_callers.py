@@ -344,7 +344,7 @@ def test_old_agents_full_set_drops_what_it_lacks():
     assert scene.board.report("n1").busy == {"GPU-a"}
 
 
-def test_devices_of_other_plugins_are_not_busy_cards():
+def test_devices_of_other_plugins_are_not_busy_gpus():
     scene = old_scene()
     pods = [old_pod("nic", resource="rdma/hca")]
     pods[0]["containers"][0]["devices"] = [{"resource_name": "rdma/hca", "device_ids": ["x"]}]

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from metricsapi.scene import PREFIX, SECOND, Scene, read
-from reports.values import card, node, pod
+from reports.values import gpu, node, pod
 from slicewise.metricsapi.views import write_age, write_exact_time, write_time
 from slicewise.reports import ContainerReport, DeviceReport, NodeReport, PodReport, Use
 
@@ -73,7 +73,7 @@ def test_podresources_is_the_originals_to_the_letter():
 
 def test_gpuinfos_is_the_originals_to_the_letter():
     scene = Scene()
-    scene.tell(node(cards=(card("GPU-b", index=1), card("GPU-a")), pods=[pod(cards=["GPU-b"])]))
+    scene.tell(node(gpus=(gpu("GPU-b", index=1), gpu("GPU-a")), pods=[pod(gpus=["GPU-b"])]))
     info = (
         '{"device_id":"%s","device_brand":"BRAND_TESLA","device_model":"Tesla T4",'
         '"device_busid":"0000:00:04.0","device_node":"n1"}'
@@ -88,7 +88,7 @@ def test_gpuinfos_is_the_originals_to_the_letter():
     )
 
 
-def test_container_with_other_devices_alone_has_no_list_of_cards():
+def test_container_with_other_devices_alone_has_no_list_of_gpus():
     held = PodReport(namespace="ml", name="a", containers=(ContainerReport(name="nic"),))
     scene = Scene()
     scene.tell(node(pods=[held]))
@@ -98,15 +98,15 @@ def test_container_with_other_devices_alone_has_no_list_of_cards():
     assert items[0]["spec"]["containers_device"] == [{"container_name": "nic"}]
 
 
-def test_container_lists_every_card_it_holds_once():
+def test_container_lists_every_gpu_it_holds_once():
     devices = tuple(
-        DeviceReport(card=uuid, id=plain)
+        DeviceReport(gpu=uuid, id=plain)
         for uuid, plain in [("GPU-a", "GPU-a::0"), ("GPU-a", "GPU-a::1"), ("GPU-b", "GPU-b::0")]
     )
     main = ContainerReport(name="main", devices=devices)
     held = PodReport(namespace="ml", name="a", containers=(main,))
     scene = Scene()
-    scene.tell(node(cards=(card("GPU-a"), card("GPU-b")), pods=[held]))
+    scene.tell(node(gpus=(gpu("GPU-a"), gpu("GPU-b")), pods=[held]))
 
     spec = read(scene, f"{PREFIX}/podresources")["items"][0]["spec"]
 
@@ -167,7 +167,7 @@ def test_pods_whose_joined_names_are_equal_have_names_of_their_own_in_the_second
 def test_long_lists_are_sent_in_pieces_and_are_the_same():
     scene = Scene()
     pods = [pod(f"p{at:04}") for at in range(1200)]
-    scene.tell(NodeReport(node="n1", cards=(card(),), pods=tuple(pods)))
+    scene.tell(NodeReport(node="n1", gpus=(gpu(),), pods=tuple(pods)))
 
     items = read(scene, f"{PREFIX}/podresources")["items"]
 
@@ -210,7 +210,7 @@ def test_use_is_no_change_of_a_pod():
     session = scene.tell(node(pods=[pod("a")]))
     before = read(scene, f"{PREFIX}/podresources")
     scene.seconds = 60.0
-    used = DeviceReport(card="GPU-a", use=Use(memory_mib=4096, cores=70))
+    used = DeviceReport(gpu="GPU-a", use=Use(memory_mib=4096, cores=70))
     busy = PodReport(
         namespace="ml", name="a", containers=(ContainerReport(name="main", devices=(used,)),)
     )

@@ -4,7 +4,7 @@ import json
 import pytest
 
 from metricsapi.scene import PREFIX, SECOND, TABLE, Lines, Scene, read
-from reports.values import card, node, pod
+from reports.values import gpu, node, pod
 from slicewise.httpd import Stream
 from slicewise.metricsapi.hub import Event, Watcher
 from slicewise.metricsapi.views import view_node
@@ -82,7 +82,7 @@ def test_use_alone_wakes_no_watcher():
         session = scene.tell(node(pods=[pod("a")]))
         lines = Lines(await scene.ask(PODS, watch="true"))
         await lines.next()
-        device = DeviceReport(card="GPU-a", use=Use(memory_mib=1, cores=1))
+        device = DeviceReport(gpu="GPU-a", use=Use(memory_mib=1, cores=1))
         main = ContainerReport(name="main", devices=(device,))
         used = PodReport(namespace="ml", name="a", containers=(main,))
         session.replace(node(pods=[used]))
@@ -287,7 +287,7 @@ def test_selector_that_cannot_be_served_is_refused(query):
 )
 def test_rows_carry_as_much_of_the_object_as_was_asked_for(include, kind):
     scene = Scene()
-    scene.tell(node(cards=(card(memory_mib=15360, healthy=False, why="XID 79"),)))
+    scene.tell(node(gpus=(gpu(memory_mib=15360, healthy=False, why="XID 79"),)))
 
     table = read(scene, NODES, headers=ACCEPT, includeObject=include)
 

@@ -17,18 +17,18 @@ from slicewise.model import MAX_MEMORY, InventoryError, Links, Node
         ([builders.gpu(at) for at in range(65)], "65 GPUs listed, expected at most 64"),
     ],
 )
-def test_impossible_cards_are_refused_naming_the_node(gpus, message):
+def test_impossible_gpus_are_refused_naming_the_node(gpus, message):
     with pytest.raises(InventoryError, match=f"node n0: {message}"):
         Node("n0", tuple(gpus))
 
 
-def test_cards_of_unequal_size_and_model_make_a_node():
+def test_gpus_of_unequal_size_and_model_make_a_node():
     node = builders.node(gpus=[builders.gpu(0, memory=15109), builders.gpu(3, model="Tesla T4")])
 
     assert [gpu.index for gpu in node.gpus] == [0, 3]
 
 
-def test_card_is_found_by_index_across_gaps():
+def test_gpu_is_found_by_index_across_gaps():
     node = builders.node(gpus=[builders.gpu(0), builders.gpu(2), builders.gpu(5)])
 
     assert [node.position(index) for index in range(-1, 6)] == [None, 0, None, 1, None, None, 2]
@@ -38,7 +38,7 @@ def test_card_is_found_by_index_across_gaps():
     ("facts", "usable"),
     [({}, True), ({"healthy": False}, False), ({"mig": True}, False)],
 )
-def test_unhealthy_and_partitioned_cards_are_not_usable(facts, usable):
+def test_unhealthy_and_partitioned_gpus_are_not_usable(facts, usable):
     assert builders.gpu(0, **facts).usable is usable
 
 
@@ -49,6 +49,6 @@ def test_unhealthy_and_partitioned_cards_are_not_usable(facts, usable):
         (Links(((0, 0), (0, 0)), ((0, 10), (20, 0))), "links.pcie: expected a symmetric matrix"),
     ],
 )
-def test_links_must_fit_the_cards(links, message):
+def test_links_must_fit_the_gpus(links, message):
     with pytest.raises(InventoryError, match=message):
         builders.node(gpus=2, links=links)

@@ -13,6 +13,6 @@ def test_codes_of_reasons_differ():
     assert len({reason.code for reason in Reason}) == len(Reason)
 
 
-def test_eviction_helps_only_where_cards_are_in_use():
+def test_eviction_helps_only_where_gpus_are_in_use():
     assert Reason.MEMORY.preemptible
     assert not Reason.TOO_SMALL.preemptible

@@ -17,7 +17,7 @@ from slicewise.model import (
     charge,
     cut,
     phases,
-    whole_cards,
+    whole_gpus,
 )
 
 
@@ -41,7 +41,7 @@ def test_only_all_cores_make_a_whole_share():
     assert not builders.share(99, 40960).whole
 
 
-def test_whole_share_takes_all_memory_of_its_card():
+def test_whole_share_takes_all_memory_of_its_gpu():
     assert cut(WHOLE_GPU, builders.gpu(3, memory=15109)) == builders.piece(3, 100, 15109)
     assert cut(builders.share(0, 7), builders.gpu(3)) == builders.piece(3, 0, 7)
 
@@ -67,7 +67,7 @@ def test_too_many_containers_are_refused():
         Request(many)
 
 
-def test_containers_on_the_same_cards_must_want_equally_many():
+def test_containers_on_the_same_gpus_must_want_equally_many():
     with pytest.raises(DialectError, match=r"ask for \[1, 2\] GPUs: expected one count"):
         builders.request([WHOLE_GPU], [WHOLE_GPU] * 2, constraints=Constraints(together=True))
 
@@ -100,7 +100,7 @@ def allocated(*pieces):
     )
 
 
-def test_charge_is_that_of_the_phase_that_peaks_on_each_card():
+def test_charge_is_that_of_the_phase_that_peaks_on_each_gpu():
     request = Request(running(Role.INIT, Role.MAIN, Role.MAIN))
     allocation = allocated(
         builders.piece(0, 50, 100), builders.piece(0, 30, 400), builders.piece(1, 20, 50)
@@ -127,11 +127,11 @@ def test_charge_lies_between_the_largest_container_and_the_sum(drawn):
         assert piece.memory == 10 * piece.cores
 
 
-def test_whole_cards_are_charges_of_all_cores():
-    assert whole_cards([builders.piece(0, FULL), builders.piece(1, 99)]) == 1
+def test_whole_gpus_are_charges_of_all_cores():
+    assert whole_gpus([builders.piece(0, FULL), builders.piece(1, 99)]) == 1
 
 
-def test_allocation_tells_its_cards_and_containers():
+def test_allocation_tells_its_gpus_and_containers():
     allocation = allocated(builders.piece(3), builders.piece(1))
 
     assert allocation.gpus == (1, 3)

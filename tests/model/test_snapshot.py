@@ -19,7 +19,7 @@ def test_empty_node_is_free_and_untouched():
     assert empty.untouched(0)
 
 
-def test_holding_is_charged_to_its_cards_and_host():
+def test_holding_is_charged_to_its_gpus_and_host():
     held = state(builders.holding("u1", builders.piece(1, 30, 4096), host=builders.host(500, 64)))
 
     assert (held.free_cores(1), held.free_memory(1)) == (70, 36864)
@@ -49,13 +49,13 @@ def test_order_of_holding_does_not_matter():
     assert state(first, second) == state(second, first)
 
 
-def test_defect_gpushare_1_overfull_card_shows_a_negative_rest():
+def test_defect_gpushare_1_overfull_gpu_shows_a_negative_rest():
     held = state(builders.holding("u1", builders.piece(0, 130, 50000)))
 
     assert (held.free_cores(0), held.free_memory(0)) == (-30, -9040)
 
 
-def test_charge_on_a_card_the_node_lost_waits_for_its_return():
+def test_charge_on_a_gpu_the_node_lost_waits_for_its_return():
     held = state(builders.holding("u1", builders.piece(1, 30, 4096)))
 
     shrunk = held.renew(builders.node(gpus=1))

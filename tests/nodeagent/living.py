@@ -17,15 +17,15 @@ from slicewise.model import Allocation, Container, ContainerAllocation, Pod, cut
 from slicewise.nodeagent.inventory import Inventory
 from slicewise.nodeagent.service import Agent, Edges
 from slicewise.nodeagent.settings import AgentSettings, Identity, Paths
-from slicewise.nvml.driver import Card, Hardware
+from slicewise.nvml.driver import GpuDevice, Hardware
 from slicewise.playground.cluster import Playground
 
 NODE = "n0"
 CONTROLS = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools")
 
 
-def cards(count: int, memory: int = 2048) -> tuple:
-    """Cards whose minor numbers run against their indexes."""
+def build_gpus(count: int, memory: int = 2048) -> tuple:
+    """GPUs whose minor numbers run against their indexes."""
     return tuple(
         builders.gpu(at, "NVIDIA A10", memory, uuid=f"GPU-{at}", minor=count - 1 - at)
         for at in range(count)
@@ -33,7 +33,10 @@ def cards(count: int, memory: int = 2048) -> tuple:
 
 
 def hardware(gpus) -> Hardware:
-    return Hardware(tuple(Card(gpu, f"0000:0{gpu.index}:00.0") for gpu in gpus), None, "550.54", "")
+    devices = tuple(GpuDevice(gpu, f"0000:0{gpu.index}:00.0") for gpu in gpus)
+    return Hardware(devices, None, "550.54", "")
+        tuple(GpuDevice(gpu, f"0000:0{gpu.index}:00.0") for gpu in gpus), None, "550.54", ""
+    )
 
 
 class Scene:
@@ -41,7 +44,7 @@ class Scene:
 
     def __init__(self, root: Path, gpus: int = 4, memory: int = 2048, **facts) -> None:
         self.root = root
-        self.gpus = cards(gpus, memory)
+        self.gpus = build_gpus(gpus, memory)
         self.node = builders.node(NODE, self.gpus)
         self.playground = Playground()
         self.kubelet = FakeKubelet(root / "kubelet", seed=facts.pop("seed", 0))
@@ -112,7 +115,7 @@ class Scene:
                 await asyncio.sleep(0.01)
 
     def promise(self, pod: Pod, *indexes: tuple[int, ...]) -> Pod:
-        """The pod with the marks that give its GPU containers these cards, in their order."""
+        """The pod with the marks that give its GPU containers these GPUs, in their order."""
         request = DEFAULT.read_request(pod)
         given = tuple(
             ContainerAllocation(
@@ -148,7 +151,7 @@ class Scene:
         return replace(pod, uid=made["metadata"]["uid"], node=NODE)
 
     def place(self, limits, *indexes, name=None, containers=None) -> Pod:
-        """A bound pod of one container for each group of cards."""
+        """A bound pod of one container for each group of GPUs."""
         self._numbers += 1
         named = containers or [f"c{at}" for at in range(len(indexes))]
         each = [Container(one, limits=limits) for one in named]
@@ -162,7 +165,7 @@ class Scene:
         return self.bind(builders.pod(limits=limits, name=f"p{self._numbers}"))
 
     def record(self, pod: Pod, *indexes) -> None:
-        """The marks of these cards are written on a bound pod."""
+        """The marks of these GPUs are written on a bound pod."""
         marked = self.promise(pod, *indexes)
         self.playground.patch(
             "pods", pod.name, {"metadata": {"annotations": dict(marked.annotations)}}
@@ -201,8 +204,8 @@ class Scene:
         self.kubelet.remove(pod)
 
 
-def card_paths(edits: dict) -> set[str]:
-    """The cards among the device nodes under /dev."""
+def gpu_paths(edits: dict) -> set[str]:
+    """The GPUs among the device nodes under /dev."""
     names = {path.removeprefix("/dev/") for path in edits["devices"] if path.startswith("/dev/")}
     return {name for name in names if name.removeprefix("nvidia").isdecimal()}
 

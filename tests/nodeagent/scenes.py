@@ -1,4 +1,4 @@
-"""Cards, pods and processes for the agent's tests; a builder fills in what a test is not about."""
+"""GPUs, pods and processes for the agent's tests; a builder fills in what a test is not about."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,11 +9,11 @@ from slicewise.model import Allocation, ContainerAllocation, MiB, Percent, Role,
 from slicewise.nodeagent.cgroups import Place, Sighting
 from slicewise.nodeagent.tenants import Tenant
 from slicewise.nodeagent.usage import Reading
-from slicewise.nvml.driver import Card, DriverError, Load, Process
+from slicewise.nvml.driver import DriverError, GpuDevice, Load, Process
 
 
-def card(index: int = 0, **facts) -> Card:
-    return Card(builders.gpu(index, **facts), bus=f"00000000:{index:02X}:00.0")
+def device(index: int = 0, **facts) -> GpuDevice:
+    return GpuDevice(builders.gpu(index, **facts), bus=f"00000000:{index:02X}:00.0")
 
 
 def container(name: str = "c0", **facts) -> LocalContainer:
@@ -92,10 +92,10 @@ class FakeCensus:
     """What the agent would know, as values that the test changes."""
 
     held: list[Tenant] = field(default_factory=list)
-    present: list[Card] = field(default_factory=lambda: [card(0), card(1)])
+    present: list[GpuDevice] = field(default_factory=lambda: [device(0), device(1)])
     node: str = "n0"
 
-    def cards(self):
+    def gpus(self):
         return list(self.present)
 
     def links(self):

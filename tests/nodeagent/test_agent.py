@@ -3,14 +3,14 @@ import asyncio
 import pytest
 
 from fakes.kubelet import StartError
-from nodeagent.living import card_paths, live
+from nodeagent.living import gpu_paths, live
 
 FORK = {"nvidia.com/vcuda-core": 20, "nvidia.com/vcuda-memory": 256}
 CORE = "nvidia.com/vcuda-core"
 OWN = {"slicewise.io/cores": 20, "slicewise.io/memory": 256}
 
 
-def test_each_container_of_a_pod_gets_its_own_card(tmp_path):
+def test_each_container_of_a_pod_gets_its_own_gpu(tmp_path):
     async def act(scene):
         async with scene.running():
             pod = scene.place(FORK, (0,), (3,))
@@ -19,8 +19,8 @@ def test_each_container_of_a_pod_gets_its_own_card(tmp_path):
 
     first, second = live(tmp_path, act)
 
-    assert (first["env"]["NVIDIA_VISIBLE_DEVICES"], card_paths(first)) == ("GPU-0", {"nvidia3"})
-    assert (second["env"]["NVIDIA_VISIBLE_DEVICES"], card_paths(second)) == ("GPU-3", {"nvidia0"})
+    assert (first["env"]["NVIDIA_VISIBLE_DEVICES"], gpu_paths(first)) == ("GPU-0", {"nvidia3"})
+    assert (second["env"]["NVIDIA_VISIBLE_DEVICES"], gpu_paths(second)) == ("GPU-3", {"nvidia0"})
 
 
 def test_burst_of_equal_pods_in_any_order_gives_every_container_its_promise(tmp_path):
@@ -97,7 +97,7 @@ def test_kubelet_started_again_in_the_middle_disturbs_nobody(tmp_path):
     assert live(tmp_path, act)["env"]["NVIDIA_VISIBLE_DEVICES"] == "GPU-3"
 
 
-def test_pod_of_a_gone_pods_name_gets_its_own_card(tmp_path):
+def test_pod_of_a_gone_pods_name_gets_its_own_gpu(tmp_path):
     async def act(scene):
         async with scene.running():
             first = scene.place(FORK, (0,), name="same")

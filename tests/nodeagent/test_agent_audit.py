@@ -52,7 +52,7 @@ async def look(scene: Scene) -> AuditReport:
 
 
 def first_spec(scene: Scene):
-    """A spec that hands over a card."""
+    """A spec that hands over a GPU."""
     return next(
         path for path in sorted(scene.cdi.glob("*.json")) if "/dev/nvidia" in path.read_text()
     )
@@ -130,7 +130,7 @@ def test_units_the_kubelet_kept_for_a_deleted_pod_leak(tmp_path):
     assert released.verdict is Verdict.CLEAN
 
 
-def test_a_record_moved_to_another_card_after_the_start_is_found(tmp_path):
+def test_a_record_moved_to_another_gpu_after_the_start_is_found(tmp_path):
     async def act(scene):
         async with scene.running():
             pod = await run_pod(scene, OWN, (0,))

@@ -11,7 +11,7 @@ import pytest
 
 import builders
 from fakes.kubelet import StartError
-from nodeagent.living import card_paths, hardware, live
+from nodeagent.living import gpu_paths, hardware, live
 from slicewise.model import Container, Role
 
 FORK = {"nvidia.com/vcuda-core": 20, "nvidia.com/vcuda-memory": 256}
@@ -72,7 +72,7 @@ def test_systems_without_a_flag_cost_no_call(tmp_path, limits):
             await scene.kubelet.admit(pod)
             edits = await scene.start(pod)
             await agent.flags.drain()
-            return card_paths(edits), patches(scene)
+            return gpu_paths(edits), patches(scene)
 
     assert live(tmp_path, act) == ({"nvidia2"}, 0)
 
@@ -85,13 +85,13 @@ def test_container_of_core_and_memory_is_described_whichever_is_asked_about_firs
                 pod = scene.place(ELASTIC, (2,))
                 await scene.kubelet.admit(pod)
                 edits = await scene.start(pod)
-                found.append((card_paths(edits), edits["env"][VISIBLE], len(edits["hooks"])))
+                found.append((gpu_paths(edits), edits["env"][VISIBLE], len(edits["hooks"])))
             return found
 
     assert live(tmp_path, act, seed=3) == [({"nvidia1"}, "none", 0)] * 4
 
 
-def test_elastic_links_point_at_the_card_while_the_pod_lives(tmp_path):
+def test_elastic_links_point_at_the_gpu_while_the_pod_lives(tmp_path):
     async def act(scene):
         async with scene.running():
             pod = scene.place({"elasticgpu.io/gpu-core": 20}, (0,))
@@ -122,9 +122,9 @@ def test_leftovers_of_gone_pods_are_removed_and_those_in_use_stay(tmp_path):
             edits = scene.edits(scene.kubelet.pods["default", stays.name]["c0"])
             return stays, edits["env"][VISIBLE], os.listdir(scene.root / "vm")
 
-    stays, card, folders = live(tmp_path, act)
+    stays, device, folders = live(tmp_path, act)
 
-    assert card == "GPU-1"
+    assert device == "GPU-1"
     assert folders == [stays.uid]
 
 
@@ -184,9 +184,9 @@ def test_full_disk_holds_back_one_container_and_nobody_else(tmp_path, monkeypatc
                 patched.setattr(os, "fsync", _no_space)
                 with pytest.raises(StartError, match="No space left on device"):
                     await scene.start(first)
-            cards = [(await scene.start(pod))["env"][VISIBLE] for pod in (second, first)]
+            gpus = [(await scene.start(pod))["env"][VISIBLE] for pod in (second, first)]
             scratch = [path for path in scene.cdi.iterdir() if not path.name.startswith("slice")]
-            return cards, scratch
+            return gpus, scratch
 
     assert live(tmp_path, act) == (["GPU-1", "GPU-0"], [])
 
@@ -213,7 +213,7 @@ def test_uid_that_would_leave_its_folder_is_held_back_with_a_reason(tmp_path):
     assert not list(tmp_path.rglob("evil*"))
 
 
-def test_missing_device_node_of_a_card_is_named(tmp_path):
+def test_missing_device_node_of_a_gpu_is_named(tmp_path):
     async def act(scene):
         async with scene.running():
             (scene.dev / "nvidia3").unlink()
@@ -225,7 +225,7 @@ def test_missing_device_node_of_a_card_is_named(tmp_path):
         live(tmp_path, act)
 
 
-def test_nvidias_edits_for_the_chosen_cards_are_merged_in(tmp_path):
+def test_nvidias_edits_for_the_chosen_gpus_are_merged_in(tmp_path):
     def write_vendor(scene):
         node = {"deviceNodes": [{"path": "/dev/nvidia2"}]}
         library = {"hostPath": "/usr/lib/libcuda.so", "containerPath": "/usr/lib/libcuda.so"}
@@ -256,7 +256,7 @@ def test_nvidias_edits_for_the_chosen_cards_are_merged_in(tmp_path):
     assert len(edits["hooks"]) == 1
 
 
-def test_card_that_falls_ill_takes_its_units_with_it_and_brings_them_back(tmp_path):
+def test_gpu_that_falls_ill_takes_its_units_with_it_and_brings_them_back(tmp_path):
     async def act(scene):
         async with scene.running() as agent:
             ill = [replace(gpu, healthy=gpu.index != 1) for gpu in scene.gpus]

@@ -16,7 +16,7 @@ from slicewise.nodeagent.findings import AuditReport, Finding, Kind, Verdict, co
 from slicewise.nodeagent.tenants import Tenant
 from slicewise.nodeagent.usage import measure
 
-CARDS = (scenes.card(0), scenes.card(1))
+GPUS = (scenes.device(0), scenes.device(1))
 CORES = "slicewise.io/cores"
 WHOLE = builders.piece(0, 100, 40960)
 
@@ -36,7 +36,7 @@ def gather(
     *tenants: Tenant,
     holders: list[Holder] | None = None,
     specs: list[SpecFile] | None = None,
-    cards=CARDS,
+    gpus=GPUS,
     loads=None,
     seen=None,
     gaps: tuple[str, ...] = (),
@@ -56,8 +56,8 @@ def gather(
             for each in holders
             if (pod := f"{each.namespace}/{each.pod}") in pods and CORES in each.units
         ]
-    loads = loads or {card.gpu.uuid: scenes.load() for card in cards}
-    usage = measure("n0", cards, tenants, scenes.reading(loads, seen))
+    loads = loads or {device.gpu.uuid: scenes.load() for device in gpus}
+    usage = measure("n0", gpus, tenants, scenes.reading(loads, seen))
     return Evidence(
         usage=usage,
         tenants=tenants,
@@ -77,7 +77,7 @@ def find(evidence: Evidence) -> list[tuple[Kind, str]]:
 
 @st.composite
 def worlds(draw: st.DrawFn) -> tuple[Tenant, ...]:
-    """Pods that share two cards without taking more than there is."""
+    """Pods that share two GPUs without taking more than there is."""
     count = draw(st.integers(0, 6))
     return tuple(
         scenes.tenant(
@@ -121,13 +121,13 @@ def test_forgetting_any_spec_or_grant_is_noticed(tenants, data):
     assert missed.subject == f"{given_up.namespace}/{given_up.pod}/{given_up.container}"
 
 
-def test_a_whole_card_held_twice_is_a_double_grant():
+def test_a_whole_gpu_held_twice_is_a_double_grant():
     evidence = gather(scenes.tenant("a", {"c0": [WHOLE]}), scenes.tenant("b"))
 
     assert find(evidence) == [(Kind.DOUBLE_GRANT, "gpu 0 (GPU-0)")]
 
 
-def test_a_card_promised_beyond_its_memory_is_over_committed():
+def test_a_gpu_promised_beyond_its_memory_is_over_committed():
     big = builders.piece(0, 10, 30000)
     evidence = gather(scenes.tenant("a", {"c0": [big]}), scenes.tenant("b", {"c0": [big]}))
 
@@ -145,18 +145,18 @@ def test_init_containers_do_not_over_commit_what_follows_them():
     assert find(gather(tenant)) == []
 
 
-def test_an_ill_card_in_use_is_found_and_an_idle_one_is_not():
-    ill = [replace(each, gpu=replace(each.gpu, healthy=False), trouble="lost") for each in CARDS]
-    report = audit(gather(scenes.tenant("a"), cards=ill))
+def test_an_ill_gpu_in_use_is_found_and_an_idle_one_is_not():
+    ill = [replace(each, gpu=replace(each.gpu, healthy=False), trouble="lost") for each in GPUS]
+    report = audit(gather(scenes.tenant("a"), gpus=ill))
 
     assert [each.subject for each in report.findings] == ["gpu 0 (GPU-0)"]
     assert report.findings[0].what == "it is lost and held by ml/a"
 
 
-def test_a_promise_of_a_card_that_is_gone_is_found():
+def test_a_promise_of_a_gpu_that_is_gone_is_found():
     evidence = gather(scenes.tenant("a", {"c0": [builders.piece(7)]}), specs=[])
 
-    assert (Kind.UNKNOWN_CARD, "ml/a") in find(evidence)
+    assert (Kind.UNKNOWN_GPU, "ml/a") in find(evidence)
 
 
 def test_a_pod_without_a_record_is_found_once():
@@ -206,7 +206,7 @@ def test_only_running_containers_must_have_units_and_specs(facts):
     assert find(gather(tenant, holders=[], specs=[])) == []
 
 
-def test_a_spec_that_hands_over_another_card_is_found():
+def test_a_spec_that_hands_over_another_gpu_is_found():
     tenant = scenes.tenant("a")
     report = audit(gather(tenant, specs=[spec(tenant, grant(tenant), "GPU-1")]))
 
@@ -216,7 +216,7 @@ def test_a_spec_that_hands_over_another_card_is_found():
     assert "GPU-0" in finding.what
 
 
-def test_a_spec_that_hands_over_no_card_is_no_wrong_card():
+def test_a_spec_that_hands_over_no_gpu_is_no_wrong_gpu():
     tenant = scenes.tenant("a")
 
     assert find(gather(tenant, specs=[spec(tenant, grant(tenant))])) == []
@@ -313,7 +313,7 @@ def test_only_what_stays_wrong_is_confirmed():
     assert report == AuditReport("n0", (grown,))
 
 
-def test_slices_of_one_pod_on_one_card_do_not_double_grant_it():
+def test_slices_of_one_pod_on_one_gpu_do_not_double_grant_it():
     pieces = {"a": [Slice(0, 50, 100)], "b": [Slice(0, 50, 100)]}
 
     assert find(gather(scenes.tenant("a", pieces))) == []

@@ -8,7 +8,7 @@ from slicewise.kube.localpods import LocalContainer, LocalPod
 from slicewise.kube.watch import Gone, Seen
 from slicewise.nodeagent.census import NodeCensus, read_tenant
 
-CARDS = [scenes.card(0), scenes.card(1)]
+GPUS = [scenes.device(0), scenes.device(1)]
 
 
 def local(uid: str = "u0", record: str | None = None, **limits: int) -> LocalPod:
@@ -22,9 +22,9 @@ def record(gpu: int, uuid: str) -> str:
     return json.dumps({"containers": {"c0": [[gpu, uuid, 30, 4096]]}, "node": "n0"})
 
 
-def census(*pods: LocalPod, cards=CARDS) -> NodeCensus:
+def census(*pods: LocalPod, gpus=GPUS) -> NodeCensus:
     found = NodeCensus("n0")
-    found.set_cards(cards)
+    found.set_gpus(gpus)
     found.apply([Seen(pod, new=True) for pod in pods])
     return found
 
@@ -55,20 +55,20 @@ def test_a_pod_that_asks_for_nothing_is_no_trouble():
     assert (tenant.asks, tenant.trouble) == (False, None)
 
 
-def test_pods_are_read_anew_when_cards_change_places():
+def test_pods_are_read_anew_when_gpus_change_places():
     found = census(local(record=record(0, "GPU-0")))
-    swapped = [scenes.card(0, uuid="GPU-1"), scenes.card(1, uuid="GPU-0")]
-    found.set_cards(swapped)
+    swapped = [scenes.device(0, uuid="GPU-1"), scenes.device(1, uuid="GPU-0")]
+    found.set_gpus(swapped)
 
     assert found.find("u0").held("c0") == (builders.piece(1),)
 
 
 def test_health_is_taken_over_without_losing_pods():
     found = census(local(record=record(0, "GPU-0")))
-    ill = replace(CARDS[0], gpu=replace(CARDS[0].gpu, healthy=False))
-    found.set_cards([ill, CARDS[1]])
+    ill = replace(GPUS[0], gpu=replace(GPUS[0].gpu, healthy=False))
+    found.set_gpus([ill, GPUS[1]])
 
-    assert not found.cards()[0].gpu.healthy
+    assert not found.gpus()[0].gpu.healthy
     assert found.find("u0").held("c0") == (builders.piece(0),)
 
 

@@ -8,16 +8,16 @@ from nodeagent import scenes
 from slicewise.nodeagent.graph import draw_graph
 from slicewise.nodeagent.usage import measure
 
-FOUR = [scenes.card(index) for index in range(4)]
+FOUR = [scenes.device(index) for index in range(4)]
 MIB = 1 << 20
 
 
-def draw(*tenants, cards=FOUR, links=None, loads=None) -> list[str]:
-    usage = measure("n0", cards, tenants, scenes.reading(loads or {}))
+def draw(*tenants, gpus=FOUR, links=None, loads=None) -> list[str]:
+    usage = measure("n0", gpus, tenants, scenes.reading(loads or {}))
     return draw_graph(usage, links).splitlines()
 
 
-def test_near_cards_stand_under_what_joins_them():
+def test_near_gpus_stand_under_what_joins_them():
     lines = draw(links=builders.pairs_linked([0, 1], [2, 3], near=10))
 
     assert [line.partition(" (")[0] for line in lines] == [
@@ -31,7 +31,7 @@ def test_near_cards_stand_under_what_joins_them():
     ]
 
 
-def test_cards_without_links_stand_side_by_side():
+def test_gpus_without_links_stand_side_by_side():
     assert [line.partition(" (")[0] for line in draw()][1:] == [f"|---GPU{at}" for at in range(4)]
 
 
@@ -46,15 +46,15 @@ def test_a_line_tells_what_is_used_and_what_may_still_be_promised():
     )
 
 
-def test_a_card_that_is_ill_offers_nothing():
-    lines = draw(cards=[scenes.card(0, healthy=False)])
+def test_a_gpu_that_is_ill_offers_nothing():
+    lines = draw(gpus=[scenes.device(0, healthy=False)])
 
     assert lines[0] == "ROOT:0"
     assert "allocatableCores: 0, allocatableMemory: 0" in lines[1]
 
 
 @given(st.data())
-def test_every_card_is_drawn_once_whatever_the_links(data):
+def test_every_gpu_is_drawn_once_whatever_the_links(data):
     count = data.draw(st.integers(1, 6))
     levels = st.sampled_from([0, 10, 20, 30, 40, 50])
     pcie = [[0] * count for _ in range(count)]
@@ -62,7 +62,7 @@ def test_every_card_is_drawn_once_whatever_the_links(data):
         for other in range(one):
             pcie[one][other] = pcie[other][one] = data.draw(levels)
     links = builders.Links(tuple(map(tuple, pcie)), tuple(map(tuple, pcie)))
-    lines = draw(cards=[scenes.card(at) for at in range(count)], links=links)
+    lines = draw(gpus=[scenes.device(at) for at in range(count)], links=links)
 
     found = re.findall(r"---GPU(\d+) ", "\n".join(lines))
     assert sorted(map(int, found)) == list(range(count))

@@ -28,7 +28,7 @@ def test_config_has_every_field_where_the_library_reads_it():
     assert [number(data, at) for at in offsets] == [0, 30, 1, 550, 54, 1]
 
 
-def test_soft_ceiling_is_no_hard_limit_and_whole_cards_are_not_limited():
+def test_soft_ceiling_is_no_hard_limit_and_whole_gpus_are_not_limited():
     soft = write_config("u", "c", limit(ceiling=Percent(80)), "")
     whole = write_config("u", "c", limit(100, whole=True), "")
 

@@ -20,13 +20,13 @@ def match(root, act, **facts):
 
 
 async def start(scene, pod, container="c0"):
-    """The card a container was given, once it may start."""
+    """The GPU a container was given, once it may start."""
     held = await scene.kubelet.start_container(pod, container)
     return held.answers[CORE].envs["NVIDIA_VISIBLE_DEVICES"]
 
 
 def promised(scene, pod, container="c0"):
-    """The cards the pod's record promises the container now."""
+    """The GPUs the pod's record promises the container now."""
     local = scene.agent.pods.by_uid(pod.uid)
     allocation = scene.agent.desk.promises.read(local).allocation
     return [f"GPU-{piece.gpu}" for piece in allocation.slices_of(container)]
@@ -77,7 +77,7 @@ def swap_answers(scene):
     plugin._servant._candidates = lambda count, _: list(reversed(choose(count, None)))
 
 
-def test_containers_that_were_given_each_others_cards_exchange_their_promises(tmp_path):
+def test_containers_that_were_given_each_others_gpus_exchange_their_promises(tmp_path):
     async def act(scene):
         async with scene.running():
             pods = [scene.place(FORK, (at,)) for at in range(3)]
@@ -94,7 +94,7 @@ def test_containers_that_were_given_each_others_cards_exchange_their_promises(tm
     assert [[each] for each in given] == records
 
 
-def test_container_with_cards_of_another_size_never_starts_on_them(tmp_path):
+def test_container_with_gpus_of_another_size_never_starts_on_them(tmp_path):
     more = {**FORK, "nvidia.com/vcuda-memory": 512}
 
     async def act(scene):
@@ -104,7 +104,7 @@ def test_container_with_cards_of_another_size_never_starts_on_them(tmp_path):
             swap_answers(scene)
             for pod in pods:
                 await scene.kubelet.admit(pod)
-            with pytest.raises(StartError, match="was given the cards of another pod"):
+            with pytest.raises(StartError, match="was given the GPUs of another pod"):
                 await start(scene, pods[0])
             return [promised(scene, pod) for pod in pods]
 
@@ -198,6 +198,6 @@ def test_units_that_come_back_to_another_pod_bring_no_old_answer(tmp_path):
                 scene.delete(pod)
             return given
 
-    cards = match(tmp_path, act, gpus=4, sweep_seconds=60.0, dialects=("nvidia",))
+    gpus = match(tmp_path, act, gpus=4, sweep_seconds=60.0, dialects=("nvidia",))
 
-    assert cards == ["GPU-0", "GPU-1", "GPU-2", "GPU-3"]
+    assert gpus == ["GPU-0", "GPU-1", "GPU-2", "GPU-3"]

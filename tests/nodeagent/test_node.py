@@ -34,15 +34,15 @@ class Stand:
     url: str
     census: NodeCensus
     sampler: Sampler
-    cards: Path
+    gpus: Path
     proc: Path
     kubelet: FakeKubelet
 
     def describe(self, *processes: dict) -> None:
-        """Let these processes run on the second card."""
-        cards = [{"model": "NVIDIA A10", "memory": 23028, "uuid": f"GPU-{at}"} for at in range(2)]
-        cards[1]["processes"] = list(processes)
-        self.cards.write_text(json.dumps({"gpus": cards}))
+        """Let these processes run on the second GPU."""
+        gpus = [{"model": "NVIDIA A10", "memory": 23028, "uuid": f"GPU-{at}"} for at in range(2)]
+        gpus[1]["processes"] = list(processes)
+        self.gpus.write_text(json.dumps({"gpus": gpus}))
         self.sampler.sample()
 
     def get(self, path: str) -> bytes:
@@ -59,7 +59,7 @@ class Stand:
 
 @pytest.fixture
 def stand(tmp_path) -> Iterator[Stand]:
-    described, proc = tmp_path / "cards.yaml", tmp_path / "proc"
+    described, proc = tmp_path / "gpus.yaml", tmp_path / "proc"
     described.write_text(
         '{"gpus": [{"model": "NVIDIA A10", "memory": 23028, "uuid": "GPU-0"},'
         ' {"model": "NVIDIA A10", "memory": 23028, "uuid": "GPU-1"}]}'
@@ -68,7 +68,7 @@ def stand(tmp_path) -> Iterator[Stand]:
     driver = SimulatedDriver(described)
     hardware = driver.hardware()
     census, kubelet = NodeCensus("n0"), FakeKubelet()
-    census.set_cards(hardware.cards, hardware.links)
+    census.set_gpus(hardware.gpus, hardware.links)
     sampler = Sampler(driver, Processes(proc), interval_seconds=3600)
     views = Views(
         census=census,
@@ -103,7 +103,7 @@ def test_a_container_is_followed_from_its_allocation_to_its_end(stand):
     assert (before, idle, busy, stand.used()) == ({}, {UID: 0}, {UID: 512 << 20}, {})
 
 
-def test_usage_tells_the_cards_of_a_container(stand):
+def test_usage_tells_the_gpus_of_a_container(stand):
     admit(stand)
     put(stand.proc, 7, LAYOUT.text(UID, ID))
     stand.describe({"pid": 7, "memory": 512, "utilization": 40})

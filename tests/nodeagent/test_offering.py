@@ -19,7 +19,7 @@ def test_small_node_offers_every_resource_unit_by_unit():
     assert plan.extended(SMALL) == {"aliyun.com/gpu-count": 2}
 
 
-def test_eight_cards_of_80_gib_offer_memory_in_mib_as_an_amount():
+def test_eight_gpus_of_80_gib_offer_memory_in_mib_as_an_amount():
     plan = plan_offers(build_editions(EVERY), BIG)
 
     amounts = {name for name, way in plan.ways.items() if way is Way.AMOUNT}
@@ -28,7 +28,7 @@ def test_eight_cards_of_80_gib_offer_memory_in_mib_as_an_amount():
     assert plan.ways["tencent.com/vcuda-memory"] is Way.DEVICES
 
 
-def test_memory_of_many_units_is_an_amount_unless_nothing_else_carries_the_cards():
+def test_memory_of_many_units_is_an_amount_unless_nothing_else_carries_the_gpus():
     node = builders.node(gpus=2, memory=24576)
     editions = build_editions(["slicewise", "gpushare"], share_unit=MiB(1))
     plan = plan_offers(editions, node)
@@ -61,7 +61,7 @@ def test_line_is_drawn_at_the_exact_size():
     assert plan_offers([edition], SMALL, size - 1).ways[memory.name] is Way.AMOUNT
 
 
-def test_units_of_an_ill_card_are_ill_and_cards_in_mig_mode_make_none():
+def test_units_of_an_ill_gpu_are_ill_and_gpus_in_mig_mode_make_none():
     gpus = [builders.gpu(0, healthy=False), builders.gpu(1), builders.gpu(2, mig=True)]
     (edition,) = build_editions(["tkestack"])
     units = list(list_units(edition.resources[0], builders.node(gpus=gpus)))
@@ -92,7 +92,7 @@ def test_container_whose_only_resource_is_an_amount_is_found(limits, found):
     assert list(find_uncarried(builders.pod(limits=limits), plan)) == found
 
 
-def test_container_without_a_card_is_complained_about_once():
+def test_container_without_a_gpu_is_complained_about_once():
     board = Board()
     complaints = Complaints(plan_offers(build_editions(EVERY), BIG), board)
     pod = builders.pod(limits={"slicewise.io/memory": 1})

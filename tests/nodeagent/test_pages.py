@@ -18,7 +18,7 @@ from slicewise.nodeagent.tenants import Tenant
 from slicewise.nodeagent.usage import NodeUsage, Reading, measure
 
 GOLDEN = Path(__file__).parent / "golden"
-PAGES = ("/metrics", "/metric", "/usage", "/usage/cards")
+PAGES = ("/metrics", "/metric", "/usage", "/usage/gpus")
 
 
 class FakeMeter:
@@ -33,7 +33,7 @@ class FakeMeter:
         return None
 
     def usage(self) -> NodeUsage:
-        return measure("n0", self.census.cards(), self.census.tenants(), self.reading)
+        return measure("n0", self.census.gpus(), self.census.tenants(), self.reading)
 
 
 def get(pages: Pages, path: str, method: str = "GET") -> Response:
@@ -62,7 +62,7 @@ SERVE = scenes.tenant("serve", {"c0": [builders.piece(1, 0, 2048)]}, namespace="
 
 @pytest.fixture
 def meter():
-    """A busy pod on two cards, an idle one, a stray and a trespass."""
+    """A busy pod on two GPUs, an idle one, a stray and a trespass."""
     loads = {
         "GPU-0": scenes.load(
             scenes.process(11, 1000, 20),
@@ -156,7 +156,7 @@ def test_series_come_with_the_allocation_and_go_with_the_container(before, after
         assert pods == {f"p{at}" for at in present}
 
 
-def test_sums_over_containers_and_strays_match_the_card(meter):
+def test_sums_over_containers_and_strays_match_the_gpu(meter):
     series = read_series(get(Pages(meter), "/metrics").body)
     parts = [
         value

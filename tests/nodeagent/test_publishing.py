@@ -54,7 +54,7 @@ def test_change_of_health_alone_is_one_small_write():
     assert not door.patches[1].amounts
 
 
-def test_lost_cards_take_their_labels_and_amounts_with_them():
+def test_lost_gpus_take_their_labels_and_amounts_with_them():
     door = FakeDoor(NodeNotice("n0", {"kept": "yes"}, {"kept": "too"}, {"cpu": "4"}))
     _publish(Publisher(door, _ALL), _FACTS, _COUNT)
     _publish(Publisher(door, _ALL), NodeFacts(node("n0", gpus=[])), {})

@@ -23,8 +23,8 @@ def test_odd_models_are_published_in_one_request_and_taken_back(control_plane):
     name = f"n-{uuid.uuid4().hex[:8]}"
     with control_plane.api() as api:
         api.create("/api/v1/nodes", {"metadata": {"name": name, "labels": {"kept": "yes"}}})
-    cards = [gpu(0, model="NVIDIA A10 (rev. ä)"), gpu(1, model="Tesla T4, " + "x" * 80)]
-    full, empty = (NodeFacts(node(name, gpus=each)) for each in (cards, []))
+    gpus = [gpu(0, model="NVIDIA A10 (rev. ä)"), gpu(1, model="Tesla T4, " + "x" * 80)]
+    full, empty = (NodeFacts(node(name, gpus=each)) for each in (gpus, []))
 
     async def publish():
         async with Client(read_kubeconfig(control_plane.admin.path)) as line:

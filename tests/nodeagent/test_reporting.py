@@ -7,12 +7,12 @@ from slicewise.nodeagent.reporting import add_holders, write_report
 from slicewise.nodeagent.usage import measure
 from slicewise.reports import DeviceReport, NodeReport, Use
 
-CARDS = (scenes.card(0), scenes.card(1))
+GPUS = (scenes.device(0), scenes.device(1))
 
 
-def report(*tenants, loads=None, seen=None, cards=CARDS) -> NodeReport:
+def report(*tenants, loads=None, seen=None, gpus=GPUS) -> NodeReport:
     return write_report(
-        measure("n0", cards, tenants, scenes.reading(loads or {}, seen)), "580.95.05"
+        measure("n0", gpus, tenants, scenes.reading(loads or {}, seen)), "580.95.05"
     )
 
 
@@ -24,27 +24,27 @@ def test_a_share_is_told_with_its_promise_and_its_use():
 
     assert (pod.key, pod.uid) == ("ml/train", "uid-train")
     assert pod.containers[0].devices == (
-        DeviceReport(card="GPU-0", cores=30, memory_mib=4096, use=Use(512, 20)),
+        DeviceReport(device="GPU-0", cores=30, memory_mib=4096, use=Use(512, 20)),
     )
     assert told.busy == {"GPU-0"}
 
 
-def test_a_whole_card_is_told_without_amounts():
+def test_a_whole_gpu_is_told_without_amounts():
     told = report(scenes.tenant("train", {"c0": [builders.piece(1, 100, 40960)]}))
 
-    assert told.pods[0].containers[0].devices == (DeviceReport(card="GPU-1"),)
+    assert told.pods[0].containers[0].devices == (DeviceReport(device="GPU-1"),)
 
 
-def test_cards_that_do_not_answer_have_no_use():
-    ill = replace(CARDS[1], gpu=replace(CARDS[1].gpu, healthy=False), trouble="lost")
+def test_gpus_that_do_not_answer_have_no_use():
+    ill = replace(GPUS[1], gpu=replace(GPUS[1].gpu, healthy=False), trouble="lost")
     loads = {"GPU-0": scenes.load(memory=100, cores=3, temperature=40)}
-    well, lost = report(cards=(CARDS[0], ill), loads=loads).cards
+    well, lost = report(gpus=(GPUS[0], ill), loads=loads).gpus
 
     assert (well.healthy, well.use, well.temperature) == (True, Use(100, 3), 40)
     assert (lost.healthy, lost.why, lost.use) == (False, "lost", None)
 
 
-def test_containers_and_pods_without_cards_are_left_out():
+def test_containers_and_pods_without_gpus_are_left_out():
     told = report(
         scenes.tenant("train", {"main": [builders.piece(0)], "log": []}),
         scenes.tenant("web", {"c0": []}),
@@ -54,19 +54,19 @@ def test_containers_and_pods_without_cards_are_left_out():
     assert [each.name for each in told.pods[0].containers] == ["main"]
 
 
-def test_cards_of_nvidias_own_plugin_are_told_by_the_kubelet_all_of_them():
+def test_gpus_of_nvidias_own_plugin_are_told_by_the_kubelet_all_of_them():
     held = Holder("ml", "old", "main", {"nvidia.com/gpu": frozenset({"GPU-1", "GPU-0"})})
     (pod,) = add_holders(report(), [held]).pods
 
     assert pod.key == "ml/old"
-    assert [device.card for device in pod.containers[0].devices] == ["GPU-0", "GPU-1"]
+    assert [device.gpu for device in pod.containers[0].devices] == ["GPU-0", "GPU-1"]
 
 
-def test_replicas_are_told_by_their_card_and_their_own_name():
+def test_replicas_are_told_by_their_gpu_and_their_own_name():
     held = Holder("ml", "old", "main", {"nvidia.com/gpu.shared": frozenset({"GPU-0::3"})})
     (pod,) = add_holders(report(), [held]).pods
 
-    assert pod.containers[0].devices == (DeviceReport(card="GPU-0", id="GPU-0::3"),)
+    assert pod.containers[0].devices == (DeviceReport(device="GPU-0", id="GPU-0::3"),)
 
 
 def test_pods_with_a_record_and_devices_of_others_are_not_taken_from_the_kubelet():

@@ -5,8 +5,8 @@ from slicewise.nodeagent.cdi import Edits, Specs, Title
 from slicewise.nodeagent.evidence import SpecFile
 from slicewise.nodeagent.specfiles import read_spec_files
 
-# The second card's device node has another number than its index.
-CARDS = [scenes.card(0), scenes.card(1, minor=5)]
+# The second GPU's device node has another number than its index.
+GPUS = [scenes.device(0), scenes.device(1, minor=5)]
 TITLE = Title("u0", "ml/train", "c0", "slicewise.io/cores")
 
 
@@ -44,10 +44,10 @@ def specs(tmp_path):
         pytest.param(Edits(env=("NVIDIA_VISIBLE_DEVICES=none", "A=B")), None, id="none"),
     ],
 )
-def test_the_cards_of_a_spec_are_read_off_its_edits(specs, edits, gpus):
+def test_the_gpus_of_a_spec_are_read_off_its_edits(specs, edits, gpus):
     specs.write("a", TITLE, edits)
 
-    assert list(read_spec_files(specs, CARDS)) == [
+    assert list(read_spec_files(specs, GPUS)) == [
         SpecFile("a", "u0", "c0", None if gpus is None else frozenset(gpus))
     ]
 
@@ -57,11 +57,11 @@ def test_a_truncated_spec_is_told_and_hides_no_other(specs):
     specs.write("b", TITLE, Edits())
     path = specs.folder / "slicewise-a.json"
     path.write_bytes(path.read_bytes()[:40])
-    broken, well = read_spec_files(specs, CARDS)
+    broken, well = read_spec_files(specs, GPUS)
 
     assert broken.trouble
     assert (well.name, well.trouble) == ("b", None)
 
 
 def test_a_folder_that_is_not_there_holds_nothing(specs):
-    assert list(read_spec_files(specs, CARDS)) == []
+    assert list(read_spec_files(specs, GPUS)) == []

@@ -11,15 +11,15 @@ from slicewise.nodeagent.cgroups import Place
 from slicewise.nodeagent.tenants import Tenant
 from slicewise.nodeagent.usage import NodeUsage, Origin, measure
 
-CARDS = (scenes.card(0), scenes.card(1))
-ON_0, ON_1 = CARDS[0].gpu.uuid, CARDS[1].gpu.uuid
+GPUS = (scenes.device(0), scenes.device(1))
+ON_0, ON_1 = GPUS[0].gpu.uuid, GPUS[1].gpu.uuid
 
 
 def observe(*tenants: Tenant, loads=None, seen=None) -> NodeUsage:
-    return measure("n0", CARDS, tenants, scenes.reading(loads or {}, seen))
+    return measure("n0", GPUS, tenants, scenes.reading(loads or {}, seen))
 
 
-def test_processes_count_for_the_container_that_holds_the_card():
+def test_processes_count_for_the_container_that_holds_the_gpu():
     train = scenes.tenant("train")
     processes = (scenes.process(7, 1000, 20), scenes.process(8, 500, 5))
 
@@ -29,7 +29,7 @@ def test_processes_count_for_the_container_that_holds_the_card():
         seen={7: [scenes.inside(train)], 8: [scenes.inside(train)]},
     )
 
-    (held,) = usage.containers[0].cards
+    (held,) = usage.containers[0].gpus
     assert (held.memory, held.cores, held.pids) == (1500, 25, (7, 8))
     assert usage.strays == usage.trespasses == ()
 
@@ -37,7 +37,7 @@ def test_processes_count_for_the_container_that_holds_the_card():
 def test_an_idle_container_uses_nothing_of_what_it_was_promised():
     usage = observe(scenes.tenant("idle"), loads={ON_0: scenes.load()})
 
-    (held,) = usage.containers[0].cards
+    (held,) = usage.containers[0].gpus
     assert (held.answers, held.memory, held.cores, held.pids) == (True, 0, 0, ())
     assert held.promised == builders.piece()
 
@@ -63,7 +63,7 @@ def test_a_process_that_proc_does_not_show_is_told_apart():
     assert [each.origin for each in usage.strays] == [Origin.UNSEEN]
 
 
-def test_a_process_on_a_card_its_container_does_not_hold_is_reported():
+def test_a_process_on_a_gpu_its_container_does_not_hold_is_reported():
     train = scenes.tenant("train")
     usage = observe(
         train, loads={ON_1: scenes.load(scenes.process(7))}, seen={7: [scenes.inside(train)]}
@@ -74,7 +74,7 @@ def test_a_process_on_a_card_its_container_does_not_hold_is_reported():
     assert usage.containers[0].memory == 0
 
 
-def test_a_container_may_not_use_the_card_of_its_neighbour_in_the_pod():
+def test_a_container_may_not_use_the_gpu_of_its_neighbour_in_the_pod():
     train = scenes.tenant("train", {"a": [builders.piece(0)], "b": [builders.piece(1)]})
     usage = observe(
         train, loads={ON_0: scenes.load(scenes.process(7))}, seen={7: [scenes.inside(train, "b")]}
@@ -83,7 +83,7 @@ def test_a_container_may_not_use_the_card_of_its_neighbour_in_the_pod():
     assert [each.container for each in usage.trespasses] == ["b"]
 
 
-def test_a_pod_without_gpus_on_a_card_trespasses():
+def test_a_pod_without_gpus_on_a_gpu_trespasses():
     web = scenes.tenant("web", {"c0": []}, asks=False)
     usage = observe(
         web, loads={ON_0: scenes.load(scenes.process(7))}, seen={7: [scenes.inside(web)]}
@@ -101,7 +101,7 @@ def test_static_pods_are_found_under_the_uid_of_their_cgroup():
         seen={7: [Place("0123456789abcdef0123456789abcdef", "not-in-the-status-yet")]},
     )
 
-    assert usage.containers[0].cards[0].pids == (7,)
+    assert usage.containers[0].gpus[0].pids == (7,)
 
 
 def test_the_outermost_known_place_decides():
@@ -113,7 +113,7 @@ def test_the_outermost_known_place_decides():
         seen={7: [scenes.inside(forger), scenes.inside(victim)]},
     )
 
-    assert [len(each.cards[0].pids) for each in usage.containers] == [0, 1]
+    assert [len(each.gpus[0].pids) for each in usage.containers] == [0, 1]
 
 
 def test_a_node_that_is_itself_a_container_is_seen_through():
@@ -124,7 +124,7 @@ def test_a_node_that_is_itself_a_container_is_seen_through():
         seen={7: [Place(None, "outer"), scenes.inside(train)]},
     )
 
-    assert usage.containers[0].cards[0].pids == (7,)
+    assert usage.containers[0].gpus[0].pids == (7,)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_a_node_that_is_itself_a_container_is_seen_through():
         pytest.param({"a": [builders.piece(0)], "b": [builders.piece(0)]}, False, id="two-holders"),
     ],
 )
-def test_while_a_status_lags_only_an_unambiguous_card_tells_the_container(held, owned):
+def test_while_a_status_lags_only_an_unambiguous_gpu_tells_the_container(held, owned):
     train = scenes.tenant("train", held)
     usage = observe(
         train,
@@ -142,7 +142,7 @@ def test_while_a_status_lags_only_an_unambiguous_card_tells_the_container(held, 
         seen={7: [Place(train.uid, "unheard-of")]},
     )
 
-    assert (usage.containers[0].cards[0].pids == (7,)) is owned
+    assert (usage.containers[0].gpus[0].pids == (7,)) is owned
     assert bool(usage.trespasses) is not owned
 
 
@@ -159,41 +159,41 @@ def test_an_ended_container_has_no_usage_while_its_neighbour_has():
     assert [each.container.name for each in observe(train).containers] == ["c0"]
 
 
-def test_a_card_is_promised_what_the_ledger_charges():
+def test_a_gpu_is_promised_what_the_ledger_charges():
     train = scenes.tenant(
         "train",
         {"prepare": [builders.piece(0, 50, 100)], "c0": [builders.piece(0, 30, 400)]},
         containers=[scenes.container("prepare", role=scenes.INIT), scenes.container("c0")],
     )
 
-    card = observe(train, scenes.tenant("other")).cards[0]
-    assert (card.cores, card.memory) == (50 + 30, 400 + 4096)
+    device = observe(train, scenes.tenant("other")).gpus[0]
+    assert (device.cores, device.memory) == (50 + 30, 400 + 4096)
 
 
-def test_nothing_is_known_of_a_card_that_does_not_answer():
+def test_nothing_is_known_of_a_gpu_that_does_not_answer():
     train = scenes.tenant("train", {"c0": [builders.piece(0), builders.piece(1)]})
     usage = observe(train, loads={ON_0: scenes.load()})
 
-    assert [each.answers for each in usage.containers[0].cards] == [True, False]
-    assert usage.cards[1].load is None
+    assert [each.answers for each in usage.containers[0].gpus] == [True, False]
+    assert usage.gpus[1].load is None
 
 
 def test_nothing_is_known_before_the_first_reading():
-    usage = measure("n0", CARDS, [scenes.tenant("train")], None)
+    usage = measure("n0", GPUS, [scenes.tenant("train")], None)
 
     assert usage.at is None
-    assert not usage.containers[0].cards[0].answers
+    assert not usage.containers[0].gpus[0].answers
 
 
-def test_a_promise_of_a_card_the_node_lost_is_left_out():
+def test_a_promise_of_a_gpu_the_node_lost_is_left_out():
     usage = observe(scenes.tenant("train", {"c0": [builders.piece(5), builders.piece(1)]}))
 
-    assert [each.promised.gpu for each in usage.containers[0].cards] == [1]
+    assert [each.promised.gpu for each in usage.containers[0].gpus] == [1]
 
 
 @st.composite
 def scenery(draw: st.DrawFn) -> tuple[list[Tenant], dict, dict]:
-    """Pods that hold random cards, and processes that run anywhere at all."""
+    """Pods that hold random GPUs, and processes that run anywhere at all."""
     tenants = [
         scenes.tenant(
             f"p{at}",
@@ -227,17 +227,17 @@ def test_every_process_is_counted_exactly_once(scene):
     tenants, loads, seen = scene
     usage = observe(*tenants, loads=loads, seen=seen)
 
-    for card in CARDS:
+    for device in GPUS:
         counted = Counter(
             pid
             for each in usage.containers
-            for held in each.cards
-            if held.card is card
+            for held in each.gpus
+            if held.device is device
             for pid in held.pids
         )
         apart = [*usage.strays, *usage.trespasses]
-        counted.update(each.process.pid for each in apart if each.gpu is card.gpu)
-        assert counted == Counter(each.pid for each in loads[card.gpu.uuid].processes)
+        counted.update(each.process.pid for each in apart if each.gpu is device.gpu)
+        assert counted == Counter(each.pid for each in loads[device.gpu.uuid].processes)
 
 
 @given(scenery())
@@ -253,7 +253,7 @@ def test_the_sums_match_what_the_driver_said(scene):
 
 
 @given(scenery())
-def test_a_container_is_there_for_as_long_as_its_pod_holds_cards(scene):
+def test_a_container_is_there_for_as_long_as_its_pod_holds_gpus(scene):
     tenants, loads, seen = scene
     usage = observe(*tenants, loads=loads, seen=seen)
     after = observe(*tenants[1:], loads=loads, seen=seen)
@@ -262,7 +262,7 @@ def test_a_container_is_there_for_as_long_as_its_pod_holds_cards(scene):
         return {
             (each.tenant.uid, each.container.name, held.promised)
             for each in told.containers
-            for held in each.cards
+            for held in each.gpus
         }
 
     assert {uid for uid, _, _ in names(usage)} == {

@@ -4,7 +4,7 @@ import yaml
 import builders
 from slicewise.nodeagent.vendor import VendorSpecs
 
-CARDS = [builders.gpu(0), builders.gpu(1)]
+GPUS = [builders.gpu(0), builders.gpu(1)]
 
 
 def spec(names=("GPU-0", "GPU-1"), **facts):
@@ -28,8 +28,8 @@ def write(folder, document, name="nvidia.yaml"):
 
 
 @pytest.mark.parametrize("names", [("GPU-0", "GPU-1"), ("0", "1")], ids=["by-uuid", "by-index"])
-def test_edits_are_the_common_ones_and_those_of_the_chosen_cards(tmp_path, names):
-    edits = write(tmp_path, spec(names)).edits(CARDS[1:])
+def test_edits_are_the_common_ones_and_those_of_the_chosen_gpus(tmp_path, names):
+    edits = write(tmp_path, spec(names)).edits(GPUS[1:])
 
     assert [each["path"] for each in edits.device_nodes] == ["/dev/nvidia1"]
     assert len(edits.mounts) == len(edits.hooks) == 1
@@ -37,35 +37,35 @@ def test_edits_are_the_common_ones_and_those_of_the_chosen_cards(tmp_path, names
 
 
 def test_newer_version_of_the_spec_is_kept(tmp_path):
-    assert write(tmp_path, spec(cdiVersion="0.10.0")).edits(CARDS).version == "0.10.0"
+    assert write(tmp_path, spec(cdiVersion="0.10.0")).edits(GPUS).version == "0.10.0"
 
 
 @pytest.mark.parametrize(
     "document",
     [spec(("GPU-0",)), spec(kind="other.com/gpu"), {"kind": "nvidia.com/gpu"}, "text", None],
-    ids=["one-card-missing", "another-vendor", "no-devices", "no-mapping", "empty"],
+    ids=["one-gpu-missing", "another-vendor", "no-devices", "no-mapping", "empty"],
 )
-def test_spec_that_does_not_describe_every_card_is_not_used(tmp_path, document):
-    assert write(tmp_path, document).edits(CARDS) is None
+def test_spec_that_does_not_describe_every_gpu_is_not_used(tmp_path, document):
+    assert write(tmp_path, document).edits(GPUS) is None
 
 
 def test_broken_spec_is_reported_and_not_used(tmp_path, caplog):
     (tmp_path / "nvidia.yaml").write_text("kind: [unclosed")
 
-    assert VendorSpecs((tmp_path,)).edits(CARDS) is None
+    assert VendorSpecs((tmp_path,)).edits(GPUS) is None
     assert "NVIDIA's spec unreadable" in caplog.text
 
 
 def test_spec_is_read_again_when_it_changes_and_forgotten_when_it_goes(tmp_path):
     specs = write(tmp_path, spec(("GPU-0",)))
-    assert specs.edits(CARDS) is None
+    assert specs.edits(GPUS) is None
 
     write(tmp_path, spec())
-    assert specs.edits(CARDS) is not None
+    assert specs.edits(GPUS) is not None
 
     (tmp_path / "nvidia.yaml").unlink()
-    assert specs.edits(CARDS) is None
+    assert specs.edits(GPUS) is None
 
 
 def test_folder_that_is_not_there_describes_nothing(tmp_path):
-    assert VendorSpecs((tmp_path / "none",)).edits(CARDS) is None
+    assert VendorSpecs((tmp_path / "none",)).edits(GPUS) is None

@@ -12,7 +12,7 @@ class Machine:
     """One description, seen through the C library and through the simulated driver."""
 
     def __init__(self, folder, text: str) -> None:
-        self.source = folder / "cards.yaml"
+        self.source = folder / "gpus.yaml"
         self.target = folder / "machine.txt"
         self.sysfs = folder / "sys"
         self.describe(text)

@@ -17,11 +17,11 @@ _TWO = "gpus: [{model: T4, memory: 15360}, {model: A10, memory: 23028, minor: 7}
 
 
 def _read(text: str, name: str = ""):
-    return read_description("cards.yaml", text.encode(), name)
+    return read_description("gpus.yaml", text.encode(), name)
 
 
 def test_index_is_the_position_and_minor_may_differ():
-    gpus = [each.card.gpu for each in _read(_TWO).cards]
+    gpus = [each.device.gpu for each in _read(_TWO).gpus]
 
     assert [(gpu.index, gpu.minor, gpu.model) for gpu in gpus] == [(0, 0, "T4"), (1, 7, "A10")]
 
@@ -32,21 +32,21 @@ def test_json_is_read_like_yaml():
     assert _read(text) == _read("gpus: [{model: T4, memory: 15360}]")
 
 
-def test_count_repeats_a_card_under_its_own_numbers():
+def test_count_repeats_a_gpu_under_its_own_numbers():
     text = """
     gpus:
       - {model: T4, memory: 1, count: 2, index: 1, minor: 5}
       - {model: A10, memory: 1, index: 0, minor: 9}
     """
 
-    cards = _read(text).cards
+    gpus = _read(text).gpus
 
-    numbers = [(each.card.gpu.index, each.card.gpu.minor) for each in cards]
+    numbers = [(each.device.gpu.index, each.device.gpu.minor) for each in gpus]
     assert numbers == [(0, 9), (1, 5), (2, 6)]
-    assert len({each.card.gpu.uuid for each in cards}) == 3
+    assert len({each.device.gpu.uuid for each in gpus}) == 3
 
 
-def test_switched_lanes_join_every_two_cards():
+def test_switched_lanes_join_every_two_gpus():
     text = """
     gpus: [{model: A100, memory: 1, count: 8}]
     links: [{gpus: [0, 1, 2, 3, 4, 5, 6, 7], nvlinks: 12, pcie: NODE, switched: true}]
@@ -59,10 +59,10 @@ def test_invented_uuids_are_stable_and_differ_between_nodes():
     first, again, other = _read(_TWO, "a"), _read(_TWO, "a"), _read(_TWO, "b")
 
     assert first == again
-    assert first.cards[0].card.gpu.uuid != other.cards[0].card.gpu.uuid
+    assert first.gpus[0].device.gpu.uuid != other.gpus[0].device.gpu.uuid
 
 
-def test_load_sums_processes_where_the_card_says_nothing():
+def test_load_sums_processes_where_the_gpu_says_nothing():
     text = """
     gpus:
       - model: T4
@@ -70,14 +70,14 @@ def test_load_sums_processes_where_the_card_says_nothing():
         processes: [{pid: 9, memory: 100, utilization: 70}, {pid: 3, memory: 50, utilization: 60}]
     """
 
-    load = _read(text).cards[0].load
+    load = _read(text).gpus[0].load
 
     assert (load.memory, load.cores) == (MiB(150), Percent(100))
     assert [process.pid for process in load.processes] == [3, 9]
     assert load.processes[0] == Process(3, MiB(50), Percent(60))
 
 
-def test_cards_of_one_numa_node_are_nearer_than_strangers():
+def test_gpus_of_one_numa_node_are_nearer_than_strangers():
     text = """
     gpus:
       - {model: T4, memory: 1, numa: 0, count: 2}
@@ -88,7 +88,7 @@ def test_cards_of_one_numa_node_are_nearer_than_strangers():
 
     described = _read(text)
 
-    uuids = [each.card.gpu.uuid for each in described.cards]
+    uuids = [each.device.gpu.uuid for each in described.gpus]
     pairs = [described.pairs[Pair((uuids[a], uuids[b]))] for a, b in ((0, 1), (0, 2), (1, 2))]
     assert pairs == [Nearness(0, 40), Nearness(0, 50), Nearness(4, 20)]
 
@@ -98,7 +98,7 @@ def test_cards_of_one_numa_node_are_nearer_than_strangers():
     [
         pytest.param("gpus: [{model: T4}]", "memory", id="missing-memory"),
         pytest.param("gpus: [{model: T4, memory: 1, lots: 2}]", "lots", id="unknown-field"),
-        pytest.param("gpus: [", "cards.yaml", id="not-yaml"),
+        pytest.param("gpus: [", "gpus.yaml", id="not-yaml"),
         pytest.param("gpus: [{model: T4, memory: 0}]", "memory=0", id="no-memory"),
         pytest.param(
             "gpus: [{model: a, memory: 1}, {model: a, memory: 1, index: 0}]", "twice", id="twice"
@@ -109,7 +109,7 @@ def test_cards_of_one_numa_node_are_nearer_than_strangers():
             "gpus: [{model: a, memory: 1, count: 8}]\n"
             "links: [{gpus: [0, 1, 2, 3, 4, 5, 6, 7], nvlinks: 12}]",
             "84 lanes",
-            id="more-lanes-than-a-card-has",
+            id="more-lanes-than-a-gpu-has",
         ),
         pytest.param("gpus: [{model: a, memory: 1, count: 0}]", "count=0", id="count-zero"),
         pytest.param(
@@ -117,23 +117,23 @@ def test_cards_of_one_numa_node_are_nearer_than_strangers():
         ),
         pytest.param("gpus: [{model: a, memory: 1, used: 2}]", "used=2", id="more-than-there-is"),
         pytest.param(
-            f"{_TWO}\nfaults: [{{sequence: 1, gpu: 5, xid: 79}}]", "gpu=5", id="fault-of-no-card"
+            f"{_TWO}\nfaults: [{{sequence: 1, gpu: 5, xid: 79}}]", "gpu=5", id="fault-of-no-gpu"
         ),
         pytest.param(f"{_TWO}\nfaults: [{{sequence: 1, gpu: 0}}]", "xid or ecc", id="no-fault"),
-        pytest.param(f"{_TWO}\nlinks: [{{gpus: [0, 9]}}]", r"links\[0\]", id="link-to-no-card"),
+        pytest.param(f"{_TWO}\nlinks: [{{gpus: [0, 9]}}]", r"links\[0\]", id="link-to-no-gpu"),
     ],
 )
 def test_wrong_description_is_refused_with_file_and_field(text, message):
     with pytest.raises(DriverError, match=message) as caught:
         _read(text)
 
-    assert str(caught.value).startswith("cards.yaml: ")
+    assert str(caught.value).startswith("gpus.yaml: ")
 
 
 @given(st.binary(max_size=200))
 def test_no_bytes_raise_anything_but_a_driver_error(text):
     with suppress(DriverError):
-        assert read_description("cards.yaml", text).cards is not None
+        assert read_description("gpus.yaml", text).gpus is not None
 
 
 def test_description_in_the_documentation_can_be_read():
@@ -142,5 +142,5 @@ def test_description_in_the_documentation_can_be_read():
 
     described = _read("driver:" + text)
 
-    assert [each.card.gpu.minor for each in described.cards] == [0, 1, 7]
+    assert [each.device.gpu.minor for each in described.gpus] == [0, 1, 7]
     assert [fault.xid for fault in described.faults] == [79]

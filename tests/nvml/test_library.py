@@ -52,7 +52,7 @@ def test_both_drivers_say_the_same(machine, text):
 
 
 def test_index_and_minor_number_are_told_apart(machine):
-    gpus = [card.gpu for card in machine(_MIXED).real.hardware().cards]
+    gpus = [device.gpu for device in machine(_MIXED).real.hardware().gpus]
 
     assert [(gpu.index, gpu.minor) for gpu in gpus] == [(0, 3), (1, 0), (2, 1), (3, 2)]
     assert [gpu.uuid for gpu in gpus if gpu.mig] == ["GPU-c"]
@@ -67,7 +67,7 @@ def test_graphics_and_compute_processes_are_both_counted(machine):
     ]
 
 
-_cards = st.lists(
+_gpus = st.lists(
     st.fixed_dictionaries(
         {
             "model": st.sampled_from(["NVIDIA A10", "Tesla T4", "NVIDIA GeForce RTX 3090"]),
@@ -86,24 +86,24 @@ _cards = st.lists(
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
-@given(cards=_cards, data=st.data())
-def test_any_machine_reads_alike_through_both(machine, cards, data):
-    minors = data.draw(st.permutations(range(len(cards))))
-    gpus = [{**card, "minor": minor} for card, minor in zip(cards, minors, strict=True)]
+@given(drawn=_gpus, data=st.data())
+def test_any_machine_reads_alike_through_both(machine, drawn, data):
+    minors = data.draw(st.permutations(range(len(drawn))))
+    gpus = [{**device, "minor": minor} for device, minor in zip(drawn, minors, strict=True)]
     links = data.draw(
         st.lists(
             st.fixed_dictionaries(
                 {
                     "gpus": st.lists(
-                        st.integers(0, len(cards) - 1), min_size=2, max_size=2, unique=True
+                        st.integers(0, len(drawn) - 1), min_size=2, max_size=2, unique=True
                     ),
                     "nvlinks": st.integers(0, 2),
                     "pcie": st.sampled_from(["BOARD", "PIX", "PXB", "PHB", "NODE", "SYS"]),
                 }
             ),
-            max_size=6 if len(cards) > 1 else 0,
+            max_size=6 if len(drawn) > 1 else 0,
         )
-        if len(cards) > 1
+        if len(drawn) > 1
         else st.just([])
     )
 
@@ -145,7 +145,7 @@ def test_waiting_ends_as_soon_as_a_fault_appears(machine):
     assert found == [Fault("GPU-a", XID, 31)]
 
 
-def test_lost_card_is_a_fault_and_stays_listed(machine):
+def test_lost_gpu_is_a_fault_and_stays_listed(machine):
     made = machine(_MIXED)
     before = made.real.hardware()
     assert before == made.simulated.hardware()
@@ -156,14 +156,14 @@ def test_lost_card_is_a_fault_and_stays_listed(machine):
     assert list(made.real.wait_faults(0)) == []
     after = made.real.hardware()
     assert after == made.simulated.hardware()
-    assert [card.trouble for card in after.cards] == ["", "lost", "", ""]
+    assert [device.trouble for device in after.gpus] == ["", "lost", "", ""]
     assert set(made.real.loads()) == {"GPU-a", "GPU-c", "GPU-d"}
 
     made.describe(_MIXED)
     assert made.real.hardware() == before
 
 
-def test_faults_of_others_are_told_while_a_card_is_lost(machine):
+def test_faults_of_others_are_told_while_a_gpu_is_lost(machine):
     made = machine(_MIXED)
     made.real.hardware()
     lost = _MIXED.replace("uuid: GPU-b", "uuid: GPU-b, lost: true")
@@ -175,7 +175,7 @@ def test_faults_of_others_are_told_while_a_card_is_lost(machine):
     assert list(made.real.wait_faults(30)) == [Fault("GPU-d", XID, 48)]
 
 
-def test_card_that_came_back_is_watched_again(machine):
+def test_gpu_that_came_back_is_watched_again(machine):
     made = machine(_MIXED)
     made.real.hardware()
     made.describe(_MIXED.replace("uuid: GPU-b", "uuid: GPU-b, lost: true"))
@@ -218,7 +218,7 @@ def test_waiting_thread_does_not_keep_a_dead_driver_closed(machine):
 
     assert len(ended) == 1
     made.describe(_MIXED)
-    assert len(made.real.hardware().cards) == 4
+    assert len(made.real.hardware().gpus) == 4
 
 
 def test_broken_file_of_the_library_leaves_the_last_good_state(machine, capfd):
@@ -230,14 +230,14 @@ def test_broken_file_of_the_library_leaves_the_last_good_state(machine, capfd):
     assert "machine.txt:1: 'gpu" in capfd.readouterr().err
 
 
-def test_numa_is_the_kernels_word_where_it_knows_the_card(machine):
+def test_numa_is_the_kernels_word_where_it_knows_the_gpu(machine):
     made = machine(_MIXED)
     folder = made.sysfs / "bus" / "pci" / "devices" / "0000:c1:00.0"
     folder.mkdir(parents=True)
     (folder / "vendor").write_text("0x10de\n")
     (folder / "numa_node").write_text("6\n")
 
-    assert [card.gpu.numa for card in made.real.hardware().cards] == [6, 0, None, None]
+    assert [device.gpu.numa for device in made.real.hardware().gpus] == [6, 0, None, None]
 
 
 def test_closed_driver_refuses_and_closing_twice_is_harmless(machine):

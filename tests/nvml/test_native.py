@@ -26,8 +26,8 @@ def test_exports_and_structures_agree_with_the_bindings():
 
 
 def test_bindings_find_the_library_on_the_library_path(tmp_path):
-    (tmp_path / "cards.yaml").write_text("gpus: [{model: NVIDIA A10, memory: 23028, count: 2}]")
-    write_machine(tmp_path / "cards.yaml", tmp_path / "machine.txt")
+    (tmp_path / "gpus.yaml").write_text("gpus: [{model: NVIDIA A10, memory: 23028, count: 2}]")
+    write_machine(tmp_path / "gpus.yaml", tmp_path / "machine.txt")
     program = "import pynvml; pynvml.nvmlInit(); print(pynvml.nvmlDeviceGetCount())"
 
     printed = subprocess.run(

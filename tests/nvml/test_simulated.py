@@ -18,7 +18,7 @@ links: [{gpus: [0, 1], pcie: PHB}]
 
 @pytest.fixture
 def path(tmp_path):
-    path = tmp_path / "cards.yaml"
+    path = tmp_path / "gpus.yaml"
     path.write_text(_TWO)
     return path
 
@@ -36,19 +36,19 @@ def _rewrite(path, text: str) -> None:
     os.replace(draft, path)
 
 
-def test_sample_has_four_linked_cards():
+def test_sample_has_four_linked_gpus():
     hardware = SimulatedDriver(name="n0").hardware()
 
-    assert [card.gpu.index for card in hardware.cards] == [0, 1, 2, 3]
+    assert [device.gpu.index for device in hardware.gpus] == [0, 1, 2, 3]
     assert hardware.links is not None
     assert hardware.links.nvlinks[0] == (0, 12, 0, 0)
     assert hardware.links.pcie[0] == (0, 20, 50, 50)
 
 
-def test_cards_and_links_are_as_described(driver):
+def test_gpus_and_links_are_as_described(driver):
     hardware = driver.hardware()
 
-    assert [(card.gpu.uuid, card.gpu.minor) for card in hardware.cards] == [
+    assert [(device.gpu.uuid, device.gpu.minor) for device in hardware.gpus] == [
         ("GPU-a", 0),
         ("GPU-b", 3),
     ]
@@ -112,52 +112,52 @@ def test_closing_ends_the_wait(path):
     assert not waiting.is_alive()
 
 
-def test_lost_card_stays_listed_as_unhealthy_with_its_links(driver, path):
+def test_lost_gpu_stays_listed_as_unhealthy_with_its_links(driver, path):
     before = driver.hardware()
     _rewrite(path, _TWO.replace("minor: 3", "minor: 3, lost: true"))
 
     after = driver.hardware()
 
-    assert [(card.gpu.uuid, card.gpu.healthy) for card in after.cards] == [
+    assert [(device.gpu.uuid, device.gpu.healthy) for device in after.gpus] == [
         ("GPU-a", True),
         ("GPU-b", False),
     ]
-    assert after.cards[1].trouble == "lost"
+    assert after.gpus[1].trouble == "lost"
     assert after.links == before.links
     assert set(driver.loads()) == {"GPU-a"}
     assert list(driver.wait_faults(0)) == [Fault("GPU-b", LOST, detail="no longer answers")]
 
 
-def test_card_that_answers_again_is_healthy_again(driver, path):
+def test_gpu_that_answers_again_is_healthy_again(driver, path):
     driver.hardware()
     _rewrite(path, _TWO.replace("minor: 3", "minor: 3, lost: true"))
     driver.hardware()
     _rewrite(path, _TWO)
 
-    assert [card.gpu.healthy for card in driver.hardware().cards] == [True, True]
+    assert [device.gpu.healthy for device in driver.hardware().gpus] == [True, True]
 
 
-def test_card_lost_before_it_was_ever_seen_is_not_listed(path):
+def test_gpu_lost_before_it_was_ever_seen_is_not_listed(path):
     _rewrite(path, _TWO.replace("minor: 3", "minor: 3, lost: true"))
 
-    assert [card.gpu.uuid for card in SimulatedDriver(path).hardware().cards] == ["GPU-a"]
+    assert [device.gpu.uuid for device in SimulatedDriver(path).hardware().gpus] == ["GPU-a"]
 
 
-def test_vanished_card_gives_way_to_the_card_that_has_its_index_now(driver, path):
+def test_vanished_gpu_gives_way_to_the_gpu_that_has_its_index_now(driver, path):
     driver.hardware()
     _rewrite(path, "gpus: [{model: A10, memory: 23028, uuid: GPU-b, minor: 3}]")
 
-    cards = driver.hardware().cards
+    gpus = driver.hardware().gpus
 
-    assert [(card.gpu.index, card.gpu.uuid) for card in cards] == [(0, "GPU-b")]
+    assert [(device.gpu.index, device.gpu.uuid) for device in gpus] == [(0, "GPU-b")]
 
 
-def test_card_that_needs_a_reset_is_unhealthy(driver, path):
+def test_gpu_that_needs_a_reset_is_unhealthy(driver, path):
     _rewrite(path, _TWO.replace("minor: 3", "minor: 3, recovery: reset"))
 
-    card = driver.hardware().cards[1]
+    device = driver.hardware().gpus[1]
 
-    assert (card.gpu.healthy, card.trouble) == (False, "needs a reset")
+    assert (device.gpu.healthy, device.trouble) == (False, "needs a reset")
 
 
 def test_broken_file_is_reported_once_and_the_last_good_state_stays(driver, path, caplog):
@@ -192,4 +192,4 @@ def test_unavailable_driver_answers_nothing_until_it_is_back(driver, path):
         driver.loads()
 
     _rewrite(path, _TWO)
-    assert len(driver.hardware().cards) == 2
+    assert len(driver.hardware().gpus) == 2

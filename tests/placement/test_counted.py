@@ -16,7 +16,7 @@ def notice(name, **annotations):
 
 
 def cluster():
-    """One node whose agent only counts memory, and one that gives cards for it."""
+    """One node whose agent only counts memory, and one that gives GPUs for it."""
     return builders.snapshot(
         DEFAULT.read_node(notice("counts", **{"slicewise.io/agent": AGENT})),
         DEFAULT.read_node(notice("gives")),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from slicewise.placement.cutting import Knapsack, worth_of_leftovers
 
-# Shares of a production mix, in percent of a card, and how many pods ask for each.
+# Shares of a production mix, in percent of a GPU, and how many pods ask for each.
 MIX = {
     (5, 0): 7, (11, 0): 24, (14, 0): 1, (16, 0): 74, (22, 0): 62, (23, 0): 140, (27, 0): 4,
     (29, 0): 1, (32, 0): 328, (33, 0): 7, (35, 0): 6, (37, 0): 47, (44, 0): 2, (46, 0): 128,
@@ -41,14 +41,12 @@ def test_memory_alone_fills_what_compute_leaves():
     assert table[0, 16] + table[99, 16] == pytest.approx(1)
 
 
-def brute(sizes, values, card):
+def brute(sizes, values, gpu):
     best = 0.0
-    counts = [
-        range(1 + min(c // s for c, s in zip(card, size, strict=True) if s)) for size in sizes
-    ]
+    counts = [range(1 + min(c // s for c, s in zip(gpu, size, strict=True) if s)) for size in sizes]
     for picks in product(*counts):
         used = [sum(n * size[d] for n, size in zip(picks, sizes, strict=True)) for d in (0, 1)]
-        if used[0] <= card[0] and used[1] <= card[1]:
+        if used[0] <= gpu[0] and used[1] <= gpu[1]:
             best = max(best, sum(n * v for n, v in zip(picks, values, strict=True)))
     return best
 
@@ -68,7 +66,7 @@ def test_knapsack_is_what_trying_everything_finds(sizes, values):
 
 
 @given(sizes_, st.lists(st.integers(1, 50), min_size=3, max_size=3))
-def test_worth_grows_with_the_leftover_and_a_whole_card_is_worth_one(sizes, demand):
+def test_worth_grows_with_the_leftover_and_a_whole_gpu_is_worth_one(sizes, demand):
     table = worth_of_leftovers(sizes, demand[: len(sizes)], (10, 5))
 
     assert table[-1, -1] == pytest.approx(1)

@@ -31,7 +31,7 @@ def test_defect_tkestack_4_containers_of_one_pod_are_charged_to_each_other():
     assert len(placement.allocation.gpus) == 2
 
 
-def test_defect_tkestack_6_unequal_cards_keep_their_own_sizes():
+def test_defect_tkestack_6_unequal_gpus_keep_their_own_sizes():
     gpus = [builders.gpu(0, memory=8192), builders.gpu(1, memory=81920)]
     state = NodeState.empty(builders.node(gpus=gpus))
 
@@ -54,7 +54,7 @@ def test_defect_tkestack_12_init_container_counts():
     assert decide(busy(builders.piece(0, 1, 1), gpus=1), request).placement is None
 
 
-def test_defect_gpushare_1_overfull_card_does_not_look_empty():
+def test_defect_gpushare_1_overfull_gpu_does_not_look_empty():
     state = busy(builders.piece(0, 0, 90000), gpus=1)
 
     assert decide(state, builders.request([builders.share(0, 1)])).placement is None
@@ -70,7 +70,7 @@ def test_defect_gpushare_16_what_no_eviction_can_mend_is_told_apart():
 
 def test_defect_elastic_s13_search_is_bounded(monkeypatch):
     monkeypatch.setattr(search_module, "_STEPS", 50)
-    pieces = [builders.piece(card, 55, 0) for card in range(8)]
+    pieces = [builders.piece(gpu, 55, 0) for gpu in range(8)]
     request = builders.request(*([builders.share(46, 1)] for _ in range(9)))
 
     decision = decide(busy(*pieces, gpus=8), request)
@@ -79,7 +79,7 @@ def test_defect_elastic_s13_search_is_bounded(monkeypatch):
     assert decision.refusals["n0"].detail
 
 
-def test_defect_elastic_s14_request_beyond_one_card_is_told_so():
+def test_defect_elastic_s14_request_beyond_one_gpu_is_told_so():
     (refusal,) = decide(
         busy(gpus=2), builders.request([builders.share(0, 50000)])
     ).refusals.values()
@@ -93,7 +93,7 @@ def test_defect_elastic_s2_node_is_scored_without_an_earlier_filter():
     assert set(decision.scores) == {"n0"}
 
 
-def test_defect_gpuscheduler_n10_cards_of_victims_count_as_free():
+def test_defect_gpuscheduler_n10_gpus_of_victims_count_as_free():
     state = busy(builders.piece(0, 100, 40960), gpus=1)
 
     eviction = evict(state, Question(builders.whole(1)), priority=1)
@@ -110,7 +110,7 @@ def test_defect_gpuscheduler_n12_refused_node_has_a_reason():
     assert refusal.detail == "wants h100, node has NVIDIA A100-SXM4-40GB"
 
 
-def test_gpushare_design_vector_takes_the_tightest_card():
+def test_gpushare_design_vector_takes_the_tightest_gpu():
     free = (12207, 8138, 4069, 16276)
     gpus = [builders.gpu(at, memory=16276) for at in range(4)]
     pieces = [builders.piece(at, 0, 16276 - left) for at, left in enumerate(free) if left < 16276]

@@ -28,7 +28,7 @@ def test_fragmentation_of_the_worked_example():
     assert fragments.grades(1, 30, 2000).tolist() == [[48, 57]]
 
 
-def test_fgd_takes_the_card_of_the_worked_example():
+def test_fgd_takes_the_gpu_of_the_worked_example():
     request = builders.request([builders.share(30)], host=builders.host(2000))
     planner = Planner(POLICIES["fgd"], WORKLOAD)
 

@@ -1,4 +1,4 @@
-"""Where pods go, and on which cards."""
+"""Where pods go, and on which GPUs."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def place(snapshot, request, policy="binpack", **facts):
     return Planner(read_policy(policy)).place(snapshot, Question(request, **facts))
 
 
-def cards(placement):
+def allocated(placement):
     return [[piece.gpu for piece in each.slices] for each in placement.allocation.containers]
 
 
@@ -27,34 +27,34 @@ def busy(name="n0", *charges, gpus=2, **facts):
     return state.hold(builders.holding("held", *charges))
 
 
-def test_share_goes_to_the_fullest_card_that_has_room():
+def test_share_goes_to_the_fullest_gpu_that_has_room():
     snapshot = builders.snapshot(busy("n0", builders.piece(1, 40, 8192)))
 
-    assert cards(place(snapshot, builders.fraction(30, 4096))) == [[1]]
+    assert allocated(place(snapshot, builders.fraction(30, 4096))) == [[1]]
 
 
-def test_share_avoids_a_card_whose_memory_is_taken():
+def test_share_avoids_a_gpu_whose_memory_is_taken():
     snapshot = builders.snapshot(busy("n0", builders.piece(1, 10, 40000)))
 
-    assert cards(place(snapshot, builders.fraction(30, 4096))) == [[0]]
+    assert allocated(place(snapshot, builders.fraction(30, 4096))) == [[0]]
 
 
-def test_spread_takes_the_emptier_node_and_card():
+def test_spread_takes_the_emptier_node_and_gpu():
     snapshot = builders.snapshot(
         busy("n0", builders.piece(0, 50, 9000)), busy("n1", builders.piece(0, 10, 1000))
     )
 
     placement = place(snapshot, builders.fraction(10, 100), "spread")
 
-    assert (placement.allocation.node, cards(placement)) == ("n1", [[1]])
+    assert (placement.allocation.node, allocated(placement)) == ("n1", [[1]])
 
 
-def test_ties_go_to_the_lowest_name_then_the_lowest_card():
+def test_ties_go_to_the_lowest_name_then_the_lowest_gpu():
     snapshot = builders.snapshot(builders.node("b"), builders.node("a"))
 
     placement = place(snapshot, builders.fraction())
 
-    assert (placement.allocation.node, cards(placement)) == ("a", [[0]])
+    assert (placement.allocation.node, allocated(placement)) == ("a", [[0]])
 
 
 def test_given_order_breaks_ties_before_names():
@@ -66,7 +66,7 @@ def test_given_order_breaks_ties_before_names():
     assert placement.allocation.node == "b"
 
 
-def test_whole_card_takes_all_the_memory_of_its_card():
+def test_whole_gpu_takes_all_the_memory_of_its_gpu():
     gpus = [builders.gpu(0, memory=8192), builders.gpu(1, memory=81920)]
     snapshot = builders.snapshot(busy("n0", builders.piece(0, 1, 1), gpus=gpus))
 
@@ -75,35 +75,35 @@ def test_whole_card_takes_all_the_memory_of_its_card():
     assert placement.allocation.containers[0].slices == (builders.piece(1, 100, 81920),)
 
 
-def test_whole_card_is_not_given_where_only_memory_is_held():
+def test_whole_gpu_is_not_given_where_only_memory_is_held():
     snapshot = builders.snapshot(busy("n0", builders.piece(0, 0, 1024), gpus=1))
 
     assert place(snapshot, builders.whole(1)) is None
 
 
-def test_several_cards_with_so_much_on_each():
+def test_several_gpus_with_so_much_on_each():
     snapshot = builders.snapshot(busy("n0", builders.piece(2, 0, 39000), gpus=5))
 
     placement = place(snapshot, builders.request([builders.share(0, 3072)] * 4))
 
-    assert cards(placement) == [[0, 1, 3, 4]]
+    assert allocated(placement) == [[0, 1, 3, 4]]
 
 
 def test_containers_of_one_pod_see_each_other():
     snapshot = builders.snapshot(builders.node(gpus=2))
     request = builders.request([builders.share(60, 100)], [builders.share(60, 100)])
 
-    assert sorted(cards(place(snapshot, request))) == [[0], [1]]
+    assert sorted(allocated(place(snapshot, request))) == [[0], [1]]
 
 
-def test_containers_of_one_pod_may_share_a_card():
+def test_containers_of_one_pod_may_share_a_gpu():
     snapshot = builders.snapshot(builders.node(gpus=2))
     request = builders.request([builders.share(60, 100)], [builders.share(40, 100)])
 
-    assert cards(place(snapshot, request)) == [[0], [0]]
+    assert allocated(place(snapshot, request)) == [[0], [0]]
 
 
-def test_together_puts_every_container_on_the_same_cards():
+def test_together_puts_every_container_on_the_same_gpus():
     snapshot = builders.snapshot(busy("n0", builders.piece(0, 0, 35000)))
     request = builders.request(
         [builders.share(0, 4096)],
@@ -111,7 +111,7 @@ def test_together_puts_every_container_on_the_same_cards():
         constraints=Constraints(together=True),
     )
 
-    assert cards(place(snapshot, request)) == [[1], [1]]
+    assert allocated(place(snapshot, request)) == [[1], [1]]
 
 
 def test_init_container_uses_again_what_the_pod_will_hold():
@@ -137,7 +137,7 @@ def test_sidecar_holds_its_share_beside_an_init_container():
 
 
 def test_tight_packing_is_found_where_the_first_try_fails():
-    # Greedy puts 50 on the 60-card and then has no 60 for the next.
+    # Greedy puts 50 on the 60-gpu and then has no 60 for the next.
     snapshot = builders.snapshot(
         busy("n0", builders.piece(0, 40, 0), builders.piece(1, 45, 0), gpus=2)
     )
@@ -147,7 +147,7 @@ def test_tight_packing_is_found_where_the_first_try_fails():
 
     placement = place(snapshot, request)
 
-    assert sorted(cards(placement)) == [[0], [0], [1]]
+    assert sorted(allocated(placement)) == [[0], [0], [1]]
 
 
 def test_wanted_model_is_found_by_its_number_alone():
@@ -162,22 +162,22 @@ def test_wanted_model_is_found_by_its_number_alone():
         assert place(snapshot, request).allocation.node == node
 
 
-def test_refused_model_and_named_uuids_decide_per_card_on_a_mixed_node():
+def test_refused_model_and_named_uuids_decide_per_gpu_on_a_mixed_node():
     gpus = [builders.gpu(0, model="Tesla T4"), builders.gpu(1, model="NVIDIA A10"), builders.gpu(2)]
     snapshot = builders.snapshot(builders.node(gpus=gpus))
     refuse = Constraints(models_refused=("t4",), uuids_refused=("GPU-1",))
     want = Constraints(uuids=("GPU-1",))
 
-    assert cards(place(snapshot, builders.request([WHOLE_GPU], constraints=refuse))) == [[2]]
-    assert cards(place(snapshot, builders.request([WHOLE_GPU], constraints=want))) == [[1]]
+    assert allocated(place(snapshot, builders.request([WHOLE_GPU], constraints=refuse))) == [[2]]
+    assert allocated(place(snapshot, builders.request([WHOLE_GPU], constraints=want))) == [[1]]
 
 
-def test_ill_and_mig_cards_are_passed_over():
+def test_ill_and_mig_gpus_are_passed_over():
     gpus = [builders.gpu(0, healthy=False), builders.gpu(1, mig=True), builders.gpu(2)]
 
     snapshot = builders.snapshot(builders.node(gpus=gpus))
 
-    assert cards(place(snapshot, builders.fraction())) == [[2]]
+    assert allocated(place(snapshot, builders.fraction())) == [[2]]
 
 
 def test_only_the_nodes_asked_are_considered():
@@ -199,14 +199,14 @@ def test_grant_limits_models_and_pools():
     assert place(snapshot, builders.whole(1), grant=by_pool).allocation.node == "b"
 
 
-def test_load_policy_takes_the_least_busy_card():
+def test_load_policy_takes_the_least_busy_gpu():
     snapshot = builders.snapshot(builders.node("a"), builders.node("b"))
     planner = Planner(POLICIES["load"])
     load = {"a": (90, 70), "b": (80, 20)}
 
     placement = planner.place(snapshot, Question(builders.fraction()), load)
 
-    assert (placement.allocation.node, cards(placement)) == ("b", [[1]])
+    assert (placement.allocation.node, allocated(placement)) == ("b", [[1]])
 
 
 def test_composed_policy_weighs_its_parts():
@@ -214,8 +214,8 @@ def test_composed_policy_weighs_its_parts():
         busy("a", builders.piece(0, 50, 20000)), builders.node("b", gpus=2)
     )
     load = {"a": (100, 100), "b": (0, 0)}
-    light = Planner(read_policy("node=binpack:10,load:1 card=binpack"))
-    heavy = Planner(read_policy("node=binpack:1,load:10 card=binpack"))
+    light = Planner(read_policy("node=binpack:10,load:1 gpu=binpack"))
+    heavy = Planner(read_policy("node=binpack:1,load:10 gpu=binpack"))
 
     question = Question(builders.fraction(10, 10))
     assert light.place(snapshot, question, load).allocation.node == "a"

@@ -27,7 +27,7 @@ def test_share_goes_where_its_partner_waits():
 
 
 def test_share_leaves_a_leftover_alone_that_another_size_needs():
-    # 50 and 50 make a card; 40 in the half would waste 10 that nobody asks for.
+    # 50 and 50 make a GPU; 40 in the half would waste 10 that nobody asks for.
     half = busy("a", builders.piece(0, 50, 0), gpus=1)
     fit = busy("b", builders.piece(0, 60, 0), gpus=1)
     kinds = [Kind(0, 50, 1)] * 8 + [Kind(0, 40, 1), Kind(0, 60, 1)] * 3
@@ -42,7 +42,7 @@ def test_share_spares_the_only_model_that_others_insist_on():
     assert place([few, many], builders.whole(1), *kinds).node == "b"
 
 
-def test_share_spares_the_only_cards_large_enough_for_others():
+def test_share_spares_the_only_gpus_large_enough_for_others():
     large = builders.node("a", memory=81920, gpus=2)
     small = builders.node("b", memory=16384, gpus=4)
     kinds = [Kind(0, 50, 1, 40000), Kind(0, 50, 1, 8000)]
@@ -50,7 +50,7 @@ def test_share_spares_the_only_cards_large_enough_for_others():
     assert place([large, small], builders.fraction(50, 8000), *kinds).node == "b"
 
 
-def test_single_card_spares_a_node_that_is_whole_for_eight():
+def test_single_gpu_spares_a_node_that_is_whole_for_eight():
     whole = builders.node("a", gpus=8)
     broken = busy("b", builders.piece(0, 100, 40960), gpus=8)
     kinds = [Kind(0, 100, 8), Kind(0, 100, 1)]
@@ -58,7 +58,7 @@ def test_single_card_spares_a_node_that_is_whole_for_eight():
     assert place([whole, broken], builders.whole(1), *kinds).node == "b"
 
 
-def test_cpu_heavy_pod_avoids_the_node_whose_cards_it_would_strand():
+def test_cpu_heavy_pod_avoids_the_node_whose_gpus_it_would_strand():
     poor = builders.node("a", gpus=4, host=builders.host(16000))
     rich = builders.node("b", gpus=4, host=builders.host(64000))
     request = builders.request([WHOLE_GPU], host=builders.host(12000))
@@ -66,7 +66,7 @@ def test_cpu_heavy_pod_avoids_the_node_whose_cards_it_would_strand():
     assert place([poor, rich], request, Kind(4000, 100, 1)).node == "b"
 
 
-def test_card_whose_memory_is_gone_is_preferred_for_compute_alone():
+def test_gpu_whose_memory_is_gone_is_preferred_for_compute_alone():
     gpus = [builders.gpu(0), builders.gpu(1)]
     state = busy("a", builders.piece(1, 10, 40000), gpus=gpus)
     kinds = [Kind(0, 40, 1, 20000), Kind(0, 40, 1, 100)]
@@ -74,7 +74,7 @@ def test_card_whose_memory_is_gone_is_preferred_for_compute_alone():
     assert place([state], builders.fraction(40, 100), *kinds).gpus == (1,)
 
 
-def test_nothing_known_packs_open_cards_first():
+def test_nothing_known_packs_open_gpus_first():
     state = busy("a", builders.piece(1, 30, 100), gpus=2)
 
     assert place([state], builders.fraction(30, 100)).gpus == (1,)

@@ -118,7 +118,7 @@ def planner_for(policy, request):
 
 @settings(max_examples=200)
 @given(clusters, requests(), policies)
-def test_no_placement_overfills_a_card_or_takes_an_ill_one(snapshot, request, policy):
+def test_no_placement_overfills_a_gpu_or_takes_an_ill_one(snapshot, request, policy):
     placement = planner_for(policy, request).place(snapshot, Question(request))
     if placement is None:
         return
@@ -143,8 +143,8 @@ def test_every_container_gets_what_it_asked_for(snapshot, request, policy):
         return
     gpus = snapshot.get(placement.allocation.node).node.gpus
     for asked, given_ in zip(request.containers, placement.allocation.containers, strict=True):
-        cards = [piece.gpu for piece in given_.slices]
-        assert len(set(cards)) == len(cards)
+        indexes = [piece.gpu for piece in given_.slices]
+        assert len(set(indexes)) == len(indexes)
         for share, piece in zip(asked.shares, given_.slices, strict=True):
             assert piece.cores == share.cores
             assert piece.memory == (gpus[piece.gpu].memory if share.whole else share.memory)

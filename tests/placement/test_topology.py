@@ -1,4 +1,4 @@
-"""Several cards are taken where they stand nearest, as gpu-manager's tree does it."""
+"""Several GPUs are taken where they stand nearest, as gpu-manager's tree does it."""
 
 import pytest
 
@@ -6,7 +6,7 @@ import builders
 from slicewise.model import WHOLE_GPU, Constraints, Nearness, NodeState, TopologyWish
 from slicewise.placement import POLICIES, Planner, Question
 
-# Six cards: 0-1 and 2-3 each behind a switch, both under one bridge; 4-5 behind another.
+# Six GPUs: 0-1 and 2-3 each behind a switch, both under one bridge; 4-5 behind another.
 PCIE = (
     (0, 10, 30, 30, 40, 40),
     (10, 0, 30, 30, 40, 40),
@@ -21,8 +21,8 @@ def tree(*occupied):
     links = builders.pairs_linked((0, 1, 2, 3, 4, 5))
     links = type(links)(links.nvlinks, PCIE)
     state = NodeState.empty(builders.node(gpus=6, links=links))
-    for card in occupied:
-        state = state.hold(builders.holding(f"u{card}", builders.piece(card, 100, 40960)))
+    for gpu in occupied:
+        state = state.hold(builders.holding(f"u{gpu}", builders.piece(gpu, 100, 40960)))
     return state
 
 
@@ -37,12 +37,12 @@ def take(state, count, wish=None):
     [
         pytest.param((), 3, [0, 1, 2], id="three-near-each-other"),
         pytest.param((2,), 2, [0, 1], id="a-pair-behind-one-switch"),
-        pytest.param((4,), 1, [5], id="one-card-breaks-no-pair"),
-        pytest.param((), 1, [4], id="one-card-from-the-smallest-group"),
+        pytest.param((4,), 1, [5], id="one-gpu-breaks-no-pair"),
+        pytest.param((), 1, [4], id="one-gpu-from-the-smallest-group"),
         pytest.param((0,), 2, [2, 3], id="a-whole-pair-first"),
     ],
 )
-def test_whole_cards_are_the_nearest(occupied, count, taken):
+def test_whole_gpus_are_the_nearest(occupied, count, taken):
     assert take(tree(*occupied), count) == taken
 
 
@@ -80,7 +80,7 @@ def test_numa_decides_where_links_are_unknown():
     assert take(NodeState.empty(builders.node(gpus=gpus)), 2) == [0, 2]
 
 
-def test_sixteen_cards_are_chosen_without_trying_every_set():
+def test_sixteen_gpus_are_chosen_without_trying_every_set():
     links = builders.pairs_linked(tuple(range(8)), tuple(range(8, 16)))
 
     assert take(NodeState.empty(builders.node(gpus=16, links=links)), 8) == list(range(8))

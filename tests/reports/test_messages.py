@@ -3,20 +3,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.values import card, node, pod
+from reports.values import gpu, node, pod
 from slicewise.reports import NodeReport, ReportError, Use, apply_change, find_change
 from slicewise.reports.messages import BEAT, Change, Frames, encode
 
 NAMES = st.sampled_from(["a", "b", "c", "d", "e"])
-CARDS = st.dictionaries(NAMES, st.booleans()).map(
-    lambda found: tuple(card(uuid, healthy=found[uuid]) for uuid in sorted(found))
+GPUS = st.dictionaries(NAMES, st.booleans()).map(
+    lambda found: tuple(gpu(uuid, healthy=found[uuid]) for uuid in sorted(found))
 )
 PODS = st.dictionaries(NAMES, st.lists(NAMES, max_size=3)).map(
-    lambda found: tuple(pod(name, cards=found[name]) for name in sorted(found))
+    lambda found: tuple(pod(name, gpus=found[name]) for name in sorted(found))
 )
 REPORTS = st.builds(
-    lambda cards, pods, why: NodeReport(node="n1", cards=cards, pods=pods, why=why),
-    CARDS,
+    lambda gpus, pods, why: NodeReport(node="n1", gpus=gpus, pods=pods, why=why),
+    GPUS,
     PODS,
     st.sampled_from(["", "no driver"]),
 )
@@ -35,11 +35,11 @@ def test_lost_pod_is_named_and_its_neighbours_are_not():
     assert change == Change(pods_lost=("ml/b",))
 
 
-def test_changed_use_of_one_card_sends_that_card_alone():
-    old = node(cards=(card("GPU-a"), card("GPU-b")))
-    new = node(cards=(card("GPU-a"), card("GPU-b", use=Use(memory_mib=512, cores=40))))
+def test_changed_use_of_one_gpu_sends_that_gpu_alone():
+    old = node(gpus=(gpu("GPU-a"), gpu("GPU-b")))
+    new = node(gpus=(gpu("GPU-a"), gpu("GPU-b", use=Use(memory_mib=512, cores=40))))
 
-    assert find_change(old, new) == Change(cards=(new.cards[1],))
+    assert find_change(old, new) == Change(gpus=(new.gpus[1],))
 
 
 @given(st.lists(st.none() | REPORTS, max_size=6), st.integers(1, 50))
@@ -74,7 +74,7 @@ def test_fields_of_newer_agents_are_ignored():
     assert list(Frames().feed(len(body).to_bytes(4, "big") + body)) == [node()]
 
 
-def test_busy_cards_are_those_that_any_container_holds():
-    held = node(pods=[pod("a", cards=["GPU-a", "GPU-b"]), pod("b", cards=["GPU-b"])])
+def test_busy_gpus_are_those_that_any_container_holds():
+    held = node(pods=[pod("a", gpus=["GPU-a", "GPU-b"]), pod("b", gpus=["GPU-b"])])
 
     assert held.busy == {"GPU-a", "GPU-b"}

@@ -5,7 +5,7 @@ import pytest
 import trustme
 
 from reports.listener import Listener, Plain, reporting, until
-from reports.values import card, node, pod
+from reports.values import gpu, node, pod
 from slicewise.reports import (
     Change,
     FileCredentials,
@@ -185,4 +185,4 @@ def test_brand_of_a_newer_driver_is_an_unknown_brand():
 
 
 def test_equal_reports_need_no_message():
-    assert find_change(node(cards=(card(),)), node(cards=(card(),))) is None
+    assert find_change(node(gpus=(gpu(),)), node(gpus=(gpu(),))) is None

@@ -17,10 +17,10 @@ def trace(*requests, nodes=None):
 @pytest.mark.parametrize(
     ("sizes", "lossless", "most"),
     [
-        pytest.param([50], 100, 100, id="two-halves-fill-a-card"),
-        pytest.param([60], 60, 60, id="two-of-60-never-share-a-card"),
-        pytest.param([100, 100], 100, 100, id="whole-cards"),
-        pytest.param([60, 40], 100, 100, id="60-and-40-share-a-card"),
+        pytest.param([50], 100, 100, id="two-halves-fill-a-gpu"),
+        pytest.param([60], 60, 60, id="two-of-60-never-share-a-gpu"),
+        pytest.param([100, 100], 100, 100, id="whole-gpus"),
+        pytest.param([60, 40], 100, 100, id="60-and-40-share-a-gpu"),
         pytest.param([81, 81, 19], 90.5, 81 + 19 * 100 / 181, id="a-gap-needs-its-filler"),
     ],
 )

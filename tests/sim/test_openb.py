@@ -19,7 +19,7 @@ def write(tmp_path):
     return put
 
 
-def test_node_row_becomes_a_node_with_equal_cards(write):
+def test_node_row_becomes_a_node_with_equal_gpus(write):
     (node,) = read_nodes(write("nodes.csv", f"{NODES}a,64000,262144,2,P100\n"))
 
     assert (node.name, node.host.cpu, node.host.memory) == ("a", 64000, 262144)

@@ -31,7 +31,7 @@ def test_fragmentation_is_read_in_percent_of_capacity():
     assert record.fragmentation_curve()[1] == 25.0
 
 
-def test_sizes_are_ordered_from_none_to_many_cards():
+def test_sizes_are_ordered_from_none_to_many_gpus():
     assert order_sizes({"8", "1", "part", "cpu", "10", "2 parts"}) == [
         "cpu",
         "part",

@@ -31,7 +31,7 @@ def test_refused_pods_count_by_size_and_leave_the_allocation_alone():
     assert record.refused == {"part": 1, "1": 1}
 
 
-def test_whole_card_holds_all_its_memory():
+def test_whole_gpu_holds_all_its_memory():
     record = replay(
         trace(builders.whole(), builders.fraction(50, 1000), memory=8192),
         Arrivals([0, 1]),
@@ -41,7 +41,7 @@ def test_whole_card_holds_all_its_memory():
     assert record.allocated_memory == [8192, 9192]
 
 
-def test_memory_alone_counts_as_its_part_of_an_average_card():
+def test_memory_alone_counts_as_its_part_of_an_average_gpu():
     of = trace(builders.request([builders.share(0, 2048)]), memory=8192)
 
     assert of.demands == (25,)

@@ -198,7 +198,7 @@ def test_planners_of_many_policies_do_not_pile_up(playground):
             state = LiveState(line)
             first = state.planner()
             for weight in range(1, 20):
-                state.planner(f"node=binpack:{weight} card=best-fit")
+                state.planner(f"node=binpack:{weight} gpu=best-fit")
             with pytest.raises(PolicyError):
                 state.planner("nonsense")
             return len(state._planners), state.planner() is first

@@ -33,7 +33,7 @@ def test_smaller_request_is_written_in_the_pods_own_words(limits, ask, spelt):
     assert spell_ask(builders.pod(limits=limits), ask) == spelt
 
 
-def test_several_cards_of_gpushare_keep_what_each_gives():
+def test_several_gpus_of_gpushare_keep_what_each_gives():
     pod = builders.pod(limits={"aliyun.com/gpu-mem": 12}, labels={"aliyun.com/gpu-count": "4"})
 
     assert spell_ask(pod, {"memory": 2048}) == {"aliyun.com/gpu-mem": 8}

@@ -78,12 +78,12 @@ def _load_config(ctx: click.Context, _: click.Parameter, path: Path | None) -> N
 @click.option("--driver-volumes", default=Places().drivers, show_default=True,
               help="gpu-manager's copies of the driver.")  # fmt: skip
 @click.option("--memory-unit", default="GiB", show_default=True, help="gpushare's unit.")
-@click.option("--device-memory-scaling", type=float, help="Part of each card's memory to offer.")
+@click.option("--device-memory-scaling", type=float, help="Part of each GPU's memory to offer.")
 @click.option("--cgroup-driver", type=click.Choice(["cgroupfs", "systemd"], case_sensitive=False))
 @click.option("--node-config", type=_FILE, default=NODE_CONFIG, show_default=True,
               help="gpu-manager's nodeConfig of all nodes.")  # fmt: skip
 @click.option("--recover-seconds", type=click.FloatRange(0), default=Patience().first_seconds,
-              show_default=True, help="How long an ill card must be well to return."
+              show_default=True, help="How long an ill GPU must be well to return."
               )  # fmt: skip
 @click.option("--heartbeat/--no-heartbeat", help="Publish the heartbeat the fork's extender needs.")
 @click.option("--report-to", help="https://host of the metrics API to report usage to.")
@@ -98,8 +98,8 @@ def _load_config(ctx: click.Context, _: click.Parameter, path: Path | None) -> N
               help="How often leftovers are looked for.")  # fmt: skip
 @click.option("--most-units", type=click.IntRange(0), default=MOST_UNITS, show_default=True,
               help="Units of a resource above which it is a plain amount.")  # fmt: skip
-@click.option("--missing-cards", type=click.Choice(["refuse", "skip"]), default=None,
-              help="What to do without a card's device node [default: refuse, skip if simulated]."
+@click.option("--missing-gpus", type=click.Choice(["refuse", "skip"]), default=None,
+              help="What to do without a GPU's device node [default: refuse, skip if simulated]."
               )  # fmt: skip
 @click.option("--log-level", type=click.Choice(sorted(LEVELS)), help="[env LOG_LEVEL]")
 @click.option("-v", "--v", "verbosity", type=int, default=0, help="klog's level; 4 logs more.")
@@ -107,7 +107,7 @@ def _load_config(ctx: click.Context, _: click.Parameter, path: Path | None) -> N
 @klog_flags
 @click.version_option(__version__, prog_name="slicewise")
 def agent(**flags: Any) -> None:
-    """Give every container of this node its own cards, and tell the cluster what cards there are.
+    """Give every container of this node its own GPUs, and tell the cluster what GPUs there are.
 
     Every flag can also be set as SLICEWISE_AGENT_<FLAG>, or in the file of --config-file.
     """
@@ -145,7 +145,7 @@ def read_command(flags: dict[str, Any]) -> AgentCommand:
         raise click.BadParameter(
             f"{flags['nvml']!r}: expected library or simulated:FILE", param_hint="--nvml"
         )
-    skip = flags["missing_cards"] or ("skip" if source == "simulated" else "refuse")
+    skip = flags["missing_gpus"] or ("skip" if source == "simulated" else "refuse")
     settings = AgentSettings(
         node=flags["node_name"] or os.environ.get("NODENAME") or socket.gethostname().lower(),
         dialects=dialects,
@@ -153,7 +153,7 @@ def read_command(flags: dict[str, Any]) -> AgentCommand:
         identity=None if flags["identity"] == "auto" else Identity(flags["identity"]),
         paths=_read_paths(flags),
         places=Places(flags["virtual_manager_path"], flags["driver_volumes"]),
-        require_cards=skip == "refuse",
+        require_gpus=skip == "refuse",
         record_seconds=flags["record_seconds"],
         sample_seconds=flags["sample_seconds"],
         sweep_seconds=flags["sweep_seconds"],

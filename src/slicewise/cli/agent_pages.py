@@ -14,8 +14,8 @@ from slicewise.httpd import Response, json_response
 from slicewise.kubelet.errors import KubeletError
 from slicewise.kubelet.holders import Holder
 from slicewise.nodeagent.auditing import Auditor, Kubelet, Views
-from slicewise.nodeagent.cardwatch import CardWatch
 from slicewise.nodeagent.evidence import SpecFile
+from slicewise.nodeagent.gpuwatch import GpuWatch
 from slicewise.nodeagent.pages import Pages
 from slicewise.nodeagent.reporting import add_holders, write_report
 from slicewise.nodeagent.sampling import Meter, Sampler
@@ -41,7 +41,7 @@ def view_node(agent: Agent, kubelet: Kubelet, sampler: Sampler) -> Views:
     census, specs = agent.census, agent.desk.specs
 
     def read_specs() -> tuple[SpecFile, ...]:
-        return tuple(read_spec_files(specs, census.cards()))
+        return tuple(read_spec_files(specs, census.gpus()))
 
     def find_gaps() -> tuple[str, ...]:
         return () if agent.synced else ("the API server: it has not told of the node's pods yet",)
@@ -70,7 +70,7 @@ async def _tell_agent(agent: Agent) -> Response:
 
 
 async def keep_reporting(
-    reporter: Reporter, meter: Meter, watch: CardWatch, kubelet: Kubelet
+    reporter: Reporter, meter: Meter, watch: GpuWatch, kubelet: Kubelet
 ) -> None:
     """Tell the metrics API how the node is, again and again until cancelled."""
     holders: Iterable[Holder] = ()

@@ -22,10 +22,10 @@ from slicewise.kube.secrets import Secrets
 from slicewise.kubelet.errors import KubeletError
 from slicewise.kubelet.holders import PodResourcesClient
 from slicewise.kubelet.runtime import RuntimeClient
-from slicewise.nodeagent.cardwatch import CardWatch
 from slicewise.nodeagent.cgroups import Processes
 from slicewise.nodeagent.configuration import Flags, NodeSetup, load_node_config, settle
 from slicewise.nodeagent.detection import detect_host
+from slicewise.nodeagent.gpuwatch import GpuWatch
 from slicewise.nodeagent.health import Health, Patience
 from slicewise.nodeagent.inventory import Inventory
 from slicewise.nodeagent.publishing import Publisher
@@ -68,15 +68,15 @@ class AgentCommand:
     listen: Settings = field(default_factory=Settings)
     """Where health, metrics and usage are served."""
     simulated: bool = False
-    """Whether the cards are described by a file."""
+    """Whether the GPUs are described by a file."""
     driver_file: Path | None = None
-    """The file that describes the cards, or NVML's library."""
+    """The file that describes the GPUs, or NVML's library."""
     node_config: Path = NODE_CONFIG
     """gpu-manager's file of all nodes."""
     flags: Flags = field(default_factory=Flags)
     """What flags say of this node."""
     recover_seconds: float = Patience().first_seconds
-    """How long a card must be well before it takes pods again."""
+    """How long a GPU must be well before it takes pods again."""
     heartbeat_seconds: float | None = None
     """How often the fork's heartbeat is published; none does without it."""
     report: Report | None = None
@@ -104,7 +104,7 @@ async def run_agent(
             Client(find_access(command.kubeconfig), agent=COMPONENT)
         )
         health = Health(Patience(command.recover_seconds))
-        watch = CardWatch(driver, settings.node, health=health, scaling=setup.scaling)
+        watch = GpuWatch(driver, settings.node, health=health, scaling=setup.scaling)
         agent = await start_agent(settings, watch, Edges(client, holders, runtime, told, runtime))
         sampler = Sampler(driver, Processes(), interval_seconds=settings.sample_seconds)
         pages, meter = build_pages(agent, sampler, holders)
@@ -127,8 +127,8 @@ async def run_agent(
             log.info("stopping")
 
 
-async def start_agent(settings: AgentSettings, watch: CardWatch, edges: Edges) -> Agent:
-    """The agent on the cards as they are now."""
+async def start_agent(settings: AgentSettings, watch: GpuWatch, edges: Edges) -> Agent:
+    """The agent on the GPUs as they are now."""
     try:
         notice = await NodePatches(edges.client, settings.node).read()
     except KubeError as error:
@@ -141,8 +141,8 @@ async def start_agent(settings: AgentSettings, watch: CardWatch, edges: Edges) -
     return Agent(settings, Inventory(settings.node, watch.hardware), edges)
 
 
-async def publish(command: AgentCommand, agent: Agent, watch: CardWatch, client: Client) -> None:
-    """Follow the cards, tell the rest of the agent, and keep the Node saying what is true."""
+async def publish(command: AgentCommand, agent: Agent, watch: GpuWatch, client: Client) -> None:
+    """Follow the GPUs, tell the rest of the agent, and keep the Node saying what is true."""
     door = NodePatches(client, agent.settings.node)
     publisher = Publisher(
         door, agent.settings.dialects, heartbeat_seconds=command.heartbeat_seconds

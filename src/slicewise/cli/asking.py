@@ -74,7 +74,7 @@ def oracle_options(command: F) -> F:
             "--policy",
             default="default",
             show_default=True,
-            help="How nodes and cards are chosen, when no extender is asked.",
+            help="How nodes and GPUs are chosen, when no extender is asked.",
         ),
     )
     for flag in reversed(flags):

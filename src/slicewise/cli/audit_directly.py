@@ -76,7 +76,7 @@ def audit_directly(place: Place) -> AuditReport:
 
 
 class _Collector:
-    """Reads pods and cards anew for every look."""
+    """Reads pods and GPUs anew for every look."""
 
     def __init__(
         self, place: Place, client: Client, driver: Driver, kubelet: PodResourcesClient
@@ -100,7 +100,7 @@ class _Collector:
 
     async def __call__(self) -> Evidence:
         hardware = self._driver.hardware()
-        self._census.set_cards(hardware.cards, hardware.links)
+        self._census.set_gpus(hardware.gpus, hardware.links)
         pods = await list_all(self._client, self._source)
         living = {pod.pod.uid for pod in pods}
         left = [each.uid for each in self._census.tenants() if each.uid not in living]
@@ -108,4 +108,4 @@ class _Collector:
         return await self._views.collect()
 
     def _read_specs(self) -> tuple[SpecFile, ...]:
-        return tuple(read_spec_files(self._specs, self._census.cards()))
+        return tuple(read_spec_files(self._specs, self._census.gpus()))

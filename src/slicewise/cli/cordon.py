@@ -1,4 +1,4 @@
-"""`slicewise cordon NODE GPU` and `uncordon`: closes single cards to new pods, and opens them.
+"""`slicewise cordon NODE GPU` and `uncordon`: closes single GPUs to new pods, and opens them.
 
 The one place where Slicewise writes a Node, because a person said so.
 """
@@ -35,7 +35,7 @@ def cordon(node: str, gpus: tuple[str, ...], **reach: Any) -> None:
 @click.command(short_help="Open them again.")
 @click.argument("node")
 @click.argument("gpus", nargs=-1, metavar="[GPU...]")
-@click.option("--all", "every", is_flag=True, help="Every card of the node.")
+@click.option("--all", "every", is_flag=True, help="Every GPU of the node.")
 @reach_options
 def uncordon(node: str, gpus: tuple[str, ...], every: bool, **reach: Any) -> None:
     """Let new pods on GPU of NODE again."""
@@ -46,13 +46,13 @@ def uncordon(node: str, gpus: tuple[str, ...], every: bool, **reach: Any) -> Non
 
 
 async def close(client: Client, name: str, wanted: Sequence[str]) -> list[str]:
-    """Cordon the cards; says which, and who stays on them."""
+    """Cordon the GPUs; says which, and who stays on them."""
     node = await _read_node(client, name)
-    cards = [find_card(node, each) for each in wanted]
-    before = await _write(client, name, lambda entries: _add(entries, cards))
+    gpus = [find_gpu(node, each) for each in wanted]
+    before = await _write(client, name, lambda entries: _add(entries, gpus))
     holders = await _read_holders(client, node)
     lines = []
-    for gpu in cards:
+    for gpu in gpus:
         word = "was cordoned already" if _names(gpu) & set(before) else "cordoned"
         pods = holders.get(gpu.index, [])
         stay = f"; {len(pods)} stay: {', '.join(pods)}" if pods else "; nobody is on it"
@@ -61,12 +61,12 @@ async def close(client: Client, name: str, wanted: Sequence[str]) -> list[str]:
 
 
 async def reopen(client: Client, name: str, wanted: Sequence[str]) -> list[str]:
-    """Uncordon the cards, or all there are when none is named; says which."""
+    """Uncordon the GPUs, or all there are when none is named; says which."""
     node = await _read_node(client, name)
-    # A card that has left the node can still be taken off the list, by the word it is there under.
-    cards = [_find_known(node, each) for each in wanted]
-    gone = {each for each, gpu in zip(wanted, cards, strict=True) if gpu is None}
-    names = gone.union(*(_names(gpu) for gpu in cards if gpu is not None))
+    # A GPU that has left the node can still be taken off the list, by the word it is there under.
+    gpus = [_find_known(node, each) for each in wanted]
+    gone = {each for each, gpu in zip(wanted, gpus, strict=True) if gpu is None}
+    names = gone.union(*(_names(gpu) for gpu in gpus if gpu is not None))
 
     def keep(entries: list[str]) -> list[str]:
         return [each for each in entries if each not in names] if wanted else []
@@ -78,7 +78,7 @@ async def reopen(client: Client, name: str, wanted: Sequence[str]) -> list[str]:
         await client.sleep(_SETTLE_SECONDS)
     await _write(client, name, keep)
     lines = []
-    for each, gpu in zip(wanted, cards, strict=True):
+    for each, gpu in zip(wanted, gpus, strict=True):
         if gpu is None and each not in before:
             raise Failure(_unknown(node, each))
         shown = each if gpu is None else _describe(gpu)
@@ -89,8 +89,8 @@ async def reopen(client: Client, name: str, wanted: Sequence[str]) -> list[str]:
     return lines or [f"no GPU of node {name} was cordoned"]
 
 
-def find_card(node: Node, word: str) -> Gpu:
-    """The card with this index or UUID; the beginning of a UUID is enough if no other has it."""
+def find_gpu(node: Node, word: str) -> Gpu:
+    """The GPU with this index or UUID; the beginning of a UUID is enough if no other has it."""
     gpu = _find_known(node, word)
     if gpu is None:
         raise Failure(_unknown(node, word))
@@ -107,8 +107,8 @@ def _find_known(node: Node, word: str) -> Gpu | None:
 def _unknown(node: Node, word: str) -> str:
     if not node.gpus:
         return f"node {node.name} lists no GPU"
-    cards = ", ".join(f"{gpu.index} ({gpu.uuid})" for gpu in node.gpus)
-    return f"node {node.name} has no GPU {word!r}: expected one of {cards}"
+    gpus = ", ".join(f"{gpu.index} ({gpu.uuid})" for gpu in node.gpus)
+    return f"node {node.name} has no GPU {word!r}: expected one of {gpus}"
 
 
 def _names(gpu: Gpu) -> set[str]:
@@ -121,8 +121,8 @@ def _describe(gpu: Gpu) -> str:
     return f"gpu {gpu.index} ({shown})" if shown else f"gpu {gpu.index}"
 
 
-def _add(entries: list[str], cards: Sequence[Gpu]) -> list[str]:
-    for gpu in cards:
+def _add(entries: list[str], gpus: Sequence[Gpu]) -> list[str]:
+    for gpu in gpus:
         if not _names(gpu) & set(entries):
             # An invented UUID says no more than the index.
             entries = [*entries, str(gpu.index) if is_invented(gpu.uuid) else gpu.uuid]
@@ -157,7 +157,7 @@ async def _read_node(client: Client, name: str) -> Node:
 
 
 async def _read_holders(client: Client, node: Node) -> dict[int, list[str]]:
-    """The pods on each card, by its index."""
+    """The pods on each GPU, by its index."""
     selector = f"spec.nodeName={node.name},{sources.LIVE_PODS}"
     ledger = Ledger(DEFAULT)
     ledger.apply(NodeSeen(node))

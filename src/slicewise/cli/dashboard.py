@@ -1,4 +1,4 @@
-"""`slicewise dashboard`: one page that shows every card, who holds it, and who waits and why."""
+"""`slicewise dashboard`: one page that shows every GPU, who holds it, and who waits and why."""
 
 import asyncio
 import logging

@@ -45,7 +45,7 @@ _SCHEDULERS: Final[dict[str, Dialect]] = {
     "gpuscheduler": GPUSCHEDULER,
     "slicewise": SLICEWISE,
 }
-_KUBELET: Final = "filtered and scored by model; the kubelet there chooses the cards"
+_KUBELET: Final = "filtered and scored by model; the kubelet there chooses the GPUs"
 
 
 @click.command()
@@ -72,7 +72,7 @@ def demo(
         _running(0 if once else PORT) as stage,
     ):
         path = stage.cluster.write_kubeconfig(kubeconfig or Path(folder) / "kubeconfig")
-        say(f"Page {stage.page}   # every card, live; what is in use is simulated")
+        say(f"Page {stage.page}   # every GPU, live; what is in use is simulated")
         say(f"API server {stage.cluster.url}, extender {stage.url}, {len(build_nodes())} nodes")
         stage.apply([*manifests, Manifest("slicewise", UNFIT)])
         placed = stage.wait(patience, stop)
@@ -153,7 +153,7 @@ def _is_unfit(pod: dict[str, Any]) -> bool:
 
 
 def _is_silent(pod: dict[str, Any]) -> bool:
-    """Whether the pod's system binds it by itself and tells nothing of its cards."""
+    """Whether the pod's system binds it by itself and tells nothing of its GPUs."""
     containers = pod["spec"]["containers"]
     return any("nvidia.com/gpu" in (each["resources"].get("limits") or {}) for each in containers)
 

@@ -15,7 +15,7 @@ from slicewise.cli.dashboard import DashboardSettings, run_dashboard
 from slicewise.cli.serving import Started, serving
 from slicewise.dashboard.keeper import Pace
 from slicewise.dashboard.service import Habits
-from slicewise.dashboard.uses import CardUse, NodeUse, PodUse
+from slicewise.dashboard.uses import GpuUse, NodeUse, PodUse
 from slicewise.httpd import Settings
 from slicewise.kube.credentials import Access
 from slicewise.model import NodeState
@@ -47,7 +47,7 @@ class SimulatedUses:
 
 
 def simulate_use(state: NodeState, now: float) -> NodeUse:
-    """What pods would use of their cards; of pods whose cards are not known nothing is."""
+    """What pods would use of their GPUs; of pods whose GPUs are not known nothing is."""
     uuids = {gpu.index: gpu.uuid for gpu in state.node.gpus}
     pods = []
     for holding in state.holdings:
@@ -68,10 +68,10 @@ def simulate_use(state: NodeState, now: float) -> NodeUse:
     return NodeUse(tuple(_sum(uuid, pods) for uuid in uuids.values()), tuple(pods))
 
 
-def _sum(uuid: str, pods: Iterable[PodUse]) -> CardUse:
+def _sum(uuid: str, pods: Iterable[PodUse]) -> GpuUse:
     mine = [each for each in pods if each.uuid == uuid]
     cores = sum(each.cores or 0 for each in mine)
-    return CardUse(uuid, cores, sum(each.memory or 0 for each in mine))
+    return GpuUse(uuid, cores, sum(each.memory or 0 for each in mine))
 
 
 @contextlib.contextmanager

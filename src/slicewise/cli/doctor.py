@@ -48,11 +48,11 @@ from slicewise.kube.reviewing import may_do
 from slicewise.state.live import LiveState, StateSettings
 
 APISERVICES: Final = ("v1alpha1.metrics.nvidia.com",)
-LEDGER: Final = "pods and cards"
+LEDGER: Final = "pods and GPUs"
 _REMAKE: Final = (
     "kubectl slicewise why POD says what it holds; delete and recreate it if it is wrong"
 )
-_UNMARKED: Final = "no mark says which cards it has, so that it counts on all of its node"
+_UNMARKED: Final = "no mark says which GPUs it has, so that it counts on all of its node"
 _BIND: Final = "let pods be bound through Slicewise, or keep a node for those whose kubelet chooses"
 _RIGHTS: Final = (
     ("list", "nodes", "", "every command"),
@@ -99,8 +99,8 @@ def doctor(strict: bool, output: str | None, **flags: Any) -> None:
 async def examine(client: Client, visit: Visit) -> list[Finding]:
     """Everything that was found, in the order in which it is best read."""
     machines = await list_machines(client, open_reader())
-    findings, with_cards = check_nodes(machines)
-    findings += await check_agents(client, with_cards, visit.agent_port)
+    findings, with_gpus = check_nodes(machines)
+    findings += await check_agents(client, with_gpus, visit.agent_port)
     findings += await _try(SCHEDULER, _check_schedulers(client, visit, machines))
     if visit.extender:
         findings += await check_extender(visit.extender, __version__, datetime.now(UTC))
@@ -168,7 +168,7 @@ async def _check_ledger(client: Client) -> list[Finding]:
     finally:
         await state.stop()
     if not found:
-        return [ok(LEDGER, "every pod's cards are known, and no card is promised twice")]
+        return [ok(LEDGER, "every pod's GPUs are known, and no GPU is promised twice")]
     return [
         note(LEDGER, _UNMARKED, _BIND, each.subject)
         if each.trouble == troubles.Trouble.MISSING_ALLOCATION.value

@@ -68,7 +68,7 @@ def judge_agent(machine: Machine, answer: About | Exception, port: int) -> Itera
     name = machine.name
     if isinstance(answer, Exception):
         if GPUS in machine.notice.annotations:
-            what = f"has published cards and is silent on port {port}"
+            what = f"has published GPUs and is silent on port {port}"
             fix = "look at the agent's pod there, and that it listens on the node's own address"
             yield warning(AGENTS, what, fix, name)
         else:

@@ -1,4 +1,4 @@
-"""The check-up of nodes: labels, inventories, device plugins, runtimes and ill cards."""
+"""The check-up of nodes: labels, inventories, device plugins, runtimes and ill GPUs."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,30 +28,30 @@ _CRIO_CDI: Final = (1, 28)
 
 
 def check_nodes(machines: Sequence[Machine]) -> tuple[list[Finding], list[Machine]]:
-    """What is wrong with the nodes, and those of them that have cards."""
+    """What is wrong with the nodes, and those of them that have GPUs."""
     findings: list[Finding] = []
-    with_cards: list[Machine] = []
-    cards = 0
+    with_gpus: list[Machine] = []
+    gpus = 0
     for machine in machines:
         findings += _check_labels(machine)
         try:
             node = DEFAULT.read_node(machine.notice)
         except SlicewiseError as error:
             fix = "correct the annotation or restart the agent that wrote it"
-            findings.append(problem(NODES, f"cards cannot be read: {error}", fix, machine.name))
+            findings.append(problem(NODES, f"GPUs cannot be read: {error}", fix, machine.name))
             continue
         if node.gpus:
-            with_cards.append(machine)
-            cards += len(node.gpus)
+            with_gpus.append(machine)
+            gpus += len(node.gpus)
             findings += _check_node(machine, node)
             findings += _check_runtime(machine)
-    if not with_cards:
+    if not with_gpus:
         fix = "label GPU nodes for their device plugin, or run the Slicewise agent on them"
         return [problem(NODES, f"none of {len(machines)} nodes shows a GPU", fix), *findings], []
     return [
-        ok(NODES, f"{len(with_cards)} of {len(machines)} nodes show {cards} GPUs"),
+        ok(NODES, f"{len(with_gpus)} of {len(machines)} nodes show {gpus} GPUs"),
         *findings,
-    ], (with_cards)
+    ], (with_gpus)
 
 
 def find_resources(machines: Iterable[Machine]) -> frozenset[str]:
@@ -90,40 +90,40 @@ def _check_node(machine: Machine, node: Node) -> Iterator[Finding]:
         yield warning(NODES, "is not Ready", "kubectl describe node, then its kubelet's log", name)
     published = GPUS in _texts(machine)
     if is_invented(node.gpus[0].uuid):
-        what = "cards are told by amounts alone: taken as equal, UUIDs and links unknown"
+        what = "GPUs are told by amounts alone: taken as equal, UUIDs and links unknown"
         yield note(NODES, what, _AGENT, name)
     shared = [each for each in DEFAULT.resources if each != _NVIDIA and _offers(machine, each)]
     if _offers(machine, _NVIDIA) and shared and not published:
         yield warning(
             NODES,
-            f"{_NVIDIA} is offered beside {min(shared)}: two device plugins give out one card",
-            "keep NVIDIA's device plugin off nodes whose cards are shared",
+            f"{_NVIDIA} is offered beside {min(shared)}: two device plugins give out one GPU",
+            "keep NVIDIA's device plugin off nodes whose GPUs are shared",
             name,
         )
     if published and not shared and not _offers(machine, _NVIDIA):
         yield problem(
             NODES,
-            "cards are published and no resource is: pods that ask for them cannot start",
+            "GPUs are published and no resource is: pods that ask for them cannot start",
             "look at the agent's log: its device plugins are not registered with the kubelet",
             name,
         )
-    yield from _check_cards(machine, node)
+    yield from _check_gpus(machine, node)
 
 
-def _check_cards(machine: Machine, node: Node) -> Iterator[Finding]:
+def _check_gpus(machine: Machine, node: Node) -> Iterator[Finding]:
     name = machine.name
     for gpu in node.gpus:
         if gpu.cordoned:
             fix = f"kubectl slicewise uncordon {name} {gpu.index}, when it may take pods again"
             yield note(NODES, f"gpu {gpu.index} is cordoned", fix, name)
         elif not gpu.healthy:
-            fix = "look at the agent's log and at nvidia-smi on the node; reset or replace the card"
+            fix = "look at the agent's log and at nvidia-smi on the node; reset or replace the GPU"
             yield warning(NODES, f"gpu {gpu.index} is not healthy", fix, name)
     known = {each for gpu in node.gpus for each in (gpu.uuid, str(gpu.index))}
     listed = {each.strip() for each in _texts(machine).get(CORDONED, "").split(",")} - {""}
     for each in sorted(listed - known):
         fix = f"kubectl slicewise uncordon {name} {each}"
-        yield note(NODES, f"cordoned card {each} is not there", fix, name)
+        yield note(NODES, f"cordoned GPU {each} is not there", fix, name)
 
 
 def _check_runtime(machine: Machine) -> Iterator[Finding]:

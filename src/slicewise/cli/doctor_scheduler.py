@@ -85,7 +85,7 @@ def _check_extender(extender: Mapping[str, Any], where: str) -> Iterator[Finding
         what = f"{about}: httpTimeout is {seconds:g} s, and a bind may take {_LEAST_TIMEOUT:g} s"
         yield warning(SCHEDULER, what, "set httpTimeout: 30s")
     if extender.get("bindVerb") and extender.get("ignorable"):
-        what = f"{about}: ignorable, so that pods get cards nobody counted while it is away"
+        what = f"{about}: ignorable, so that pods get GPUs nobody counted while it is away"
         yield problem(SCHEDULER, what, "set ignorable: false")
     if not _managed(extender):
         what = f"{about}: no managedResources, so that every pod of the cluster is sent there"
@@ -103,7 +103,7 @@ def _check_extender(extender: Mapping[str, Any], where: str) -> Iterator[Finding
     ]
     if ignored and extender.get("preemptVerb"):
         what = f"{about}: {', '.join(ignored)} ignoredByScheduler, so that nothing is preempted"
-        fix = "set ignoredByScheduler: false, where nodes count the resource per card"
+        fix = "set ignoredByScheduler: false, where nodes count the resource per GPU"
         yield note(SCHEDULER, what, fix)
 
 

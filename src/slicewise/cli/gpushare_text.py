@@ -6,13 +6,13 @@ The original's own columns, totals and dashes are kept to the letter; `wide` onl
 from collections.abc import Sequence
 from typing import Any
 
-from slicewise.cli.gpushare_cards import NodeUse, PodUse
+from slicewise.cli.gpushare_gpus import NodeUse, PodUse
 from slicewise.cli.tabs import align
 
 
 def show_summary(nodes: Sequence[NodeUse], *, wide: bool = False) -> str:
     """One row per node, and the cluster's total."""
-    width = max((card.number + 1 for node in nodes for card in node.cards), default=0)
+    width = max((gpu.number + 1 for node in nodes for gpu in node.gpus), default=0)
     pending = any(node.pending for node in nodes)
     rows = [_summary_row(node, width, pending) for node in nodes]
     dashes = len(rows[0].encode()) + 1 + 20 if rows else 0
@@ -62,7 +62,7 @@ def unit_of(nodes: Sequence[NodeUse]) -> str:
 
 
 def _summary_row(node: NodeUse, width: int, pending: bool) -> str:
-    totals = {card.number: card.total for card in node.cards}
+    totals = {gpu.number: gpu.total for gpu in node.gpus}
     cells = [node.name, node.address]
     cells += [f"{node.used_of(at)}/{totals.get(at, 0)}" for at in range(width)]
     cells += [str(node.pending or "")] if pending else []
@@ -76,12 +76,12 @@ def _pod_row(node: NodeUse, pod: PodUse) -> str:
 
 
 def _width(node: NodeUse) -> int:
-    return max((card.number + 1 for card in node.cards), default=0)
+    return max((gpu.number + 1 for gpu in node.gpus), default=0)
 
 
 def _more(node: NodeUse) -> str:
-    models = ", ".join(dict.fromkeys(card.model for card in node.cards if card.model))
-    ill = ",".join(str(card.number) for card in node.cards if not card.usable)
+    models = ", ".join(dict.fromkeys(gpu.model for gpu in node.gpus if gpu.model))
+    ill = ",".join(str(gpu.number) for gpu in node.gpus if not gpu.usable)
     return f"{len(node.pods)}\t{models or '-'}\t{ill or '-'}"
 
 
@@ -103,18 +103,18 @@ def _describe_node(node: NodeUse) -> dict[str, Any]:
         "pendingGPU": node.pending,
         "devs": [
             {
-                "id": card.number,
-                "totalGPU": card.total,
-                "usedGPU": node.used_of(card.number),
-                "model": card.model,
-                "usable": card.usable,
+                "id": gpu.number,
+                "totalGPU": gpu.total,
+                "usedGPU": node.used_of(gpu.number),
+                "model": gpu.model,
+                "usable": gpu.usable,
                 "pods": [
-                    _describe_pod(pod, pod.amounts[card.number])
+                    _describe_pod(pod, pod.amounts[gpu.number])
                     for pod in node.pods
-                    if card.number in pod.amounts
+                    if gpu.number in pod.amounts
                 ],
             }
-            for card in node.cards
+            for gpu in node.gpus
         ],
         "pending": [_describe_pod(pod, pod.pending) for pod in node.pods if pod.pending],
     }

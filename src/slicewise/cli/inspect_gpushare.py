@@ -1,4 +1,4 @@
-"""`kubectl inspect gpushare`: who holds how much GPU memory, node by node and card by card.
+"""`kubectl inspect gpushare`: who holds how much GPU memory, node by node and GPU by GPU.
 
 Everything is read from the API server, so that it works beside any extender and without one.
 """
@@ -12,7 +12,7 @@ import yaml
 from slicewise import __version__
 from slicewise.cli.connecting import Failure, Reach, open_reader, reach_options, run_connected
 from slicewise.cli.goflags import GoCommand, go_switch, klog_flags
-from slicewise.cli.gpushare_cards import NodeUse, read_nodes
+from slicewise.cli.gpushare_gpus import NodeUse, read_nodes
 from slicewise.cli.gpushare_text import describe, show_details, show_summary
 from slicewise.kube import sources
 from slicewise.kube.client import Client
@@ -42,7 +42,7 @@ def main(node: str | None, details: bool, output: str | None, **reach: Any) -> N
 
 
 async def gather(client: Client, name: str | None) -> list[NodeUse]:
-    """The cluster's nodes with their cards and pods, or the one of this name."""
+    """The cluster's nodes with their GPUs and pods, or the one of this name."""
     reader = open_reader()
     if name is None:
         machines, selector = await list_machines(client, reader), sources.LIVE_PODS

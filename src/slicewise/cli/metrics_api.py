@@ -66,7 +66,7 @@ def _switch(*names: str, **facts: Any) -> Callable[[F], F]:
 @klog_flags
 @click.version_option(__version__, prog_name="slicewise")
 def metrics_api(**flags: Any) -> None:
-    """Serve who holds which card through the API server, as nvidia-gpu-scheduler does."""
+    """Serve who holds which GPU through the API server, as nvidia-gpu-scheduler does."""
     configure_logs(logging.DEBUG if flags["verbosity"] >= 4 else logging.INFO)
     choices = read_choices(flags)
     if flags["write_config_to"] is not None:

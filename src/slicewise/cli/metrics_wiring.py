@@ -1,6 +1,6 @@
 """The metrics API put together with the extender: one process, one port, one certificate.
 
-What agents tell of cards and pods completes what the API server shows of them.
+What agents tell of GPUs and pods completes what the API server shows of them.
 """
 
 import asyncio

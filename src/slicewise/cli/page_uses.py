@@ -13,7 +13,7 @@ import msgspec
 
 from slicewise.cli.usage_reading import AGENT_PORT, UsageReader
 from slicewise.cli.usage_reading import NodeUse as AgentUse
-from slicewise.dashboard.uses import CardUse, NodeUse, PodUse
+from slicewise.dashboard.uses import GpuUse, NodeUse, PodUse
 from slicewise.kube.client import Call, Client
 from slicewise.kube.errors import KubeError
 from slicewise.model import NodeState
@@ -114,23 +114,23 @@ class AgentUses:
             return
         silent = (each.spec.device_node for each in items if each.status.node_health == _SILENT)
         self._silent = frozenset(silent)
-        # The list names every card, so that it is asked for less often the longer it is.
+        # The list names every GPU, so that it is asked for less often the longer it is.
         self._silence_due = now + len(items) / 500
 
     def _join(self, state: NodeState) -> NodeUse:
         name = state.node.name
         use = self._known.get(name, AgentUse())
         uuids = {gpu.index: gpu.uuid for gpu in state.node.gpus}
-        cards = tuple(
-            CardUse(uuids[at], each.cores, each.memory_mib)
-            for at, each in sorted(use.cards.items())
+        gpus = tuple(
+            GpuUse(uuids[at], each.cores, each.memory_mib)
+            for at, each in sorted(use.gpus.items())
             if at in uuids
         )
-        return NodeUse(cards, tuple(_read_pods(state, use, uuids)), silent=name in self._silent)
+        return NodeUse(gpus, tuple(_read_pods(state, use, uuids)), silent=name in self._silent)
 
 
 def _read_pods(state: NodeState, use: AgentUse, uuids: dict[int, str]) -> Iterator[PodUse]:
-    """What each pod uses of each card, its containers together."""
+    """What each pod uses of each GPU, its containers together."""
     names = {each.uid: each.pod for each in state.holdings}
     sums: dict[tuple[str, int], tuple[int, int]] = {}
     for (uid, _, gpu), each in use.containers.items():

@@ -15,7 +15,7 @@ from slicewise.cluster import Ledger, NodeSeen, PodSeen, Problem
 from slicewise.dialects import ALLOCATION, AMOUNTS, DEFAULT, GPUSCHEDULER, KEYS, SLICEWISE
 from slicewise.kube.objects import Keep, NodeBody, ObjectReader, PodBody
 from slicewise.model import Allocation, Node, NodeState, Pod, Request, SlicewiseError, Snapshot
-from slicewise.placement import UNLIMITED, admitted_cards
+from slicewise.placement import UNLIMITED, admitted_gpus
 
 # These record nothing in marks of their own.
 _UNMARKED: Final = (GPUSCHEDULER.name, SLICEWISE.name)
@@ -49,11 +49,11 @@ class Truth:
 
     @property
     def snapshot(self) -> Snapshot:
-        """Every node with what is held of its cards."""
+        """Every node with what is held of its GPUs."""
         return self.ledger.snapshot()
 
     def problems(self) -> tuple[Problem, ...]:
-        """What is wrong with the cluster: cards promised twice, marks that cannot be read."""
+        """What is wrong with the cluster: GPUs promised twice, marks that cannot be read."""
         return self.ledger.problems()
 
     def judge(self, pod: Pod) -> Given:
@@ -73,10 +73,10 @@ class Truth:
         request = dialect.read_request(pod)
         allocation = dialect.read_allocation(pod, request, node)
         if allocation is None:
-            # Where NVIDIA's own plugin serves the cards, the kubelet chooses and tells nobody.
+            # Where NVIDIA's own plugin serves the GPUs, the kubelet chooses and tells nobody.
             broken = "" if dialect.silent and not node.agent else "carries no marks"
             return Given(pod, dialect.name, None, broken or _check_room(request, node))
-        broken = _check_cards(request, allocation, node)
+        broken = _check_gpus(request, allocation, node)
         if not broken and dialect.name not in _UNMARKED:
             bare = {key: text for key, text in pod.annotations.items() if key != ALLOCATION}
             own = dialect.read_allocation(replace(pod, annotations=bare), request, node)
@@ -85,20 +85,20 @@ class Truth:
 
 
 def _check_room(request: Request, node: Node) -> str:
-    """Which promise a node breaks on which the kubelet chooses whole cards."""
+    """Which promise a node breaks on which the kubelet chooses whole GPUs."""
     wanted = sum(len(each.shares) for each in request.containers)
-    cards = admitted_cards(NodeState.empty(node), request, UNLIMITED)
-    return "" if len(cards) >= wanted else f"node {node.name} lacks cards of the model"
+    gpus = admitted_gpus(NodeState.empty(node), request, UNLIMITED)
+    return "" if len(gpus) >= wanted else f"node {node.name} lacks GPUs of the model"
 
 
-def _check_cards(request: Request, allocation: Allocation, node: Node) -> str:
+def _check_gpus(request: Request, allocation: Allocation, node: Node) -> str:
     """Which promise an allocation breaks: its amounts, its models or its links."""
-    admitted = set(admitted_cards(NodeState.empty(node), request, UNLIMITED))
+    admitted = set(admitted_gpus(NodeState.empty(node), request, UNLIMITED))
     given = {each.name: each.slices for each in allocation.containers}
     for container in request.containers:
         pieces = given.get(container.name, ())
         if len(pieces) != len(container.shares):
-            return f"{container.name} has {len(pieces)} of {len(container.shares)} cards"
+            return f"{container.name} has {len(pieces)} of {len(container.shares)} GPUs"
         for share, piece in zip(container.shares, pieces, strict=True):
             if piece.cores < share.cores or piece.memory < share.memory:
                 return f"{container.name} has less of gpu {piece.gpu} than it asked for"
@@ -107,9 +107,9 @@ def _check_cards(request: Request, allocation: Allocation, node: Node) -> str:
     wish = request.constraints.topology
     # A wish that is only preferred promises nothing.
     if wish is not None and wish.strict:
-        cards = [node.position(gpu) or 0 for gpu in allocation.gpus]
+        gpus = [node.position(gpu) or 0 for gpu in allocation.gpus]
         if node.links is None or not all(
-            node.links.nvlinks[one][other] for one, other in pairwise(cards)
+            node.links.nvlinks[one][other] for one, other in pairwise(gpus)
         ):
-            return f"gpus {cards} are not linked"
+            return f"gpus {gpus} are not linked"
     return ""

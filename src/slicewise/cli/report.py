@@ -59,10 +59,10 @@ def show_steady(summaries: Sequence[SteadySummary], trace: Trace, load: float) -
 def _seen(groups: Mapping[str, Sequence[Summary]], trace: Trace, bounds: Bounds | None) -> str:
     idle = {policy: mean(each.unallocated for each in runs) for policy, runs in groups.items()}
     ranked = sorted(idle, key=lambda policy: idle[policy])
-    cards = trace.capacity / 100
-    text = f"{ranked[0]} leaves {idle[ranked[0]]:.2f} % of {cards:.0f} GPUs idle"
+    gpus = trace.capacity / 100
+    text = f"{ranked[0]} leaves {idle[ranked[0]]:.2f} % of {gpus:.0f} GPUs idle"
     if len(ranked) > 1:
-        won = (idle[ranked[-1]] - idle[ranked[0]]) * cards / 100
+        won = (idle[ranked[-1]] - idle[ranked[0]]) * gpus / 100
         text += f", {ranked[-1]} {idle[ranked[-1]]:.2f} %: a difference of {won:.0f} GPUs"
     if bounds is not None and not math.isnan(mean(each.at_full for each in groups[ranked[0]])):
         text += f"; no policy could leave less than {100 - bounds.most:.2f} %"

@@ -114,11 +114,11 @@ def build_nodes() -> list[SimulatedNode]:
 
 
 def _equal(name: str, count: int, model: str, memory: int) -> Node:
-    return Node(name, tuple(_card(name, at, model, memory) for at in range(count)))
+    return Node(name, tuple(_gpu(name, at, model, memory) for at in range(count)))
 
 
 def _linked(name: str, count: int) -> Node:
-    """A node whose cards are joined by NVLink within each half."""
+    """A node whose GPUs are joined by NVLink within each half."""
     half = count // 2
 
     def matrix(inside: int, outside: int) -> tuple[tuple[int, ...], ...]:
@@ -135,13 +135,13 @@ def _linked(name: str, count: int) -> Node:
 
 
 def _mixed(name: str) -> Node:
-    """A node with cards of two sizes."""
-    large = [_card(name, at, "NVIDIA A100 80GB PCIe", 81920) for at in range(2)]
-    small = [_card(name, at, "NVIDIA A10", 23028) for at in range(2, 4)]
+    """A node with GPUs of two sizes."""
+    large = [_gpu(name, at, "NVIDIA A100 80GB PCIe", 81920) for at in range(2)]
+    small = [_gpu(name, at, "NVIDIA A10", 23028) for at in range(2, 4)]
     return Node(name, (*large, *small))
 
 
-def _card(name: str, at: int, model: str, memory: int) -> Gpu:
+def _gpu(name: str, at: int, model: str, memory: int) -> Gpu:
     return Gpu(at, f"GPU-{name}-{at}", model, MiB(memory), minor=at)
 
 
@@ -180,14 +180,14 @@ def _capacity(system: str, gpus: Sequence[Gpu]) -> Iterator[tuple[str, int]]:
         case "nvidia":
             yield "nvidia.com/gpu", count
         case "slicewise":
-            # Shares of one card count as cards of their own here; the extender knows better.
+            # Shares of one GPU count as GPUs of their own here; the extender knows better.
             yield "slicewise.io/gpu", 100 * count
             yield "slicewise.io/cores", 100 * count
             yield "slicewise.io/memory", memory
 
 
 def _register(gpu: Gpu) -> dict[str, Any]:
-    """One card as gpu-manager's fork registers it."""
+    """One GPU as gpu-manager's fork registers it."""
     return {
         "id": gpu.uuid,
         "core": 100,

@@ -82,7 +82,7 @@ WIRINGS: Final[Mapping[str, Wiring]] = MappingProxyType(
     }
 )
 ALL: Final = "all"
-# What the fork's users have their scheduler ignore, for its nodes do not count it per card.
+# What the fork's users have their scheduler ignore, for its nodes do not count it per GPU.
 IGNORED: Final = frozenset(WIRINGS["tkestack"].resources)
 
 

@@ -1,4 +1,4 @@
-"""The demo as people see it: who got which cards and why, who waits and for what, what is used."""
+"""The demo as people see it: who got which GPUs and why, who waits and for what, what is used."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -17,14 +17,14 @@ _WIDTH: Final = 132
 def show_pods(given: Sequence[Given], systems: Mapping[str, str], whys: Mapping[str, str]) -> None:
     """One row per placed pod."""
     table = Table(title="Placed pods")
-    for name in ("pod", "system", "node", "cards", "why there"):
+    for name in ("pod", "system", "node", "gpus", "why there"):
         table.add_column(name, overflow="fold")
     for each in given:
         pod = each.pod
         why = each.broken or whys.get(pod.uid, "")
-        cards = _list_cards(each)
+        gpus = _list_gpus(each)
         table.add_row(
-            f"{pod.namespace}/{pod.name}", systems.get(pod.uid, each.system), pod.node, cards, why
+            f"{pod.namespace}/{pod.name}", systems.get(pod.uid, each.system), pod.node, gpus, why
         )
     _console().print(table)
 
@@ -35,14 +35,14 @@ def show_pending(answer: Mapping[str, Any], event: str) -> None:
     console.print(f"Pending: {answer['pod']}", style="bold", highlight=False)
     if event:
         console.print(f"  event: {event}", highlight=False, markup=False, soft_wrap=True)
-    # What each card lacks is for those who ask.
-    for line in describe(dict(answer), cards=False):
+    # What each GPU lacks is for those who ask.
+    for line in describe(dict(answer), gpus=False):
         console.print(Text.from_ansi(f"  {line}"), soft_wrap=True)
 
 
 def show_usage(snapshot: Snapshot) -> None:
-    """What is held of every card."""
-    table = Table("node", "model", "cards in use: percent and MiB", "free", title="Cards")
+    """What is held of every GPU."""
+    table = Table("node", "model", "GPUs in use: percent and MiB", "free", title="GPUs")
     for state in sorted(snapshot, key=lambda state: state.node.name):
         gpus = state.node.gpus
         free = sum(state.untouched(at) for at in range(len(gpus)))
@@ -62,7 +62,7 @@ def say(text: str) -> None:
     _console().print(text, highlight=False, markup=False, soft_wrap=True)
 
 
-def _list_cards(given: Given) -> str:
+def _list_gpus(given: Given) -> str:
     if given.allocation is None:
         return "by the kubelet's choice"
     many = len(given.allocation.containers) > 1

@@ -13,7 +13,7 @@ _CHANGES: Final = 2
 
 
 def describe(
-    answer: Mapping[str, Any], *, cards: bool = True, most: int | None = _SHOWN
+    answer: Mapping[str, Any], *, gpus: bool = True, most: int | None = _SHOWN
 ) -> list[str]:
     """Why a pod is where it is, or nowhere."""
     asks = answer["asks"] or "no GPU"
@@ -28,7 +28,7 @@ def describe(
         lines.append(_describe_left_out(left_out))
     nodes = sorted(answer["nodes"], key=_nearness)
     for node in nodes[:most]:
-        lines += _describe_node(node, cards=cards)
+        lines += _describe_node(node, gpus=gpus)
     hidden = len(nodes) - len(nodes[:most])
     if hidden:
         lines.append(paint(f"  and {hidden} more nodes: --all, --node NAME or -o json", FAINT))
@@ -45,7 +45,9 @@ def foretell(answer: Mapping[str, Any]) -> list[str]:
         lines = [paint(f"{fitting} of {len(pods)} pods fit", colour, bold=True)]
     for fits, group in groupby(pods, key=lambda each: bool(each["fits"])):
         if fits:
-            for _, alike in groupby(group, key=lambda each: (each.get("node"), each.get("cards"))):
+            for _, alike in groupby(
+                group, key=lambda each: (each.get("node"), each.get("allocation"))
+            ):
                 lines.append(_describe_place(list(alike)))
             continue
         for _, alike in groupby(group, key=lambda each: (each["asks"], each["summary"])):
@@ -67,8 +69,8 @@ def _summarise(answer: Mapping[str, Any]) -> str:
 def _describe_verdict(answer: Mapping[str, Any]) -> list[str]:
     best, change = answer.get("best"), answer.get("smallestChange")
     if best:
-        cards = "; ".join(best["cards"])
-        return [paint(f"best now: node {best['node']}, {cards} (policy {best['policy']})", GOOD)]
+        gpus = "; ".join(best["allocation"])
+        return [paint(f"best now: node {best['node']}, {gpus} (policy {best['policy']})", GOOD)]
     if change:
         text = f"smallest change: {change['change']} (node {change['node']})"
         return [paint(text, NOTABLE)]
@@ -87,25 +89,25 @@ def _nearness(node: Mapping[str, Any]) -> tuple[bool, float]:
     return not node["fits"], changes[0]["distance"] if changes else 2.0
 
 
-def _describe_node(node: Mapping[str, Any], *, cards: bool) -> list[str]:
+def _describe_node(node: Mapping[str, Any], *, gpus: bool) -> list[str]:
     if node["fits"]:
         return [f"  {node['node']}: {paint('fits', GOOD)}"]
     lines = [f"  {node['node']}: {paint(node.get('phrase', node.get('reason')), BAD)}"]
     if node.get("detail"):
         lines.append(f"    {node['detail']}")
-    if cards:
-        lines += _describe_cards(node.get("cards", ()))
+    if gpus:
+        lines += _describe_gpus(node.get("gpus", ()))
     lines += [f"    would fit: {change['text']}" for change in node.get("changes", ())[:_CHANGES]]
     return lines
 
 
-def _describe_cards(cards: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What cards lack, equal ones together."""
+def _describe_gpus(gpus: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What GPUs lack, equal ones together."""
     alike: dict[tuple[str, str], list[int]] = {}
-    for card in cards:
-        if card["missing"]:
-            key = (card["model"], ", ".join(card["missing"]))
-            alike.setdefault(key, []).append(card["gpu"])
+    for gpu in gpus:
+        if gpu["missing"]:
+            key = (gpu["model"], ", ".join(gpu["missing"]))
+            alike.setdefault(key, []).append(gpu["gpu"])
     return [
         f"    gpu {join_numbers(numbers)}{f' ({model})' if model else ''}: "
         f"{'lacks ' if missing[0].isdigit() else ''}{missing}"
@@ -117,7 +119,7 @@ def _describe_place(pods: Sequence[Mapping[str, Any]]) -> str:
     pod = pods[0]
     if "node" not in pod:
         return f"  {_name(pods)}: {pod['summary']}"
-    return f"  {_name(pods)}: node {paint(pod['node'], GOOD)}, {'; '.join(pod['cards'])}"
+    return f"  {_name(pods)}: node {paint(pod['node'], GOOD)}, {'; '.join(pod['allocation'])}"
 
 
 def _describe_refused(pods: Sequence[Mapping[str, Any]]) -> list[str]:

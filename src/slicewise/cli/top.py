@@ -1,4 +1,4 @@
-"""`slicewise top`: who holds what of every card and how much of it they use, redrawn as it changes.
+"""`slicewise top`: who holds what of every GPU and how much of it they use, redrawn as it changes.
 
 On a terminal it stays; in a pipe, with --once or as JSON it prints once.
 """
@@ -26,13 +26,13 @@ from slicewise.state.live import LiveState
 @click.command(short_help="Show what is promised and used, live.")
 @click.argument("nodes", nargs=-1, metavar="[NODE...]")
 @click.option("--once", is_flag=True, help="Print once and leave, as in a pipe.")
-@click.option("--idle", is_flag=True, help="A row for each card that nobody touches as well.")
+@click.option("--idle", is_flag=True, help="A row for each GPU that nobody touches as well.")
 @click.option("--interval", default=2.0, show_default=True, help="Seconds between two drawings.")
 @click.option("-o", "--output", type=click.Choice(["json"]), help="A document for scripts, once.")
 @click.option("--agent-port", default=AGENT_PORT, show_default=True, help="Of the nodes' agents.")
 @reach_options
 def top(nodes: tuple[str, ...], once: bool, output: str | None, **flags: Any) -> None:
-    """Show per node, card and container what is promised and what is used."""
+    """Show per node, GPU and container what is promised and what is used."""
     idle, interval, port = (flags.pop(each) for each in ("idle", "interval", "agent_port"))
     console = Console()
 
@@ -53,7 +53,7 @@ def top(nodes: tuple[str, ...], once: bool, output: str | None, **flags: Any) ->
 
 
 async def look(state: LiveState, reader: UsageReader, names: Sequence[str]) -> list[NodeView]:
-    """The nodes that have cards, or those named, as they are now."""
+    """The nodes that have GPUs, or those named, as they are now."""
     snapshot = state.snapshot()
     unknown = [name for name in names if name not in snapshot]
     if unknown:

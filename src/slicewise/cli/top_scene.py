@@ -1,4 +1,4 @@
-"""What `slicewise top` shows, as values: nodes, their cards, and the containers on each."""
+"""What `slicewise top` shows, as values: nodes, their GPUs, and the containers on each."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from slicewise.model import Allocation, Gpu, Holding, NodeState, Pod, SlicewiseE
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one container was promised of one card, and what it uses of it."""
+    """What one container was promised of one GPU, and what it uses of it."""
 
     pod: str
     container: str
@@ -22,8 +22,8 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class CardView:
-    """One card: promised to whom, used by whom."""
+class GpuView:
+    """One GPU: promised to whom, used by whom."""
 
     gpu: Gpu
     cores: int
@@ -50,28 +50,28 @@ class CardView:
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """One node; `unplaced` are pods of which nobody can tell the cards."""
+    """One node; `unplaced` are pods of which nobody can tell the GPUs."""
 
     name: str
-    cards: tuple[CardView, ...]
+    gpus: tuple[GpuView, ...]
     unplaced: tuple[str, ...] = ()
 
     @property
     def answers(self) -> bool:
         """Whether its agent says what is used."""
-        return any(card.used is not None for card in self.cards)
+        return any(gpu.used is not None for gpu in self.gpus)
 
     def total(self) -> tuple[int, int, int]:
         """Percent and MiB promised, and MiB there are."""
         return (
-            sum(card.cores for card in self.cards),
-            sum(card.memory for card in self.cards),
-            sum(card.gpu.memory for card in self.cards),
+            sum(gpu.cores for gpu in self.gpus),
+            sum(gpu.memory for gpu in self.gpus),
+            sum(gpu.gpu.memory for gpu in self.gpus),
         )
 
     def used(self) -> Use | None:
-        """What all its cards use; None when its agent does not answer."""
-        known = [card.used for card in self.cards if card.used is not None]
+        """What all its GPUs use; None when its agent does not answer."""
+        known = [gpu.used for gpu in self.gpus if gpu.used is not None]
         if not known:
             return None
         return Use(sum(each.cores for each in known), sum(each.memory_mib for each in known))
@@ -90,19 +90,19 @@ def view_node(state: NodeState, ledger: Ledger, use: NodeUse | None) -> NodeView
             continue
         for gpu, part in _split(holding, ledger, state, use):
             parts.setdefault(gpu, []).append(part)
-    cards = tuple(
-        CardView(
+    gpus = tuple(
+        GpuView(
             gpu=gpu,
             cores=state.used_cores[at],
             memory=state.used_memory[at],
-            used=use.cards.get(gpu.index),
+            used=use.gpus.get(gpu.index),
             parts=tuple(parts[gpu.index]),
             loose=tuple(use.loose.get(gpu.index, ())),
             trouble=use.trouble.get(gpu.index, ""),
         )
         for at, gpu in enumerate(state.node.gpus)
     )
-    return NodeView(state.node.name, cards, tuple(unplaced))
+    return NodeView(state.node.name, gpus, tuple(unplaced))
 
 
 def _split(
@@ -136,15 +136,15 @@ def describe_nodes(nodes: Iterable[NodeView]) -> dict[str, Any]:
 def _describe_node(node: NodeView) -> dict[str, Any]:
     return {
         "node": node.name,
-        "cards": [
+        "gpus": [
             {
-                "gpu": card.gpu.index,
-                "uuid": card.gpu.uuid,
-                "model": card.gpu.model,
-                "memoryMib": card.gpu.memory,
-                "state": card.state or "ok",
-                "promised": {"cores": card.cores, "memoryMib": card.memory},
-                "used": _describe_use(card.used),
+                "gpu": gpu.gpu.index,
+                "uuid": gpu.gpu.uuid,
+                "model": gpu.gpu.model,
+                "memoryMib": gpu.gpu.memory,
+                "state": gpu.state or "ok",
+                "promised": {"cores": gpu.cores, "memoryMib": gpu.memory},
+                "used": _describe_use(gpu.used),
                 "containers": [
                     {
                         "pod": part.pod,
@@ -152,12 +152,12 @@ def _describe_node(node: NodeView) -> dict[str, Any]:
                         "promised": {"cores": part.cores, "memoryMib": part.memory},
                         "used": _describe_use(part.used),
                     }
-                    for part in card.parts
+                    for part in gpu.parts
                 ],
-                "looseProcesses": len(card.loose),
-                "looseMemoryMib": sum(card.loose),
+                "looseProcesses": len(gpu.loose),
+                "looseMemoryMib": sum(gpu.loose),
             }
-            for card in node.cards
+            for gpu in node.gpus
         ],
         "unplacedPods": list(node.unplaced),
     }

@@ -1,4 +1,4 @@
-"""`slicewise top` as text: one row per node, card and container, promised beside used."""
+"""`slicewise top` as text: one row per node, GPU and container, promised beside used."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from slicewise.cli.tabs import align
-from slicewise.cli.top_scene import CardView, NodeView, Part
+from slicewise.cli.top_scene import GpuView, NodeView, Part
 from slicewise.cli.usage_reading import Use
 from slicewise.state.wording import join_numbers
 
@@ -25,28 +25,28 @@ class Row:
 
 
 def write_rows(nodes: Sequence[NodeView], *, idle: bool = False) -> list[Row]:
-    """Every row; cards that nobody touches are gathered in one unless they are asked for."""
+    """Every row; GPUs that nobody touches are gathered in one unless they are asked for."""
     return [row for node in nodes for row in _write_node(node, idle=idle)]
 
 
 def write_head(nodes: Sequence[NodeView]) -> str:
     """The cluster in one line."""
-    cards = [card for node in nodes for card in node.cards]
-    if not cards:
+    gpus = [gpu for node in nodes for gpu in node.gpus]
+    if not gpus:
         return f"{len(nodes)} nodes, no GPU"
-    memory = sum(card.gpu.memory for card in cards)
-    promised = sum(card.memory for card in cards)
+    memory = sum(gpu.gpu.memory for gpu in gpus)
+    promised = sum(gpu.memory for gpu in gpus)
     line = (
-        f"{_count(len(nodes), 'node')}, {_count(len(cards), 'GPU')}; promised "
-        f"{sum(card.cores for card in cards) // len(cards)}% of compute and "
+        f"{_count(len(nodes), 'node')}, {_count(len(gpus), 'GPU')}; promised "
+        f"{sum(gpu.cores for gpu in gpus) // len(gpus)}% of compute and "
         f"{100 * promised // memory}% of memory"
     )
     known = [node for node in nodes if node.answers]
     if not known:
         return f"{line}; use unknown: no agent answers"
     uses = [use for node in known if (use := node.used()) is not None]
-    counted = [card for node in known for card in node.cards]
-    size = sum(card.gpu.memory for card in counted)
+    counted = [gpu for node in known for gpu in node.gpus]
+    size = sum(gpu.gpu.memory for gpu in counted)
     return (
         f"{line}; used {sum(use.cores for use in uses) // len(counted)}% and "
         f"{100 * sum(use.memory_mib for use in uses) // size}%"
@@ -87,49 +87,49 @@ def _write_node(node: NodeView, *, idle: bool) -> Iterator[Row]:
     yield Row(
         (
             node.name,
-            f"{cores}/{100 * len(node.cards)}%",
+            f"{cores}/{100 * len(node.gpus)}%",
             _percent(used),
             f"{memory}/{size}",
             _mib(used),
-            _models(node.cards),
+            _models(node.gpus),
         ),
         "bold",
     )
-    free = [] if idle else [card for card in node.cards if card.idle]
-    for card in node.cards:
-        if card not in free:
-            yield from _write_card(card)
+    free = [] if idle else [gpu for gpu in node.gpus if gpu.idle]
+    for gpu in node.gpus:
+        if gpu not in free:
+            yield from _write_gpu(gpu)
     if free:
-        numbers = join_numbers(card.gpu.index for card in free)
-        known = [card.used for card in free if card.used is not None]
+        numbers = join_numbers(gpu.gpu.index for gpu in free)
+        known = [gpu.used for gpu in free if gpu.used is not None]
         use = Use(sum(u.cores for u in known), sum(u.memory_mib for u in known)) if known else None
         yield Row((f"  gpu {numbers}", "0%", _percent(use), "0", _mib(use), "free"), "dim")
     for pod in node.unplaced:
         yield Row(
-            (f"  {pod}", "?", UNKNOWN, "?", UNKNOWN, "which cards it has is not recorded"), "yellow"
+            (f"  {pod}", "?", UNKNOWN, "?", UNKNOWN, "which GPUs it has is not recorded"), "yellow"
         )
 
 
-def _write_card(card: CardView) -> Iterator[Row]:
-    notes = [card.state] if card.state else []
-    if card.loose:
-        notes.append(f"{_count(len(card.loose), 'process', 'processes')} of nobody here")
-    if card.used is not None and card.used.memory_mib > card.memory and card.parts:
+def _write_gpu(gpu: GpuView) -> Iterator[Row]:
+    notes = [gpu.state] if gpu.state else []
+    if gpu.loose:
+        notes.append(f"{_count(len(gpu.loose), 'process', 'processes')} of nobody here")
+    if gpu.used is not None and gpu.used.memory_mib > gpu.memory and gpu.parts:
         notes.append("uses more memory than promised")
-    over = card.cores > 100 or card.memory > card.gpu.memory
+    over = gpu.cores > 100 or gpu.memory > gpu.gpu.memory
     notes += ["promised more than there is"] if over else []
     yield Row(
         (
-            f"  gpu {card.gpu.index}",
-            f"{card.cores}%",
-            _percent(card.used),
-            f"{card.memory}/{card.gpu.memory}",
-            _mib(card.used),
+            f"  gpu {gpu.gpu.index}",
+            f"{gpu.cores}%",
+            _percent(gpu.used),
+            f"{gpu.memory}/{gpu.gpu.memory}",
+            _mib(gpu.used),
             "; ".join(notes),
         ),
         "red" if over else "yellow" if notes else "",
     )
-    for part in card.parts:
+    for part in gpu.parts:
         yield _write_part(part)
 
 
@@ -148,10 +148,10 @@ def _write_part(part: Part) -> Row:
     )
 
 
-def _models(cards: Iterable[CardView]) -> str:
+def _models(gpus: Iterable[GpuView]) -> str:
     counts: dict[str, int] = {}
-    for card in cards:
-        model = card.gpu.model or "unknown model"
+    for gpu in gpus:
+        model = gpu.gpu.model or "unknown model"
         counts[model] = counts.get(model, 0) + 1
     return ", ".join(f"{count} x {model}" for model, count in counts.items())
 

@@ -1,4 +1,4 @@
-"""What cards and containers really use, asked of agents; unknown where nobody answers."""
+"""What GPUs and containers really use, asked of agents; unknown where nobody answers."""
 
 import asyncio
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from slicewise.kube.errors import KubeError
 from slicewise.kube.proxying import read_page
 
 AGENT_PORT: Final = 5678
-_PATH: Final = "/usage/cards"
+_PATH: Final = "/usage/gpus"
 _SECONDS: Final = 3.0
 _AT_ONCE: Final = 32
 
@@ -24,7 +24,7 @@ class Use(msgspec.Struct, rename="camel", frozen=True):
     memory_mib: int = 0
 
 
-class _Card(msgspec.Struct):
+class _Gpu(msgspec.Struct):
     gpu: int
     load: Use | None = None
     trouble: str | None = None
@@ -38,7 +38,7 @@ class _Held(msgspec.Struct):
 class _Container(msgspec.Struct):
     uid: str
     container: str
-    cards: list[_Held] = []
+    gpus: list[_Held] = []
 
 
 class _Loose(msgspec.Struct, rename="camel"):
@@ -47,7 +47,7 @@ class _Loose(msgspec.Struct, rename="camel"):
 
 
 class _Page(msgspec.Struct):
-    cards: list[_Card] = []
+    gpus: list[_Gpu] = []
     containers: list[_Container] = []
     strays: list[_Loose] = []
     trespasses: list[_Loose] = []
@@ -55,12 +55,12 @@ class _Page(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class NodeUse:
-    """What one agent says: per card, per container on a card, and what nobody was promised."""
+    """What one agent says: per GPU, per container on a GPU, and what nobody was promised."""
 
-    cards: dict[int, Use] = field(default_factory=dict)
+    gpus: dict[int, Use] = field(default_factory=dict)
     containers: dict[tuple[str, str, int], Use] = field(default_factory=dict)
     loose: dict[int, list[int]] = field(default_factory=dict)
-    """MiB of each process on a card that belongs to no container there."""
+    """MiB of each process on a GPU that belongs to no container there."""
     trouble: dict[int, str] = field(default_factory=dict)
 
 
@@ -94,13 +94,13 @@ def read_usage(content: bytes) -> NodeUse:
     for each in (*page.strays, *page.trespasses):
         loose.setdefault(each.gpu, []).append(each.memory_mib)
     return NodeUse(
-        cards={each.gpu: each.load for each in page.cards if each.load is not None},
+        gpus={each.gpu: each.load for each in page.gpus if each.load is not None},
         containers={
             (each.uid, each.container, held.gpu): held.used
             for each in page.containers
-            for held in each.cards
+            for held in each.gpus
             if held.used is not None
         },
         loose=loose,
-        trouble={each.gpu: each.trouble for each in page.cards if each.trouble},
+        trouble={each.gpu: each.trouble for each in page.gpus if each.trouble},
     )

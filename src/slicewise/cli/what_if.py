@@ -66,7 +66,7 @@ def what_if(
 
 
 def ask_address(oracle: Oracle, templates: Sequence[Template], namespace: str) -> dict[str, Any]:
-    """What an extender says, which knows cards and nothing of taints and selectors."""
+    """What an extender says, which knows GPUs and nothing of taints and selectors."""
     daemon = next((each.name for each in templates if each.per_node), None)
     if daemon is not None:
         raise Trouble(f"DaemonSet {daemon}: its nodes are known to the API alone; leave --url out")

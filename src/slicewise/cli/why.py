@@ -25,7 +25,7 @@ from slicewise.kube.machines import list_machines
 @oracle_options
 @reach_options
 def why(pod: str, namespace: str | None, node: str | None, **flags: Any) -> None:
-    """Say, per node and card, what POD lacks and the smallest change that would fit.
+    """Say, per node and GPU, what POD lacks and the smallest change that would fit.
 
     Ends with 0 when the pod has a place or could have one now, 1 when no node can take it, and 2
     when nobody can tell.

@@ -1,6 +1,6 @@
 """What agents report, told to the ledger where the API server says nothing of it.
 
-NVIDIA's device plugin publishes how many cards a node has, not which; the kubelet chooses cards
+NVIDIA's device plugin publishes how many GPUs a node has, not which; the kubelet chooses GPUs
 and writes that nowhere. The agent on the node knows both.
 """
 
@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from slicewise.dialects.gpuscheduler import GPU
-from slicewise.dialects.inventory import GPUS, read_card_count, write_gpus
+from slicewise.dialects.inventory import GPUS, read_gpu_count, write_gpus
 from slicewise.dialects.records import ALLOCATION, write_record
 from slicewise.metricsapi.board import Board, Health, Station
 from slicewise.metricsapi.hub import Hub
@@ -26,32 +26,32 @@ from slicewise.model import (
     Slice,
     SlicewiseError,
 )
-from slicewise.reports import CardReport, ContainerReport
+from slicewise.reports import ContainerReport, GpuReport
 from slicewise.state.live import LiveState
 
-# A card must have a size; one of unknown size can then hold no memory request.
+# A GPU must have a size; one of unknown size can then hold no memory request.
 _UNKNOWN: Final = MiB(1)
 
 
 class AgentWitness:
-    """Completes nodes that publish a mere count, and pods that no mark gives cards to."""
+    """Completes nodes that publish a mere count, and pods that no mark gives GPUs to."""
 
     def __init__(self, board: Board) -> None:
         self._board = board
 
     def complete_node(self, notice: NodeNotice) -> NodeNotice:
-        """The notice with the cards its agent reports; a silent node's are not well."""
+        """The notice with the GPUs its agent reports; a silent node's are not well."""
         station = self._board.stations.get(notice.name)
         if station is None or GPUS in notice.annotations or GPU not in notice.capacity:
             return notice
         node = read_station(station)
-        # More devices than cards are replicas, whose pods share cards in the plugin's own way.
+        # More devices than GPUs are replicas, whose pods share GPUs in the plugin's own way.
         if node is None or _count(notice) != len(node.gpus):
             return notice
         return replace(notice, annotations={**notice.annotations, GPUS: write_gpus(node)})
 
     def complete_pod(self, pod: Pod) -> Pod:
-        """The pod with the whole cards that the kubelet gave it, as its agent reports them."""
+        """The pod with the whole GPUs that the kubelet gave it, as its agent reports them."""
         station = None if pod.node is None else self._board.stations.get(pod.node)
         if station is None or ALLOCATION in pod.annotations:
             return pod
@@ -62,7 +62,7 @@ class AgentWitness:
         asking = {each.name for each in pod.containers if GPU in each.limits}
         told = [each for each in held.pod.containers if each.name in asking]
         allocation = Allocation(node.name, tuple(_allot(each, node) for each in told))
-        shared = any(device.id not in ("", device.card) for c in told for device in c.devices)
+        shared = any(device.id not in ("", device.gpu) for c in told for device in c.devices)
         if shared or not asking or {each.name for each in told} != asking:
             return pod
         record = write_record(allocation, node)
@@ -96,32 +96,30 @@ async def _follow(hub: Hub, state: LiveState, subject: str) -> None:
 
 
 def read_station(station: Station) -> Node | None:
-    """The node as its agent reports it; None when that has no cards or cannot be."""
-    if not station.report.cards:
+    """The node as its agent reports it; None when that has no GPUs or cannot be."""
+    if not station.report.gpus:
         return None
     heard = station.health is not Health.SILENT
-    cards = sorted(station.report.cards, key=lambda card: card.index)
+    gpus = sorted(station.report.gpus, key=lambda gpu: gpu.index)
     try:
-        return Node(station.name, tuple(_read_card(card, heard=heard) for card in cards))
+        return Node(station.name, tuple(_read_gpu(gpu, heard=heard) for gpu in gpus))
     except SlicewiseError:
         return None
 
 
 def _count(notice: NodeNotice) -> int:
     try:
-        return read_card_count(notice, GPU)
+        return read_gpu_count(notice, GPU)
     except SlicewiseError:
         return 0
 
 
-def _read_card(card: CardReport, *, heard: bool) -> Gpu:
-    memory = MiB(card.memory_mib) or _UNKNOWN
-    return Gpu(
-        card.index, card.uuid, card.model, memory, card.index, healthy=card.healthy and heard
-    )
+def _read_gpu(gpu: GpuReport, *, heard: bool) -> Gpu:
+    memory = MiB(gpu.memory_mib) or _UNKNOWN
+    return Gpu(gpu.index, gpu.uuid, gpu.model, memory, gpu.index, healthy=gpu.healthy and heard)
 
 
 def _allot(container: ContainerReport, node: Node) -> ContainerAllocation:
-    held = {device.card for device in container.devices}
+    held = {device.gpu for device in container.devices}
     slices = tuple(Slice(gpu.index, FULL, gpu.memory) for gpu in node.gpus if gpu.uuid in held)
     return ContainerAllocation(container.name, slices)

@@ -1,6 +1,6 @@
 """The books: which pod is on which node, and what it is charged there; sums follow by themselves.
 
-Nodes with pods whose cards are ours to choose are noted whenever anything on them changes.
+Nodes with pods whose GPUs are ours to choose are noted whenever anything on them changes.
 """
 
 from slicewise.cluster.entry import Entry
@@ -17,14 +17,14 @@ class Books:
         self.store = Store()
         self.usage = Usage()
         self.opened: dict[str, set[str]] = {}
-        """The pods on each node whose cards are ours to choose."""
+        """The pods on each node whose GPUs are ours to choose."""
         self.stirred: set[str] = set()
         """The nodes with such pods where something changed."""
         self._by_node: dict[str, set[str]] = {}
         self._overcommitted: dict[str, tuple[Problem, ...]] = {}
 
     def problems(self) -> list[Problem]:
-        """The cards on which more is held than there is."""
+        """The GPUs on which more is held than there is."""
         return [problem for found in self._overcommitted.values() for problem in found]
 
     def pods_on(self, node: str) -> list[str]:
@@ -51,13 +51,13 @@ class Books:
         return state is not None
 
     def open(self, entry: Entry) -> None:
-        """Note that the pod's cards are ours to choose."""
+        """Note that the pod's GPUs are ours to choose."""
         assert entry.node is not None
         self.opened.setdefault(entry.node, set()).add(entry.uid)
         self.stirred.add(entry.node)
 
     def close(self, entry: Entry) -> None:
-        """Note that the pod's cards are not ours to choose any more."""
+        """Note that the pod's GPUs are not ours to choose any more."""
         if entry.node is not None and entry.node in self.opened:
             self.opened[entry.node].discard(entry.uid)
             if not self.opened[entry.node]:

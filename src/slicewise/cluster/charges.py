@@ -1,4 +1,4 @@
-"""What a pod costs the cards of its node when its place on them is known, or is not."""
+"""What a pod costs the GPUs of its node when its place on them is known, or is not."""
 
 from slicewise.model import (
     FULL,
@@ -14,7 +14,7 @@ from slicewise.model import (
 
 
 def fits(state: NodeState, charges: tuple[Slice, ...]) -> bool:
-    """Whether the node's cards are well and have this much free."""
+    """Whether the node's GPUs are well and have this much free."""
     for piece in charges:
         at = state.node.position(piece.gpu)
         if at is None or not state.node.gpus[at].usable:
@@ -25,7 +25,7 @@ def fits(state: NodeState, charges: tuple[Slice, ...]) -> bool:
 
 
 def charge_everywhere(request: Request, node: Node) -> tuple[Slice, ...]:
-    """The most that the pod could hold of any card, charged to every card."""
+    """The most that the pod could hold of any GPU, charged to every GPU."""
     return tuple(Slice(gpu.index, *_most(request, int(gpu.memory))) for gpu in node.gpus)
 
 
@@ -35,7 +35,7 @@ def charge_fully(node: Node) -> tuple[Slice, ...]:
 
 
 def _most(request: Request, memory: int) -> tuple[Percent, MiB]:
-    """Each container could have its largest share on this very card, all at the same time."""
+    """Each container could have its largest share on this very GPU, all at the same time."""
     most_cores = most_memory = 0
     for phase in phases(request.containers):
         cores = held = 0

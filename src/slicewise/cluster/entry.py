@@ -20,7 +20,7 @@ class Reader(Protocol):
         ...
 
     def is_silent(self, pod: Pod) -> bool:
-        """Whether the pod's system never tells which cards it has, so that we may choose them."""
+        """Whether the pod's system never tells which GPUs it has, so that we may choose them."""
         ...
 
     def read_target(self, pod: Pod) -> str | None:

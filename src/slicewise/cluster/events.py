@@ -99,14 +99,14 @@ class Expire:
 
 
 @dataclass(frozen=True, slots=True)
-class CardHealth:
-    """A card fell ill or got well, whatever its node's inventory says."""
+class GpuHealth:
+    """A GPU fell ill or got well, whatever its node's inventory says."""
 
     node: str
     uuid: str
     healthy: bool
 
 
-_FromCluster = NodeSeen | NodeGone | PodSeen | PodGone | CardHealth
+_FromCluster = NodeSeen | NodeGone | PodSeen | PodGone | GpuHealth
 _FromUs = Assume | Extend | Hold | Confirm | Forget | Pin | Expire
 Event = _FromCluster | _FromUs

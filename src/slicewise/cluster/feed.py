@@ -1,4 +1,4 @@
-"""From what the API shows to what the ledger takes in: nodes, pods, quota, unhealthy cards.
+"""From what the API shows to what the ledger takes in: nodes, pods, quota, unhealthy GPUs.
 
 Whatever cannot be read is reported, and what was last good goes on counting.
 """
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from slicewise.cluster.events import CardHealth, Event, NodeGone, NodeSeen
+from slicewise.cluster.events import Event, GpuHealth, NodeGone, NodeSeen
 from slicewise.cluster.problems import Problem, Trouble
 from slicewise.cluster.quota import Quota, read_quota
 from slicewise.dialects import DEFAULT, Dialects
@@ -37,12 +37,12 @@ class Feed:
         return tuple(sorted(self._problems.values()))
 
     def see_node(self, notice: NodeNotice) -> tuple[Event, ...]:
-        """The node with its cards; with those it had if it contradicts itself now."""
+        """The node with its GPUs; with those it had if it contradicts itself now."""
         name = notice.name
         before = self._notices.get(name)
         self._notices[name] = notice
         known = self._nodes.get(name)
-        # Most changes of a node are heartbeats that say nothing of its cards.
+        # Most changes of a node are heartbeats that say nothing of its GPUs.
         if known is None or before is None or replace(before, version=notice.version) != notice:
             known = self._read_node(notice, known)
         if known is None:
@@ -58,7 +58,7 @@ class Feed:
         return (NodeGone(name, version),)
 
     def see_unhealthy(self, name: str, text: str | None) -> tuple[Event, ...]:
-        """The cards that an `unhealthy-gpu-<node>` list names, and those it names no more."""
+        """The GPUs that an `unhealthy-gpu-<node>` list names, and those it names no more."""
         minors, strange = read_unhealthy(text or "")
         self._listed_ill[name] = minors
         if not minors:
@@ -96,7 +96,7 @@ class Feed:
         return node
 
     def _judge(self, name: str) -> tuple[Event, ...]:
-        """What changed of the health of the node's cards."""
+        """What changed of the health of the node's GPUs."""
         node = self._nodes.get(name)
         if node is None:
             return ()
@@ -106,8 +106,8 @@ class Feed:
         if ill == told:
             return ()
         self._told_ill[name] = ill
-        well = [CardHealth(name, uuid, True) for uuid in sorted(told - ill)]
-        return (*well, *(CardHealth(name, uuid, False) for uuid in sorted(ill - told)))
+        well = [GpuHealth(name, uuid, True) for uuid in sorted(told - ill)]
+        return (*well, *(GpuHealth(name, uuid, False) for uuid in sorted(ill - told)))
 
 
 def _node(name: str) -> str:

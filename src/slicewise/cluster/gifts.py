@@ -1,6 +1,6 @@
-"""What pods that name no cards are given, worked out when somebody looks.
+"""What pods that name no GPUs are given, worked out when somebody looks.
 
-Waiting until then lets a whole list of pods come in first: those that name their cards are
+Waiting until then lets a whole list of pods come in first: those that name their GPUs are
 counted before the others are given what is left.
 """
 
@@ -15,11 +15,11 @@ from slicewise.cluster.problems import Trouble
 from slicewise.model import Allocation, Holding, NodeState, charge
 from slicewise.placement import UNLIMITED, explain
 
-UNNAMED: Final = "no mark says which cards it was given"
+UNNAMED: Final = "no mark says which GPUs it was given"
 
 
 class Gifts:
-    """Gives cards to the pods that the books have open."""
+    """Gives GPUs to the pods that the books have open."""
 
     def __init__(self, books: Books, entries: Mapping[str, Entry], give: Give) -> None:
         self._books = books
@@ -27,7 +27,7 @@ class Gifts:
         self._give = give
 
     def give_out(self) -> None:
-        """Give cards wherever something changed."""
+        """Give GPUs wherever something changed."""
         stirred, opened = self._books.stirred, self._books.opened
         while stirred:
             name = stirred.pop()
@@ -52,7 +52,7 @@ class Gifts:
         return tuple(gift for uid in uids if (gift := self.find(uid)) is not None)
 
     def find(self, uid: str) -> Gift | None:
-        """What this pod was given, if its cards are ours to choose and its node is known."""
+        """What this pod was given, if its GPUs are ours to choose and its node is known."""
         self.give_out()
         entry = self._entries.get(uid)
         if entry is None or entry.node is None or entry.pod is None or entry.request is None:
@@ -70,7 +70,7 @@ class Gifts:
             entry.given, entry.pinned, entry.problem = None, False, None
 
     def _charge(self, entry: Entry, rest: NodeState, allocation: Allocation | None) -> NodeState:
-        """Charge a pod what it was given, or every card of its node if there was too little.
+        """Charge a pod what it was given, or every GPU of its node if there was too little.
 
         The node is returned with what was given, so that the next can tell what is missing.
         """

@@ -1,6 +1,6 @@
-"""Cards for pods that others bound and whose system names none.
+"""GPUs for pods that others bound and whose system names none.
 
-What was given is kept while it fits, so that cards change hands only when they must; what is
+What was given is kept while it fits, so that GPUs change hands only when they must; what is
 being recorded on its pod is kept in any case.
 """
 
@@ -20,16 +20,16 @@ from slicewise.model import (
     Snapshot,
     charge,
 )
-from slicewise.placement import UNLIMITED, Planner, Question, admitted_cards
+from slicewise.placement import UNLIMITED, Planner, Question, admitted_gpus
 
 _KNOWN: Final = 4096
 Give = Callable[[NodeState, "Claim"], Allocation | None]
-"""Which cards of a node a claim gets of what is free there; None when too few are."""
+"""Which GPUs of a node a claim gets of what is free there; None when too few are."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A pod on a node that must have cards there, and those it was given so far."""
+    """A pod on a node that must have GPUs there, and those it was given so far."""
 
     uid: str
     request: Request
@@ -39,7 +39,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Gift:
-    """A pod that names no cards, and the cards of its node it was given.
+    """A pod that names no GPUs, and the GPUs of its node it was given.
 
     None were given where too few are free; `detail` says so then.
     """
@@ -61,7 +61,7 @@ class Giver:
         self._known: dict[Hashable, Allocation | None] = {}
 
     def __call__(self, state: NodeState, claim: Claim) -> Allocation | None:
-        """The cards for this claim."""
+        """The GPUs for this claim."""
         if self._workload is not self.planner.workload or len(self._known) > _KNOWN:
             self._workload = self.planner.workload
             self._known.clear()
@@ -83,19 +83,19 @@ class Giver:
 
 
 def _kinds(node: Node) -> Hashable:
-    """All of a node's cards that decides which are given; silent pods name no UUIDs."""
+    """All of a node's GPUs that decides which are given; silent pods name no UUIDs."""
     return tuple((gpu.index, gpu.model, gpu.memory, gpu.usable, gpu.numa) for gpu in node.gpus)
 
 
 def share_out(
     state: NodeState, claims: Iterable[Claim], give: Give
 ) -> dict[str, Allocation | None]:
-    """The cards of every claim on a node that holds the other pods alone."""
+    """The GPUs of every claim on a node that holds the other pods alone."""
     kept_first = sorted(claims, key=lambda each: (not each.pinned, each.given is None, each.uid))
     found = _serve(state, kept_first, give)
     if None not in found.values():
         return found
-    # Whoever takes any card may have taken the one that another needs: the choosiest go first.
+    # Whoever takes any GPU may have taken the one that another needs: the choosiest go first.
     again = [each if each.pinned else replace(each, given=None) for each in kept_first]
     again.sort(key=lambda each: (not each.pinned, _choice(state, each), each.uid))
     moved = _serve(state, again, give)
@@ -121,7 +121,7 @@ def _keeps(state: NodeState, claim: Claim) -> bool:
 
 
 def has_room(state: NodeState, charges: Iterable[Slice]) -> bool:
-    """Whether the node's cards, well or not, have this much free."""
+    """Whether the node's GPUs, well or not, have this much free."""
     for piece in charges:
         at = state.node.position(piece.gpu)
         if at is None:
@@ -132,7 +132,7 @@ def has_room(state: NodeState, charges: Iterable[Slice]) -> bool:
 
 
 def _choice(state: NodeState, claim: Claim) -> int:
-    return len(admitted_cards(state, claim.request, UNLIMITED))
+    return len(admitted_gpus(state, claim.request, UNLIMITED))
 
 
 def _starving(found: dict[str, Allocation | None]) -> int:

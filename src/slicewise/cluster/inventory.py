@@ -1,13 +1,13 @@
-"""Which cards nodes have and which of them are well; versions decide what is news."""
+"""Which GPUs nodes have and which of them are well; versions decide what is news."""
 
 from dataclasses import replace
 
-from slicewise.cluster.events import CardHealth, NodeGone, NodeSeen
+from slicewise.cluster.events import GpuHealth, NodeGone, NodeSeen
 from slicewise.model import Node
 
 
 class Inventory:
-    """The last word on every node, and on the health of its cards."""
+    """The last word on every node, and on the health of its GPUs."""
 
     def __init__(self) -> None:
         self._versions: dict[str, int] = {}
@@ -30,8 +30,8 @@ class Inventory:
         self._well.pop(event.name, None)
         return True
 
-    def judge(self, event: CardHealth) -> Node | None:
-        """The node with its card well or ill; None when it has no such card."""
+    def judge(self, event: GpuHealth) -> Node | None:
+        """The node with its GPU well or ill; None when it has no such GPU."""
         self._well.setdefault(event.node, {})[event.uuid] = event.healthy
         node = self._nodes.get(event.node)
         if node is None or all(gpu.uuid != event.uuid for gpu in node.gpus):

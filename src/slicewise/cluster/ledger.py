@@ -1,8 +1,8 @@
-"""The ledger: who holds what of every card, from events alone.
+"""The ledger: who holds what of every GPU, from events alone.
 
 What the API says of a pod beats what we assumed. A share is freed when its pod has ended or is
-gone, never when deletion merely starts. What cannot be read is charged to every card of its node
-and reported. Pods that others bound and whose system names no cards are given some of their node.
+gone, never when deletion merely starts. What cannot be read is charged to every GPU of its node
+and reported. Pods that others bound and whose system names no GPUs are given some of their node.
 Events may repeat, come late or out of order: versions and UIDs decide.
 """
 
@@ -15,12 +15,12 @@ from slicewise.cluster.charges import charge_everywhere, charge_fully, fits
 from slicewise.cluster.entry import Entry, Reader, problem_of, says_the_same
 from slicewise.cluster.events import (
     Assume,
-    CardHealth,
     Confirm,
     Event,
     Expire,
     Extend,
     Forget,
+    GpuHealth,
     Hold,
     NodeGone,
     NodeSeen,
@@ -98,7 +98,7 @@ class Ledger:
                 return self._pin(event)
             case Expire():
                 return self._expire(event.now)
-            case CardHealth():
+            case GpuHealth():
                 return self._renew(self._inventory.judge(event))
 
     def problems(self) -> tuple[Problem, ...]:
@@ -108,7 +108,7 @@ class Ledger:
         return tuple(sorted((*of_pods, *self._books.problems())))
 
     def allocation(self, uid: str) -> tuple[Slice, ...] | None:
-        """What the pod is charged on its node's cards, if it holds anything."""
+        """What the pod is charged on its node's GPUs, if it holds anything."""
         self._gifts.give_out()
         entry = self._entries.get(uid)
         state = None if entry is None or entry.node is None else self._books.store.get(entry.node)
@@ -118,11 +118,11 @@ class Ledger:
         return None if held is None else held.charges
 
     def gifts(self) -> tuple[Gift, ...]:
-        """The pods whose cards are named nowhere but here, by UID."""
+        """The pods whose GPUs are named nowhere but here, by UID."""
         return self._gifts.listed()
 
     def gift(self, uid: str) -> Gift | None:
-        """What this pod was given, if its cards are named nowhere but here."""
+        """What this pod was given, if its GPUs are named nowhere but here."""
         return self._gifts.find(uid)
 
     def pod(self, uid: str) -> Pod | None:
@@ -181,7 +181,7 @@ class Ledger:
                 return True
         entry.pod = pod
         # An agent of ours starts no container before the record is there, so such a pod is free
-        # to be given cards; one that ran before we came has cards that only its node knows.
+        # to be given GPUs; one that ran before we came has GPUs that only its node knows.
         entry.waited = entry.waited or pod.phase is Phase.PENDING
         entry.request, entry.problem = self._read_request(pod)
         if pod.node is not None:
@@ -243,7 +243,7 @@ class Ledger:
         return True
 
     def _reserve(self, event: Hold) -> bool:
-        """Count cards on every node that the pod may go to, each as if it were a pod."""
+        """Count GPUs on every node that the pod may go to, each as if it were a pod."""
         pod = event.pod
         self._unhold(pod.uid)
         entry = self._entries.get(pod.uid)
@@ -342,7 +342,7 @@ class Ledger:
             self._charge_bound(entry, pod)
 
     def _charge_bound(self, entry: Entry, pod: Pod) -> None:
-        """Charge a pod by its own marks; by every card of its node if they cannot be read."""
+        """Charge a pod by its own marks; by every GPU of its node if they cannot be read."""
         state = None if entry.node is None else self._books.store.get(entry.node)
         if state is None:
             return
@@ -378,7 +378,7 @@ class Ledger:
             self._books.hold(entry, charge(request, allocation), request.host)
 
     def _may_give(self, entry: Entry, pod: Pod, node: Node) -> bool:
-        """Whether the cards of a bound pod are ours to choose; what we held for it counts first."""
+        """Whether the GPUs of a bound pod are ours to choose; what we held for it counts first."""
         if pod.node is None or not self._reader.is_silent(pod):
             return False
         if node.agent and not entry.waited:

@@ -12,7 +12,7 @@ class Trouble(Enum):
     UNREADABLE_REQUEST = "UnreadableRequest"
     UNREADABLE_ALLOCATION = "UnreadableAllocation"
     MISSING_ALLOCATION = "MissingAllocation"
-    UNKNOWN_CARD = "UnknownCard"
+    UNKNOWN_GPU = "UnknownGpu"
     OVER_COMMITTED = "OverCommitted"
     UNREADABLE_NODE = "UnreadableNode"
     UNREADABLE_QUOTA = "UnreadableQuota"
@@ -21,7 +21,7 @@ class Trouble(Enum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Problem:
-    """One thing wrong: with which pod or card, and the numbers."""
+    """One thing wrong: with which pod or GPU, and the numbers."""
 
     subject: str
     trouble: str
@@ -29,7 +29,7 @@ class Problem:
 
 
 def overcommitted(state: NodeState) -> tuple[Problem, ...]:
-    """The cards of a node on which more is held than there is."""
+    """The GPUs of a node on which more is held than there is."""
     found = []
     for at, gpu in enumerate(state.node.gpus):
         cores, memory = state.used_cores[at], state.used_memory[at]

@@ -1,6 +1,6 @@
 """Quota per namespace and GPU model, in the ConfigMap form gpu-admission's users have.
 
-`{"team-a": {"quota": {"A100": 4, "T4": 2}, "pool": ["training"]}}`: whole cards by model.
+`{"team-a": {"quota": {"A100": 4, "T4": 2}, "pool": ["training"]}}`: whole GPUs by model.
 A namespace that is not named is unlimited.
 """
 
@@ -16,9 +16,9 @@ from slicewise.placement import UNLIMITED, Grant
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """What one namespace may hold: cards by model, and the pools it may use (empty is all)."""
+    """What one namespace may hold: GPUs by model, and the pools it may use (empty is all)."""
 
-    cards: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    gpus: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     pools: tuple[str, ...] = ()
 
 
@@ -29,23 +29,23 @@ class Quota:
     namespaces: Mapping[str, Allowance] = field(default_factory=lambda: MappingProxyType({}))
 
     def grant(
-        self, namespace: str, request: Request, usage: Usage, cards: Mapping[str, MiB]
+        self, namespace: str, request: Request, usage: Usage, gpus: Mapping[str, MiB]
     ) -> Grant:
         """What is left for this request, given what the namespace holds already.
 
-        `cards` gives every card model of the cluster with its smallest memory; a model is usable
-        while all that its quota word covers, this request included, stays within the cards
+        `gpus` gives every GPU model of the cluster with its smallest memory; a model is usable
+        while all that its quota word covers, this request included, stays within the GPUs
         allowed.
         """
         allowance = self.namespaces.get(namespace)
         if allowance is None:
             return UNLIMITED
         usable, full = set(), []
-        for word, allowed in sorted(allowance.cards.items()):
-            covered = [model for model in sorted(cards) if model_matches(model, word)]
+        for word, allowed in sorted(allowance.gpus.items()):
+            covered = [model for model in sorted(gpus) if model_matches(model, word)]
             held = sum(usage.held(namespace, model) for model in covered)
             for model in covered:
-                needed = demand(request, cards[model])
+                needed = demand(request, gpus[model])
                 if held + needed <= allowed * 100:
                     usable.add(model)
                 else:
@@ -60,7 +60,7 @@ class Quota:
 
 
 def demand(request: Request, memory: MiB) -> int:
-    """Percent of cards the request counts for on cards with this much memory."""
+    """Percent of GPUs the request counts for on GPUs with this much memory."""
     containers = request.containers
     return max(
         sum(_percent(share, memory) for at in phase for share in containers[at].shares)
@@ -90,14 +90,14 @@ def read_quota(text: str) -> Quota:
 def _read_allowance(namespace: str, body: object) -> Allowance:
     if not isinstance(body, dict):
         raise QuotaError(f"gpu_quota[{namespace!r}]={body!r}: expected an object")
-    cards, pools = body.get("quota", {}), body.get("pool") or []
-    if not isinstance(cards, dict):
-        raise QuotaError(f"gpu_quota[{namespace!r}].quota={cards!r}: expected models and cards")
-    for model, count in cards.items():
+    gpus, pools = body.get("quota", {}), body.get("pool") or []
+    if not isinstance(gpus, dict):
+        raise QuotaError(f"gpu_quota[{namespace!r}].quota={gpus!r}: expected models and GPUs")
+    for model, count in gpus.items():
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:
             raise QuotaError(
-                f"gpu_quota[{namespace!r}].quota[{model!r}]={count!r}: expected whole cards from 0"
+                f"gpu_quota[{namespace!r}].quota[{model!r}]={count!r}: expected whole GPUs from 0"
             )
     if not isinstance(pools, list) or any(not isinstance(pool, str) for pool in pools):
         raise QuotaError(f"gpu_quota[{namespace!r}].pool={pools!r}: expected a list of names")
-    return Allowance(MappingProxyType(dict(cards)), tuple(pools))
+    return Allowance(MappingProxyType(dict(gpus)), tuple(pools))

@@ -38,7 +38,7 @@ class Requests:
         return self._dialects.read_allocation(pod, node, request)
 
     def is_silent(self, pod: Pod) -> bool:
-        """Whether the pod's system never tells which cards it has."""
+        """Whether the pod's system never tells which GPUs it has."""
         return self._dialects.is_silent(pod)
 
     def read_target(self, pod: Pod) -> str | None:

@@ -1,4 +1,4 @@
-"""How much of each GPU model every namespace holds, in percent of a card."""
+"""How much of each GPU model every namespace holds, in percent of a GPU."""
 
 from collections import Counter
 
@@ -25,7 +25,7 @@ class Usage:
                     del self._held[key]
 
     def held(self, namespace: str, model: str) -> int:
-        """Percent of cards of exactly this model that the namespace's pods hold."""
+        """Percent of GPUs of exactly this model that the namespace's pods hold."""
         return self._held[namespace, model]
 
     def listed(self) -> tuple[tuple[str, str, int], ...]:

@@ -1,4 +1,4 @@
-"""Who may look: everybody on this machine, or whoever the API server lets list the cards.
+"""Who may look: everybody on this machine, or whoever the API server lets list the GPUs.
 
 The page itself holds nothing of the cluster and is served to anyone; its data are not.
 """

@@ -126,7 +126,7 @@ class Keeper:
         rows: dict[str, object] = {}
         for name, use in found.items():
             state = snapshot.get(name)
-            if state is not None and (use.cards or use.pods):
+            if state is not None and (use.gpus or use.pods):
                 positions = {gpu.uuid: at for at, gpu in enumerate(state.node.gpus)}
                 rows[name] = write_use(name, use, positions)
         self._used = found
@@ -171,9 +171,6 @@ class Keeper:
     def _used_share(self) -> float | None:
         """Percent of all measured compute that is in use."""
         found = [
-            card.cores
-            for use in self._used.values()
-            for card in use.cards
-            if card.cores is not None
+            gpu.cores for use in self._used.values() for gpu in use.gpus if gpu.cores is not None
         ]
         return round(sum(found) / len(found), 2) if found else None

@@ -8,7 +8,7 @@ from slicewise.model import Chunk, NodeState, Snapshot
 
 
 class NodeRows:
-    """A row for every node that has cards, and what they add up to."""
+    """A row for every node that has GPUs, and what they add up to."""
 
     def __init__(self, tables: Tables) -> None:
         self.sums = Sums()
@@ -23,7 +23,7 @@ class NodeRows:
 
     @property
     def guessing(self) -> bool:
-        """Whether there are pods whose cards are nowhere recorded."""
+        """Whether there are pods whose GPUs are nowhere recorded."""
         return bool(self._guessed)
 
     def flag(self, name: str, flags: int) -> None:
@@ -43,7 +43,7 @@ class NodeRows:
         self._silent = silent
 
     def guess(self, pods: Mapping[str, str]) -> None:
-        """Exactly these pods, by UID and node, have cards that are nowhere recorded."""
+        """Exactly these pods, by UID and node, have GPUs that are nowhere recorded."""
         self._stale.update(node for _, node in pods.items() ^ self._guessed.items())
         self._guessed = dict(pods)
 

@@ -17,11 +17,11 @@ CORDONED: Final = 4
 UNKNOWN: Final = 0
 RECORDED: Final = 1
 GUESSED: Final = 2
-"""How it is known which cards a pod holds; guessed ones are nowhere recorded."""
+"""How it is known which GPUs a pod holds; guessed ones are nowhere recorded."""
 
 
 class Models:
-    """Card models by number, so that a row names none of them."""
+    """GPU models by number, so that a row names none of them."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
@@ -40,15 +40,15 @@ class Models:
 
 
 def write_row(state: NodeState, flags: int, models: Models, guessed: Collection[str]) -> bytes:
-    """Name, flags, pool, cards and the pods that hold parts of them; some by a guess, by UID."""
+    """Name, flags, pool, GPUs and the pods that hold parts of them; some by a guess, by UID."""
     node = state.node
-    cards = [[gpu.index, models.number(gpu.model), gpu.memory, _flags(gpu)] for gpu in node.gpus]
+    gpus = [[gpu.index, models.number(gpu.model), gpu.memory, _flags(gpu)] for gpu in node.gpus]
     pods = [
         [each.namespace, each.name, _knowledge(each, guessed), *_pieces(state, each)]
         for each in state.holdings
         if each.charges
     ]
-    return msgspec.json.encode([node.name, flags, node.pool or "", cards, pods])
+    return msgspec.json.encode([node.name, flags, node.pool or "", gpus, pods])
 
 
 def _knowledge(holding: Holding, guessed: Collection[str]) -> int:
@@ -62,7 +62,7 @@ def _flags(gpu: Gpu) -> int:
 
 
 def _pieces(state: NodeState, holding: Holding) -> Iterator[int]:
-    """Position of the card, percent and MiB of each charge, one after the other."""
+    """Position of the GPU, percent and MiB of each charge, one after the other."""
     for piece in holding.charges:
         at = state.node.position(piece.gpu)
         if at is not None:
@@ -71,23 +71,23 @@ def _pieces(state: NodeState, holding: Holding) -> Iterator[int]:
 
 @dataclass(slots=True)
 class Sums:
-    """What can be added up over nodes; amounts are of cards that may be promised."""
+    """What can be added up over nodes; amounts are of GPUs that may be promised."""
 
     nodes: int = 0
     silent: int = 0
     """Nodes that are not ready, or whose agent is not heard."""
-    cards: int = 0
+    gpus: int = 0
     ill: int = 0
-    """Cards that are not healthy."""
+    """GPUs that are not healthy."""
     pods: int = 0
     cores: int = 0
     cores_held: int = 0
     memory: int = 0
     memory_held: int = 0
     whole: int = 0
-    """Cards that nobody holds a part of."""
+    """GPUs that nobody holds a part of."""
     stranded: int = 0
-    """Free percent on cards of which others hold a part."""
+    """Free percent on GPUs of which others hold a part."""
 
     def count(self, other: "Sums", sign: int = 1) -> None:
         """Add a node's sums, or take them away again."""
@@ -106,7 +106,7 @@ class Sums:
 
     @property
     def fragmented(self) -> float:
-        """Percent of the free compute that is on cards partly taken."""
+        """Percent of the free compute that is on GPUs partly taken."""
         return _share(self.stranded, self.stranded + 100 * self.whole)
 
 
@@ -114,10 +114,8 @@ _NAMES: Final = tuple(each.name for each in fields(Sums))
 
 
 def sum_up(state: NodeState, flags: int) -> Sums:
-    """The sums of one node; an over-full card counts as full."""
-    found = Sums(
-        nodes=1, silent=int(bool(flags & (NOT_READY | SILENT))), cards=len(state.node.gpus)
-    )
+    """The sums of one node; an over-full GPU counts as full."""
+    found = Sums(nodes=1, silent=int(bool(flags & (NOT_READY | SILENT))), gpus=len(state.node.gpus))
     found.pods = sum(bool(each.charges) for each in state.holdings)
     for at, gpu in enumerate(state.node.gpus):
         found.ill += not gpu.healthy

@@ -1,4 +1,4 @@
-"""What is really in use of each card, from whoever measures it; the page does without."""
+"""What is really in use of each GPU, from whoever measures it; the page does without."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,8 +6,8 @@ from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
-class CardUse:
-    """What is in use of one card, by its UUID."""
+class GpuUse:
+    """What is in use of one GPU, by its UUID."""
 
     uuid: str
     cores: int | None
@@ -18,7 +18,7 @@ class CardUse:
 
 @dataclass(frozen=True, slots=True)
 class PodUse:
-    """What one pod uses of one card."""
+    """What one pod uses of one GPU."""
 
     pod: str
     """As people write it: `namespace/name`."""
@@ -31,7 +31,7 @@ class PodUse:
 class NodeUse:
     """What is in use on one node, as far as that is known."""
 
-    cards: tuple[CardUse, ...] = ()
+    gpus: tuple[GpuUse, ...] = ()
     pods: tuple[PodUse, ...] = ()
     silent: bool = False
     """Whether its agent was heard once and is heard no more."""
@@ -49,10 +49,10 @@ class Uses(Protocol):
 
 
 def write_use(name: str, use: NodeUse, positions: Mapping[str, int]) -> list[object]:
-    """Node, percent and MiB by card position, and the same by pod."""
-    cards = [
+    """Node, percent and MiB by GPU position, and the same by pod."""
+    gpus = [
         [positions[each.uuid], each.cores, each.memory]
-        for each in use.cards
+        for each in use.gpus
         if each.uuid in positions
     ]
     pods = [
@@ -60,4 +60,4 @@ def write_use(name: str, use: NodeUse, positions: Mapping[str, int]) -> list[obj
         for each in use.pods
         if each.uuid in positions
     ]
-    return [name, cards, pods]
+    return [name, gpus, pods]

@@ -1,6 +1,6 @@
-"""The elastic-gpu dialect: percent and MiB of a card, under three generations of names.
+"""The elastic-gpu dialect: percent and MiB of a GPU, under three generations of names.
 
-100 core is one GPU. Core and memory of one container are on the same card, and either may be
+100 core is one GPU. Core and memory of one container are on the same GPU, and either may be
 left out.
 """
 
@@ -9,10 +9,10 @@ from functools import partial
 from typing import Final
 
 from slicewise.dialects.indexes import (
-    card_with_minor,
-    cut_cards,
-    read_cards,
-    used_card,
+    cut_gpus,
+    gpu_with_minor,
+    read_gpus,
+    used_gpu,
     write_numbers,
 )
 from slicewise.dialects.limits import (
@@ -86,7 +86,7 @@ def read_shares(container: Container, names: Names) -> tuple[Share, ...]:
     core = read_amount(container, names.core)
     units = 0 if names.memory is None else read_amount(container, names.memory)
     if core >= FULL:
-        # The original dropped the remainder and gave one card for 150.
+        # The original dropped the remainder and gave one GPU for 150.
         if core % FULL:
             raise DialectError(f"{names.core}={core}: expected less than 100 or a multiple of 100")
         return whole_gpus(names.core, core, FULL)
@@ -117,19 +117,19 @@ class Elastic:
         return Request(read_containers(pod, partial(read_shares, names=names)))
 
     def read_allocation(self, pod: Pod, request: Request, node: Node) -> Allocation | None:
-        """The cards in the record or the container annotations."""
+        """The GPUs in the record or the container annotations."""
         return prefer_record(pod, request, node, partial(self._read_own, pod, request, node))
 
     def write_marks(
         self, pod: Pod, request: Request, allocation: Allocation, node: Node, *, now_ns: int
     ) -> Marks:
-        """The card numbers of every GPU container, and the flag that agents look for."""
+        """The GPU numbers of every GPU container, and the flag that agents look for."""
         names = find_edition(pod, self.editions)
         # Minor numbers, for the original agent links /dev/nvidia<number> into the container.
-        # Containers without a GPU get none: the original gave them a card and a refund.
+        # Containers without a GPU get none: the original gave them a GPU and a refund.
         annotations = {
             names.container + each.name: write_numbers(
-                used_card(node, piece).minor for piece in each.slices
+                used_gpu(node, piece).minor for piece in each.slices
             )
             for each in allocation.containers
         }
@@ -142,7 +142,7 @@ class Elastic:
         return add_record(marks, allocation, node)
 
     def read_node(self, notice: NodeNotice) -> Node | None:
-        """Equal cards by the node's capacities, in the first generation that shows any."""
+        """Equal GPUs by the node's capacities, in the first generation that shows any."""
         nodes = (
             read_capacities(notice, names.core, names.memory, MiB(1)) for names in self.editions
         )
@@ -159,8 +159,8 @@ class Elastic:
             text = pod.annotations.get(key)
             if text is None:
                 raise DialectError(f"{annotation(key)} is missing: expected GPU indexes like '0,1'")
-            cards = read_cards(annotation(key), text, node, card_with_minor)
-            slices = cut_cards(annotation(key), text, container, cards)
+            gpus = read_gpus(annotation(key), text, node, gpu_with_minor)
+            slices = cut_gpus(annotation(key), text, container, gpus)
             allocated.append(ContainerAllocation(container.name, slices))
         return Allocation(node.name, tuple(allocated))
 

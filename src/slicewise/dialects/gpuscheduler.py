@@ -1,4 +1,4 @@
-"""The nvidia-gpu-scheduler dialect: whole cards by `nvidia.com/gpu`, and a wanted model.
+"""The nvidia-gpu-scheduler dialect: whole GPUs by `nvidia.com/gpu`, and a wanted model.
 
 The original records nothing on pods, so the allocation is spelled out in our own annotation.
 """
@@ -6,7 +6,7 @@ The original records nothing on pods, so the allocation is spelled out in our ow
 from dataclasses import dataclass
 from typing import Final
 
-from slicewise.dialects.inventory import equal_gpus, read_card_count
+from slicewise.dialects.inventory import equal_gpus, read_gpu_count
 from slicewise.dialects.limits import first_asked, read_amount, read_containers, whole_gpus
 from slicewise.dialects.records import add_record, prefer_record
 from slicewise.dialects.texts import annotation, read_models, refuse
@@ -54,13 +54,13 @@ class GpuScheduler:
         return first_asked(pod, (GPU,))
 
     def read_request(self, pod: Pod) -> Request:
-        """Whole cards, of any of the wanted models."""
+        """Whole GPUs, of any of the wanted models."""
         return Request(
             read_containers(pod, _read_shares), Constraints(models=self._read_models(pod))
         )
 
     def read_allocation(self, pod: Pod, request: Request, node: Node) -> Allocation | None:
-        """The cards in our record; the original leaves the choice to the kubelet and tells none."""
+        """The GPUs in our record; the original leaves the choice to the kubelet and tells none."""
         return prefer_record(pod, request, node, lambda: None)
 
     def write_marks(
@@ -70,8 +70,8 @@ class GpuScheduler:
         return add_record(Marks(), allocation, node)
 
     def read_node(self, notice: NodeNotice) -> Node | None:
-        """Equal cards by NVIDIA's capacity and labels."""
-        count = read_card_count(notice, GPU)
+        """Equal GPUs by NVIDIA's capacity and labels."""
+        count = read_gpu_count(notice, GPU)
         return Node(notice.name, equal_gpus(notice, count, 0)) if count else None
 
     def _read_models(self, pod: Pod) -> tuple[str, ...]:

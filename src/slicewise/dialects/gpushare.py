@@ -1,14 +1,14 @@
-"""The gpushare dialect: memory of one card, or the same memory on each of several.
+"""The gpushare dialect: memory of one GPU, or the same memory on each of several.
 
-All containers of a pod are on the same cards. Compute is not counted: a share is memory alone.
+All containers of a pod are on the same GPUs. Compute is not counted: a share is memory alone.
 """
 
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from slicewise.dialects.indexes import card_with_minor, read_cards, used_card, write_numbers
-from slicewise.dialects.inventory import equal_gpus, read_capacity, read_card_count
+from slicewise.dialects.indexes import gpu_with_minor, read_gpus, used_gpu, write_numbers
+from slicewise.dialects.inventory import equal_gpus, read_capacity, read_gpu_count
 from slicewise.dialects.limits import (
     check_count,
     first_asked,
@@ -58,7 +58,7 @@ class Names:
     memory: str = "aliyun.com/gpu-mem"
     count: str = "aliyun.com/gpu-count"
     index: str = "ALIYUN_COM_GPU_MEM_IDX"
-    card_units: str = "ALIYUN_COM_GPU_MEM_DEV"
+    gpu_units: str = "ALIYUN_COM_GPU_MEM_DEV"
     pod_units: str = "ALIYUN_COM_GPU_MEM_POD"
     assigned: str = "ALIYUN_COM_GPU_MEM_ASSIGNED"
     assume_time: str = "ALIYUN_COM_GPU_MEM_ASSUME_TIME"
@@ -69,14 +69,14 @@ GIB: Final = Names(MiB(1024))
 MIB: Final = Names(MiB(1))
 
 
-def detect_unit(units_per_card: int) -> MiB:
-    """The unit in which a node counts, told by how many units one of its cards has."""
-    # The original tool drew this line at 100 and took cards above 100 GiB for MiB.
-    return MIB.memory_unit if units_per_card > 1024 else GIB.memory_unit
+def detect_unit(units_per_gpu: int) -> MiB:
+    """The unit in which a node counts, told by how many units one of its GPUs has."""
+    # The original tool drew this line at 100 and took GPUs above 100 GiB for MiB.
+    return MIB.memory_unit if units_per_gpu > 1024 else GIB.memory_unit
 
 
 def read_span(pod: Pod, names: Names) -> int:
-    """On how many cards each container is: by the label, else by the resource of that name."""
+    """On how many GPUs each container is: by the label, else by the resource of that name."""
     text = pod.labels.get(names.count)
     if text is not None:
         count = read_number(label(names.count), text, "a number of GPUs from 1 up")
@@ -95,7 +95,7 @@ def read_unhealthy(text: str) -> tuple[frozenset[int], tuple[str, ...]]:
     """The minor numbers that an `unhealthy-gpu-<node>` list says to avoid, and what is none."""
     entries = read_words(text)
     numbers = frozenset(int(entry) for entry in entries if is_number(entry))
-    # The original took whatever it could not read for card 0.
+    # The original took whatever it could not read for GPU 0.
     return numbers, tuple(entry for entry in entries if not is_number(entry))
 
 
@@ -117,7 +117,7 @@ class Gpushare:
         return first_asked(pod, (self.names.memory, self.names.count))
 
     def read_request(self, pod: Pod) -> Request:
-        """The same share on each of the pod's cards, for every container that asks."""
+        """The same share on each of the pod's GPUs, for every container that asks."""
         names, count = self.names, read_span(pod, self.names)
 
         def read(container: Container) -> tuple[Share, ...]:
@@ -136,27 +136,27 @@ class Gpushare:
         return Request(containers, Constraints(together=True))
 
     def read_allocation(self, pod: Pod, request: Request, node: Node) -> Allocation | None:
-        """The cards in the record, the allocation annotation or the index annotation."""
+        """The GPUs in the record, the allocation annotation or the index annotation."""
         return prefer_record(pod, request, node, partial(self._read_own, pod, request, node))
 
     def write_marks(
         self, pod: Pod, request: Request, allocation: Allocation, node: Node, *, now_ns: int
     ) -> Marks:
-        """The five annotations of the extender, and the division over several cards."""
+        """The five annotations of the extender, and the division over several GPUs."""
         names = self.names
         pieces = (piece for each in allocation.containers for piece in each.slices)
-        # Minor numbers, for the original plugin knows its cards by these alone.
-        cards = list(dict.fromkeys(used_card(node, piece) for piece in pieces))
-        if not cards:
+        # Minor numbers, for the original plugin knows its GPUs by these alone.
+        gpus = list(dict.fromkeys(used_gpu(node, piece) for piece in pieces))
+        if not gpus:
             raise DialectError(f"pod {pod.namespace}/{pod.name}: expected an allocation of a GPU")
         annotations = {
-            names.index: write_numbers(card.minor for card in cards),
-            names.card_units: str(cards[0].memory // names.memory_unit),
+            names.index: write_numbers(gpu.minor for gpu in gpus),
+            names.gpu_units: str(gpus[0].memory // names.memory_unit),
             names.pod_units: str(-(-measure_peak(request, allocation) // names.memory_unit)),
             names.assigned: "false",
             names.assume_time: str(now_ns),
         }
-        if len(cards) > 1 or names.division in pod.annotations:
+        if len(gpus) > 1 or names.division in pod.annotations:
             annotations[names.division] = write_division(pod, allocation, node, names.memory_unit)
         marks = Marks(annotations)
         marked = apply_marks(pod, marks)
@@ -168,13 +168,13 @@ class Gpushare:
         return add_record(marks, allocation, node)
 
     def read_node(self, notice: NodeNotice) -> Node | None:
-        """Equal cards by the node's capacities; None until both of them are there."""
-        count = read_card_count(notice, self.names.count)
+        """Equal GPUs by the node's capacities; None until both of them are there."""
+        count = read_gpu_count(notice, self.names.count)
         units = read_capacity(notice, self.names.memory)
         if count == 0 or units < count:
             return None
-        per_card = units // count
-        return Node(notice.name, equal_gpus(notice, count, per_card * detect_unit(per_card)))
+        per_gpu = units // count
+        return Node(notice.name, equal_gpus(notice, count, per_gpu * detect_unit(per_gpu)))
 
     def _read_own(self, pod: Pod, request: Request, node: Node) -> Allocation | None:
         names = self.names
@@ -189,19 +189,19 @@ class Gpushare:
 
     def _read_index(self, text: str, pod: Pod, request: Request, node: Node) -> Allocation:
         names, field = self.names, annotation(self.names.index)
-        cards = read_cards(field, text, node, card_with_minor)
+        gpus = read_gpus(field, text, node, gpu_with_minor)
         count = len(request.containers[0].shares)
-        if len(cards) != count:
+        if len(gpus) != count:
             raise refuse(field, text, count_of(count, "GPU index", "GPU indexes"))
         total = pod.annotations.get(names.pod_units)
         if total is None:
-            return divide_units(request, cards, node)
+            return divide_units(request, gpus, node)
         expected = "the pod's units of GPU memory from 1 up"
         units = read_number(annotation(names.pod_units), total, expected)
         if units == 0:
             raise refuse(annotation(names.pod_units), total, expected)
         memory = read_memory(annotation(names.pod_units), units, names.memory_unit)
-        return divide_exactly(request, cards, node, memory)
+        return divide_exactly(request, gpus, node, memory)
 
 
 GPUSHARE: Final = Gpushare(GIB)

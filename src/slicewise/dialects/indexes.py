@@ -1,7 +1,7 @@
-"""Cards by number: some systems write a card's index, others its device minor number.
+"""GPUs by number: some systems write a GPU's index, others its device minor number.
 
-A driver may number `/dev/nvidia<minor>` otherwise than it enumerates cards, so every number is
-looked up on its node and becomes a card before anything is counted.
+A driver may number `/dev/nvidia<minor>` otherwise than it enumerates GPUs, so every number is
+looked up on its node and becomes a GPU before anything is counted.
 """
 
 import re
@@ -13,53 +13,53 @@ from slicewise.model import ContainerRequest, DialectError, Gpu, Node, Slice, cu
 
 _INDEXES: Final = re.compile(r"[0-9]{1,6}(,[0-9]{1,6}){0,63}")
 
-CardFinder = Callable[[Node, int], Gpu | None]
+GpuFinder = Callable[[Node, int], Gpu | None]
 
 
-def card_at(node: Node, index: int) -> Gpu | None:
-    """The card with this index."""
+def gpu_at(node: Node, index: int) -> Gpu | None:
+    """The GPU with this index."""
     at = node.position(index)
     return None if at is None else node.gpus[at]
 
 
-def card_with_minor(node: Node, minor: int) -> Gpu | None:
-    """The card behind `/dev/nvidia<minor>`."""
+def gpu_with_minor(node: Node, minor: int) -> Gpu | None:
+    """The GPU behind `/dev/nvidia<minor>`."""
     return next((gpu for gpu in node.gpus if gpu.minor == minor), None)
 
 
-def read_cards(field: str, text: str, node: Node, find: CardFinder) -> tuple[Gpu, ...]:
-    """The cards a value like '0,1' names, in its order and each once."""
+def read_gpus(field: str, text: str, node: Node, find: GpuFinder) -> tuple[Gpu, ...]:
+    """The GPUs a value like '0,1' names, in its order and each once."""
     if _INDEXES.fullmatch(text) is None:
         raise refuse(field, text, "GPU indexes like '0,1'")
-    cards = []
+    gpus = []
     for number in map(int, text.split(",")):
-        card = find(node, number)
-        if card is None:
+        gpu = find(node, number)
+        if gpu is None:
             raise refuse(field, text, f"GPUs of node {node.name}, which has no {number}")
-        if card in cards:
+        if gpu in gpus:
             raise refuse(field, text, "each GPU once")
-        cards.append(card)
-    return tuple(cards)
+        gpus.append(gpu)
+    return tuple(gpus)
 
 
-def cut_cards(
-    field: str, text: str, container: ContainerRequest, cards: Sequence[Gpu]
+def cut_gpus(
+    field: str, text: str, container: ContainerRequest, gpus: Sequence[Gpu]
 ) -> tuple[Slice, ...]:
-    """The container's slices of these cards, which must be as many as its shares."""
+    """The container's slices of these GPUs, which must be as many as its shares."""
     wanted = len(container.shares)
-    if len(cards) != wanted:
+    if len(gpus) != wanted:
         raise refuse(field, text, count_of(wanted, "GPU index", "GPU indexes"))
-    return tuple(cut(share, card) for share, card in zip(container.shares, cards, strict=True))
+    return tuple(cut(share, gpu) for share, gpu in zip(container.shares, gpus, strict=True))
 
 
-def used_card(node: Node, piece: Slice) -> Gpu:
-    """The card a slice was cut from."""
-    card = card_at(node, piece.gpu)
-    if card is None:
+def used_gpu(node: Node, piece: Slice) -> Gpu:
+    """The GPU a slice was cut from."""
+    gpu = gpu_at(node, piece.gpu)
+    if gpu is None:
         raise DialectError(f"allocation of gpu {piece.gpu}: node {node.name} has no such gpu")
-    return card
+    return gpu
 
 
 def write_numbers(numbers: Iterable[int]) -> str:
-    """Card numbers joined by commas, without spaces."""
+    """GPU numbers joined by commas, without spaces."""
     return ",".join(map(str, numbers))

@@ -1,11 +1,11 @@
-"""What a container receives with its cards, as plain values: the agent puts them into effect."""
+"""What a container receives with its GPUs, as plain values: the agent puts them into effect."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-from slicewise.dialects.indexes import used_card
+from slicewise.dialects.indexes import used_gpu
 from slicewise.model import (
     Allocation,
     Container,
@@ -31,8 +31,8 @@ class DeviceNode:
 
     name: str
     path: str
-    card: bool = False
-    """Whether the node is a card: without it the container must not start."""
+    gpu: bool = False
+    """Whether the node is a GPU: without it the container must not start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Injection:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """One container's cards on its node, and the units by which the kubelet knows it."""
+    """One container's GPUs on its node, and the units by which the kubelet knows it."""
 
     pod: Pod
     container: Container
@@ -106,27 +106,27 @@ class Grant:
         return self.allocation.slices_of(self.container.name)
 
     @property
-    def cards(self) -> tuple[Gpu, ...]:
-        """The cards they were cut from."""
-        return tuple(used_card(self.node, piece) for piece in self.slices)
+    def gpus(self) -> tuple[Gpu, ...]:
+        """The GPUs they were cut from."""
+        return tuple(used_gpu(self.node, piece) for piece in self.slices)
 
     @property
     def uuids(self) -> str:
-        """The cards as NVIDIA's runtime reads them."""
-        return ",".join(card.uuid for card in self.cards)
+        """The GPUs as NVIDIA's runtime reads them."""
+        return ",".join(gpu.uuid for gpu in self.gpus)
 
     @property
     def minors(self) -> str:
-        """The cards' minor numbers."""
-        return ",".join(str(card.minor) for card in self.cards)
+        """The GPUs' minor numbers."""
+        return ",".join(str(gpu.minor) for gpu in self.gpus)
 
 
-def card_nodes(grant: Grant, *, tools: bool = True) -> tuple[DeviceNode, ...]:
-    """The device nodes of the cards, and those of the driver beside them."""
-    cards = (f"nvidia{card.minor}" for card in grant.cards)
+def gpu_nodes(grant: Grant, *, tools: bool = True) -> tuple[DeviceNode, ...]:
+    """The device nodes of the GPUs, and those of the driver beside them."""
+    gpus = (f"nvidia{gpu.minor}" for gpu in grant.gpus)
     others = (*CONTROLS, TOOLS) if tools else CONTROLS
     return (
-        *(DeviceNode(name, f"/dev/{name}", card=True) for name in cards),
+        *(DeviceNode(name, f"/dev/{name}", gpu=True) for name in gpus),
         *(DeviceNode(name, f"/dev/{name}") for name in others),
     )
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from slicewise.dialects import elastic, gpushare, tkestack
-from slicewise.dialects.indexes import used_card, write_numbers
+from slicewise.dialects.indexes import used_gpu, write_numbers
 from slicewise.dialects.injection import (
     CONTROLS,
     TOOLS,
@@ -16,7 +16,7 @@ from slicewise.dialects.injection import (
     Limit,
     Link,
     Mount,
-    card_nodes,
+    gpu_nodes,
     no_marks,
 )
 from slicewise.dialects.limits import find_edition, read_amount
@@ -42,7 +42,7 @@ class Giver:
 
 
 def inject_own(grant: Grant) -> Injection:
-    """The cards, and how much of each the container was promised."""
+    """The GPUs, and how much of each the container was promised."""
     slices = grant.slices
     return Injection(
         env={
@@ -50,17 +50,17 @@ def inject_own(grant: Grant) -> Injection:
             "SLICEWISE_GPU_CORES": ",".join(str(piece.cores) for piece in slices),
             "SLICEWISE_GPU_MEMORY_MIB": ",".join(str(piece.memory) for piece in slices),
         },
-        devices=card_nodes(grant),
+        devices=gpu_nodes(grant),
     )
 
 
 def inject_nvidia(grant: Grant) -> Injection:
-    """Whole cards, as NVIDIA's own plugin gives them."""
-    return Injection(env={VISIBLE: grant.uuids}, devices=card_nodes(grant))
+    """Whole GPUs, as NVIDIA's own plugin gives them."""
+    return Injection(env={VISIBLE: grant.uuids}, devices=gpu_nodes(grant))
 
 
 def inject_tkestack(grant: Grant) -> Injection:
-    """The cards, the folder of the limiter and gpu-manager's copy of the driver."""
+    """The GPUs, the folder of the limiter and gpu-manager's copy of the driver."""
     names = find_edition(grant.pod, tkestack.EDITIONS)
     limit = _read_limit(grant, names)
     volume = "origin" if limit.whole else "nvidia"
@@ -70,7 +70,7 @@ def inject_tkestack(grant: Grant) -> Injection:
         env["LD_LIBRARY_PATH"] = "/usr/local/nvidia/lib"
     return Injection(
         env=env,
-        devices=card_nodes(grant, tools=False),
+        devices=gpu_nodes(grant, tools=False),
         mounts=(
             Mount(f"{grant.places.drivers}/{volume}", "/usr/local/nvidia", optional=True),
             Mount(f"{grant.places.pods}/{grant.pod.uid}", "/etc/vcuda"),
@@ -78,7 +78,7 @@ def inject_tkestack(grant: Grant) -> Injection:
         annotations={
             names.core: str(read_amount(grant.container, names.core)),
             names.memory: str(memory),
-            names.key("vcuda-device"): ",".join(f"/dev/nvidia{card.minor}" for card in grant.cards),
+            names.key("vcuda-device"): ",".join(f"/dev/nvidia{gpu.minor}" for gpu in grant.gpus),
         },
         limit=limit,
     )
@@ -91,14 +91,14 @@ def flag_tkestack(grant: Grant, now_ns: int) -> Marks:
     for at, container in enumerate(grant.pod.main_containers):
         if slices := grant.allocation.slices_of(container.name):
             annotations[names.key(f"predicate-gpu-idx-{at}")] = write_numbers(
-                used_card(grant.node, piece).minor for piece in slices
+                used_gpu(grant.node, piece).minor for piece in slices
             )
     labels = {} if names.bind_phase is None else {names.bind_phase: "success"}
     return Marks(annotations, labels)
 
 
 def inject_gpushare(grant: Grant) -> Injection:
-    """The cards, and gpushare's account of the memory in its units."""
+    """The GPUs, and gpushare's account of the memory in its units."""
     names = _share_names(grant)
     units = -(-measure_peak(grant.request, grant.allocation) // names.memory_unit)
     env = {
@@ -107,11 +107,11 @@ def inject_gpushare(grant: Grant) -> Injection:
         names.index: grant.minors,
         names.pod_units: grant.pod.annotations.get(names.pod_units, str(units)),
         "ALIYUN_COM_GPU_MEM_CONTAINER": str(read_amount(grant.container, names.memory)),
-        names.card_units: str(grant.cards[0].memory // names.memory_unit),
+        names.gpu_units: str(grant.gpus[0].memory // names.memory_unit),
     }
     if grant.labels.get(_CGPU_LABEL) == "true":
         env["CGPU_DISABLE"] = "true"
-    return Injection(env=env, devices=card_nodes(grant))
+    return Injection(env=env, devices=gpu_nodes(grant))
 
 
 def flag_gpushare(grant: Grant, now_ns: int) -> Marks:
@@ -121,7 +121,7 @@ def flag_gpushare(grant: Grant, now_ns: int) -> Marks:
 
 
 def inject_elastic(grant: Grant) -> Injection:
-    """The cards, and the host links by which an installed hook of elastic-gpu finds them."""
+    """The GPUs, and the host links by which an installed hook of elastic-gpu finds them."""
     names = find_edition(grant.pod, elastic.EDITIONS)
     digest = hash_ids(grant.ids)
     env = {"GPU": digest, VISIBLE: "none"}
@@ -129,13 +129,13 @@ def inject_elastic(grant: Grant) -> Injection:
     if not many:
         env["ku"] = str(len(grant.ids))
     links: list[Link] = []
-    devices = list(card_nodes(grant))
-    for at, card in enumerate(grant.cards):
+    devices = list(gpu_nodes(grant))
+    for at, gpu in enumerate(grant.gpus):
         tail = f"{digest}-{at}" if many else digest
-        links.append(Link(f"elastic-gpu-{tail}", f"nvidia{card.minor}"))
+        links.append(Link(f"elastic-gpu-{tail}", f"nvidia{gpu.minor}"))
         links.append(Link(f"elastic-gpuctl-{tail}", "nvidiactl"))
         # The real node, for a runtime that follows no links must find a device there.
-        devices.append(DeviceNode(f"nvidia{card.minor}", f"/host/dev/elastic-gpu-{tail}"))
+        devices.append(DeviceNode(f"nvidia{gpu.minor}", f"/host/dev/elastic-gpu-{tail}"))
         if not many:
             devices.append(DeviceNode("nvidiactl", f"/host/dev/elastic-gpuctl-{tail}"))
             break

@@ -1,6 +1,6 @@
-"""A node's cards: our own annotation, and what can be told from plain amounts and labels.
+"""A node's GPUs: our own annotation, and what can be told from plain amounts and labels.
 
-Systems that publish only sums say nothing of single cards; theirs are taken as equal, with
+Systems that publish only sums say nothing of single GPUs; theirs are taken as equal, with
 invented UUIDs, until Slicewise's own agent publishes the truth.
 """
 
@@ -31,7 +31,7 @@ AGENT: Final = "slicewise.io/agent"
 COUNTED: Final = "amount"
 CORDONED: Final = "slicewise.io/cordoned-gpus"
 
-# The first of these labels that names a single model is taken for all cards of the node.
+# The first of these labels that names a single model is taken for all GPUs of the node.
 _MODEL_LABELS: Final = (
     "nvidia.com/gpu.product",
     "aliyun.accelerator/nvidia_name",
@@ -40,7 +40,7 @@ _MODEL_LABELS: Final = (
 )
 _MEMORY_LABEL: Final = "nvidia.com/gpu.memory"
 _INVENTED: Final = "unknown-"
-# A card must have a size; one of unknown size can then hold no memory request.
+# A GPU must have a size; one of unknown size can then hold no memory request.
 _UNKNOWN_MEMORY: Final = MiB(1)
 
 _FIELD: Final = annotation(GPUS)
@@ -50,7 +50,7 @@ _FORM: Final = (
 
 
 def write_gpus(node: Node) -> str:
-    """The annotation's value: every card of the node, and how near they are to each other."""
+    """The annotation's value: every GPU of the node, and how near they are to each other."""
     document: dict[str, object] = {
         "gpus": [
             {
@@ -72,7 +72,7 @@ def write_gpus(node: Node) -> str:
 
 
 def read_gpus(name: str, text: str) -> Node:
-    """The node with the cards that the annotation's value lists."""
+    """The node with the GPUs that the annotation's value lists."""
     document = read_json(_FIELD, text, _FORM)
     if not isinstance(document, dict) or not isinstance(document.get("gpus"), list):
         raise refuse(_FIELD, text, _FORM)
@@ -97,9 +97,9 @@ def read_counted(notice: NodeNotice) -> frozenset[str]:
 
 
 def cordon_gpus(node: Node, notice: NodeNotice) -> Node:
-    """The node with the cards marked that a person has closed to new pods, by UUID or index."""
+    """The node with the GPUs marked that a person has closed to new pods, by UUID or index."""
     entries = frozenset(read_words(notice.annotations.get(CORDONED, "")))
-    # A card that has left stays on the list until somebody clears it, and closes nothing.
+    # A GPU that has left stays on the list until somebody clears it, and closes nothing.
     if not any(gpu.uuid in entries or str(gpu.index) in entries for gpu in node.gpus):
         return node
     gpus = tuple(
@@ -109,7 +109,7 @@ def cordon_gpus(node: Node, notice: NodeNotice) -> Node:
 
 
 def equal_gpus(notice: NodeNotice, count: int, memory: int) -> tuple[Gpu, ...]:
-    """So many cards of one size, numbered from 0; size 0 stands for unknown."""
+    """So many GPUs of one size, numbered from 0; size 0 stands for unknown."""
     size = MiB(memory) if memory > 0 else _labelled_memory(notice)
     model = read_model(notice)
     return tuple(
@@ -125,8 +125,8 @@ def read_capacity(notice: NodeNotice, resource: str) -> int:
     return 0 if value is None else read_count(resource, value)
 
 
-def read_card_count(notice: NodeNotice, resource: str, per_gpu: int = 1) -> int:
-    """How many cards the node has, counting so many of the resource as one card."""
+def read_gpu_count(notice: NodeNotice, resource: str, per_gpu: int = 1) -> int:
+    """How many GPUs the node has, counting so many of the resource as one GPU."""
     amount = read_capacity(notice, resource)
     return check_count(f"node {notice.name}: {resource}={amount}", amount // per_gpu)
 
@@ -141,7 +141,7 @@ def read_model(notice: NodeNotice) -> str:
 
 
 def invent_uuid(name: str, index: int) -> str:
-    """A stand-in for the UUID of a card whose system publishes none."""
+    """A stand-in for the UUID of a GPU whose system publishes none."""
     return f"{_INVENTED}{name}-{index}"
 
 

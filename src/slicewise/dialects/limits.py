@@ -125,7 +125,7 @@ def whole_gpus(resource: str, amount: int, per_gpu: int) -> tuple[Share, ...]:
 
 
 def read_memory(resource: str, amount: int, unit: MiB) -> MiB:
-    """MiB for an amount in this unit, if any card could ever hold so much."""
+    """MiB for an amount in this unit, if any GPU could ever hold so much."""
     if amount * unit > MAX_MEMORY:
         raise DialectError(f"{resource}={amount}: expected at most {MAX_MEMORY // unit}")
     return MiB(amount * unit)

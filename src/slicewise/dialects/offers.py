@@ -18,27 +18,27 @@ from slicewise.model import FULL, Container, DialectError, Gpu, MiB
 
 _DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 
-# The pod's own value wins over this one, which it would not if it came with the cards.
+# The pod's own value wins over this one, which it would not if it came with the GPUs.
 _LIBRARIES: Final = {"LD_LIBRARY_PATH": "/usr/local/nvidia/lib64"}
 
-PerCard = Callable[[Gpu], int]
+PerGpu = Callable[[Gpu], int]
 
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """One resource: how many units a card makes, and whether it brings the card along."""
+    """One resource: how many units a GPU makes, and whether it brings the GPU along."""
 
     name: str
     socket: str
-    per_card: PerCard
+    per_gpu: PerGpu
     carries: bool = True
-    """Whether a container may receive its cards through this resource."""
+    """Whether a container may receive its GPUs through this resource."""
     prefix: str = ""
     """What the ids of its units begin with."""
-    by_card: bool = False
-    """Whether ids read as card and number, as elastic-gpu's do."""
+    by_gpu: bool = False
+    """Whether ids read as GPU and number, as elastic-gpu's do."""
     env: Mapping[str, str] = field(default_factory=lambda: NOTHING)
-    """What every container receives that asks for the resource, whatever its cards."""
+    """What every container receives that asks for the resource, whatever its GPUs."""
     told_in: int | None = None
     """How much one unit adds to the container's annotation of the resource's name, if any."""
 
@@ -50,34 +50,34 @@ class Edition:
     name: str
     dialect: str
     resources: tuple[Resource, ...]
-    counts: tuple[tuple[str, PerCard], ...] = ()
+    counts: tuple[tuple[str, PerGpu], ...] = ()
     """Amounts that stand on the node alone and are never handed out."""
 
     def carrier(self, container: Container) -> str | None:
-        """The resource through which the container receives its cards; None when it asks none."""
+        """The resource through which the container receives its GPUs; None when it asks none."""
         carrying = (each.name for each in self.resources if each.carries)
         return next((name for name in carrying if read_amount(container, name)), None)
 
     def has_other_carrier(self, resource: str) -> bool:
-        """Whether a container may receive its cards through another resource than this."""
+        """Whether a container may receive its GPUs through another resource than this."""
         return any(each.carries and each.name != resource for each in self.resources)
 
 
 def name_units(resource: Resource, gpus: Sequence[Gpu]) -> Iterator[tuple[str, Gpu]]:
-    """The id of every unit with the card that makes it; the kubelet may hand out any of them."""
+    """The id of every unit with the GPU that makes it; the kubelet may hand out any of them."""
     running = 0
     for position, gpu in enumerate(gpus):
-        for at in range(resource.per_card(gpu)):
-            text = f"{position}-{at:02}" if resource.by_card else write_short(running)
+        for at in range(resource.per_gpu(gpu)):
+            text = f"{position}-{at:02}" if resource.by_gpu else write_short(running)
             yield resource.prefix + text, gpu
             running += 1
 
 
 def count_lengths(resource: Resource, gpus: Sequence[Gpu]) -> dict[int, int]:
     """How many ids of each length there are, without making them all."""
-    if resource.by_card:
+    if resource.by_gpu:
         return dict(Counter(len(name) for name, _ in name_units(resource, gpus)))
-    left = sum(map(resource.per_card, gpus))
+    left = sum(map(resource.per_gpu, gpus))
     lengths, length, numbers = {}, 1, 36
     while left:
         # Numbers of one more digit are those that fewer digits cannot write.
@@ -132,7 +132,7 @@ def _percents(_: Gpu) -> int:
     return FULL
 
 
-def _units(unit: int) -> PerCard:
+def _units(unit: int) -> PerGpu:
     return lambda gpu: gpu.memory // unit
 
 
@@ -151,7 +151,7 @@ _NVIDIA: Final = Edition(
 
 
 def _tkestack(name: str, names: tkestack.Names, prefix: str) -> Edition:
-    # gpu-manager's memory resource brings nothing: a container has cards by its cores alone.
+    # gpu-manager's memory resource brings nothing: a container has GPUs by its cores alone.
     memory = _units(names.memory_unit)
     return Edition(
         name,
@@ -178,13 +178,13 @@ def _gpushare(unit: MiB) -> Edition:
 def _elastic(name: str, names: elastic.Names, socket: str, prefix: str) -> Edition:
     # The hash in the links' names knows no resource, so no two resources may share an id.
     if names.memory is None:
-        core = Resource(names.core, f"{socket}.sock", _percents, prefix=prefix, by_card=True)
+        core = Resource(names.core, f"{socket}.sock", _percents, prefix=prefix, by_gpu=True)
         return Edition(name, "elastic", (core,))
     return Edition(
         name,
         "elastic",
         (
-            Resource(names.core, f"{socket}-core.sock", _percents, prefix=prefix, by_card=True),
+            Resource(names.core, f"{socket}-core.sock", _percents, prefix=prefix, by_gpu=True),
             Resource(names.memory, f"{socket}-mem.sock", _units(1), prefix=f"{prefix}m"),
         ),
     )

@@ -1,6 +1,6 @@
-"""What an agent publishes of its cards, so that every system's scheduler finds what it reads.
+"""What an agent publishes of its GPUs, so that every system's scheduler finds what it reads.
 
-A label's value has at most 63 letters, digits, dots, dashes and underscores, whatever a card
+A label's value has at most 63 letters, digits, dots, dashes and underscores, whatever a GPU
 is called and however many models a node mixes.
 """
 
@@ -27,15 +27,15 @@ _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """A node's cards with their health as judged, and what only some systems publish of them."""
+    """A node's GPUs with their health as judged, and what only some systems publish of them."""
 
     node: Node
     capabilities: tuple[int, ...] = ()
-    """Compute capability of each card, 86 for 8.6, in the order of the node's cards."""
+    """Compute capability of each GPU, 86 for 8.6, in the order of the node's GPUs."""
     driver: str = ""
     cuda: str = ""
     troubles: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
-    """Why each ill card is ill, by UUID."""
+    """Why each ill GPU is ill, by UUID."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +64,11 @@ def write_label(text: str) -> str:
 
 
 def write_register(facts: NodeFacts) -> str:
-    """The device register of tkestack's fork: a list in which a card's place is its index."""
+    """The device register of tkestack's fork: a list in which a GPU's place is its index."""
     gpus = {gpu.index: at for at, gpu in enumerate(facts.node.gpus)}
     return write_json(
         [
-            # A card that was never asked must still take its place.
+            # A GPU that was never asked must still take its place.
             {"isMig": False, "health": False}
             if index not in gpus
             else _register_entry(facts, gpus[index])
@@ -116,26 +116,26 @@ def _label_models(facts: NodeFacts, key: str) -> dict[str, str]:
 
 
 def _publish_gpushare(facts: NodeFacts) -> Publication:
-    cards = _shared_cards(facts.node)
-    if not cards:
+    gpus = _shared_gpus(facts.node)
+    if not gpus:
         return Publication()
-    labels = {"aliyun.accelerator/nvidia_count": str(len(cards))}
-    if (model := _one_model(cards)) is not None:
+    labels = {"aliyun.accelerator/nvidia_count": str(len(gpus))}
+    if (model := _one_model(gpus)) is not None:
         labels["aliyun.accelerator/nvidia_name"] = model
-    if (memory := _one_memory(cards)) is not None:
+    if (memory := _one_memory(gpus)) is not None:
         labels["aliyun.accelerator/nvidia_mem"] = f"{memory}MiB"
     return Publication(labels)
 
 
 def _publish_nvidia(facts: NodeFacts) -> Publication:
     """NVIDIA's own labels, unless NVIDIA's discovery is there to write them."""
-    cards = facts.node.gpus
-    if not cards:
+    gpus = facts.node.gpus
+    if not gpus:
         return Publication()
-    offers = {"nvidia.com/gpu.count": str(len(cards))}
-    if (model := _one_model(cards)) is not None:
+    offers = {"nvidia.com/gpu.count": str(len(gpus))}
+    if (model := _one_model(gpus)) is not None:
         offers["nvidia.com/gpu.product"] = model
-    if (memory := _one_memory(cards)) is not None:
+    if (memory := _one_memory(gpus)) is not None:
         offers["nvidia.com/gpu.memory"] = str(memory)
     capabilities = set(facts.capabilities)
     if len(capabilities) == 1 and (capability := capabilities.pop()):
@@ -155,17 +155,17 @@ def _second_word(model: str) -> str:
     return words[1] if len(words) > 1 else model.strip()
 
 
-def _shared_cards(node: Node) -> list[Gpu]:
+def _shared_gpus(node: Node) -> list[Gpu]:
     return [gpu for gpu in node.gpus if not gpu.mig]
 
 
-def _one_model(cards: Sequence[Gpu]) -> str | None:
-    models = {gpu.model for gpu in cards}
+def _one_model(gpus: Sequence[Gpu]) -> str | None:
+    models = {gpu.model for gpu in gpus}
     return (write_label(models.pop()) or None) if len(models) == 1 else None
 
 
-def _one_memory(cards: Sequence[Gpu]) -> int | None:
-    sizes = {gpu.memory for gpu in cards}
+def _one_memory(gpus: Sequence[Gpu]) -> int | None:
+    sizes = {gpu.memory for gpu in gpus}
     return sizes.pop() if len(sizes) == 1 else None
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from slicewise.dialects.indexes import card_at, used_card
+from slicewise.dialects.indexes import gpu_at, used_gpu
 from slicewise.dialects.inventory import is_invented
 from slicewise.dialects.texts import annotation, count_of, is_count, read_json, refuse, write_json
 from slicewise.model import (
@@ -38,7 +38,7 @@ def write_record(allocation: Allocation, node: Node) -> str:
     """The annotation's value: per container its slices as index, UUID, percent and MiB."""
     containers = {
         each.name: [
-            [piece.gpu, used_card(node, piece).uuid, piece.cores, piece.memory]
+            [piece.gpu, used_gpu(node, piece).uuid, piece.cores, piece.memory]
             for piece in each.slices
         ]
         for each in allocation.containers
@@ -47,7 +47,7 @@ def write_record(allocation: Allocation, node: Node) -> str:
 
 
 def read_record(text: str, request: Request, node: Node) -> Allocation:
-    """The allocation that the annotation's value spells out, on the cards the node has today."""
+    """The allocation that the annotation's value spells out, on the GPUs the node has today."""
     document = read_json(_FIELD, text, _FORM)
     if not isinstance(document, dict) or not isinstance(document.get("containers"), dict):
         raise refuse(_FIELD, text, _FORM)
@@ -133,13 +133,13 @@ def _read_slice(text: str, entry: object, node: Node) -> Slice:
             raise refuse(_FIELD, text, _FORM)
     if cores > FULL or memory > MAX_MEMORY:
         raise refuse(_FIELD, text, f"at most {FULL} percent and {MAX_MEMORY} MiB of a GPU")
-    card = _find_card(node, index, uuid)
-    if card is None:
+    gpu = _find_gpu(node, index, uuid)
+    if gpu is None:
         raise refuse(_FIELD, text, f"GPUs of node {node.name}, which has no {uuid}")
-    return Slice(card.index, Percent(cores), card.memory if cores == FULL else MiB(memory))
+    return Slice(gpu.index, Percent(cores), gpu.memory if cores == FULL else MiB(memory))
 
 
-def _find_card(node: Node, index: int, uuid: str) -> Gpu | None:
-    # A replaced or newly detected card shifts the indexes of the others; the UUID stays.
+def _find_gpu(node: Node, index: int, uuid: str) -> Gpu | None:
+    # A replaced or newly detected GPU shifts the indexes of the others; the UUID stays.
     found = next((gpu for gpu in node.gpus if gpu.uuid == uuid), None)
-    return card_at(node, index) if found is None and is_invented(uuid) else found
+    return gpu_at(node, index) if found is None and is_invented(uuid) else found

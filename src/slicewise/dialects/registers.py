@@ -1,12 +1,12 @@
 """What the agents of tkestack and elastic-gpu publish: a device register, or plain capacities.
 
-The register lists cards in the driver's order, so a card's place in it is its index.
+The register lists GPUs in the driver's order, so a GPU's place in it is its index.
 """
 
 from collections.abc import Sequence
 from typing import Final
 
-from slicewise.dialects.inventory import equal_gpus, invent_uuid, read_capacity, read_card_count
+from slicewise.dialects.inventory import equal_gpus, invent_uuid, read_capacity, read_gpu_count
 from slicewise.dialects.texts import annotation, is_count, read_json, refuse
 from slicewise.model import FULL, Gpu, MiB, Node, NodeNotice
 
@@ -14,7 +14,7 @@ _FORM: Final = """a list like '[{"id":"GPU-...","memory":24576,"type":"NVIDIA A1
 
 
 def read_register(notice: NodeNotice, key: str, text: str) -> Node | None:
-    """The node as the register annotation lists it; None when it lists no card at all."""
+    """The node as the register annotation lists it; None when it lists no GPU at all."""
     entries = read_json(annotation(key), text, _FORM)
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise refuse(annotation(key), text, _FORM)
@@ -25,8 +25,8 @@ def read_register(notice: NodeNotice, key: str, text: str) -> Node | None:
 
 
 def read_capacities(notice: NodeNotice, core: str, memory: str | None, unit: MiB) -> Node | None:
-    """Equal cards, 100 cores each; None when the node has less than one card's cores."""
-    count = read_card_count(notice, core, FULL)
+    """Equal GPUs, 100 cores each; None when the node has less than one GPU's cores."""
+    count = read_gpu_count(notice, core, FULL)
     if count == 0:
         return None
     units = 0 if memory is None else read_capacity(notice, memory)
@@ -41,7 +41,7 @@ def _read_gpus(
         uuid, model = entry.get("id", invent_uuid(notice.name, at)), entry.get("type", "")
         if not isinstance(uuid, str) or not isinstance(model, str):
             raise refuse(f"{annotation(key)}: entry {at}", entry, "texts for id and type")
-        # A card its agent could not ask carries no size. It keeps its index, so that pods on it
+        # A GPU its agent could not ask carries no size. It keeps its index, so that pods on it
         # are still understood, and is unhealthy, so that its borrowed size promises nothing.
         gpus.append(
             Gpu(

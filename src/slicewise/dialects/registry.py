@@ -25,7 +25,7 @@ class Dialect(Protocol):
 
     @property
     def silent(self) -> bool:
-        """Whether the system never tells which cards a pod has, so that they are ours to give."""
+        """Whether the system never tells which GPUs a pod has, so that they are ours to give."""
 
     @property
     def resources(self) -> frozenset[str]:
@@ -46,12 +46,12 @@ class Dialect(Protocol):
         """How the allocation is recorded, as this system's own agents read it."""
 
     def read_node(self, notice: NodeNotice) -> Node | None:
-        """The cards this system's agent published; None when it published nothing."""
+        """The GPUs this system's agent published; None when it published nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dialects:
-    """Several dialects as one; nodes are read by the first that finds cards."""
+    """Several dialects as one; nodes are read by the first that finds GPUs."""
 
     dialects: Sequence[Dialect]
     _owners: Mapping[str, Dialect] = field(init=False, repr=False)
@@ -111,7 +111,7 @@ class Dialects:
         return dialect.read_allocation(pod, request, node)
 
     def is_silent(self, pod: Pod) -> bool:
-        """Whether the pod's system never tells which cards it has."""
+        """Whether the pod's system never tells which GPUs it has."""
         dialect = self.claim(pod)
         return dialect is not None and dialect.silent
 
@@ -129,7 +129,7 @@ class Dialects:
         return dialect.write_marks(pod, request, allocation, node, now_ns=now_ns)
 
     def read_node(self, notice: NodeNotice) -> Node:
-        """The node with its cards, its pool, and its CPU and main memory."""
+        """The node with its GPUs, its pool, and its CPU and main memory."""
         published = (dialect.read_node(notice) for dialect in self.dialects)
         node = next((found for found in published if found is not None), Node(notice.name))
         pool = next((notice.labels[key] for key in POOL_LABELS if notice.labels.get(key)), None)

@@ -1,4 +1,4 @@
-"""How a gpushare pod's memory is divided over its containers and cards.
+"""How a gpushare pod's memory is divided over its containers and GPUs.
 
 The annotations of a running pod are what the original counted, so what they say is charged to
 the unit, even where the pod's limits say otherwise.
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from slicewise.dialects.indexes import card_with_minor, used_card
+from slicewise.dialects.indexes import gpu_with_minor, used_gpu
 from slicewise.dialects.texts import annotation, count_of, is_count, read_json, read_number, refuse
 from slicewise.model import (
     MAX_MEMORY,
@@ -32,7 +32,7 @@ _FORM: Final = """like '{"0":{"0":3,"1":3}}'"""
 
 
 def measure_peak(request: Request, allocation: Allocation) -> int:
-    """MiB the pod holds on all its cards together, in the phase that peaks."""
+    """MiB the pod holds on all its GPUs together, in the phase that peaks."""
     held = [
         sum(piece.memory for piece in allocation.slices_of(each.name))
         for each in request.containers
@@ -40,23 +40,23 @@ def measure_peak(request: Request, allocation: Allocation) -> int:
     return max(sum(held[at] for at in phase) for phase in phases(request.containers))
 
 
-def divide_units(request: Request, cards: Sequence[Gpu], node: Node) -> Allocation:
-    """Every container's own shares on these cards."""
+def divide_units(request: Request, gpus: Sequence[Gpu], node: Node) -> Allocation:
+    """Every container's own shares on these GPUs."""
     return Allocation(
         node.name,
         tuple(
             ContainerAllocation(
                 each.name,
-                tuple(cut(share, card) for share, card in zip(each.shares, cards, strict=True)),
+                tuple(cut(share, gpu) for share, gpu in zip(each.shares, gpus, strict=True)),
             )
             for each in request.containers
         ),
     )
 
 
-def divide_exactly(request: Request, cards: Sequence[Gpu], node: Node, memory: MiB) -> Allocation:
-    """Slices of these cards that cost exactly so much memory, by the limits where they agree."""
-    by_limits = divide_units(request, cards, node)
+def divide_exactly(request: Request, gpus: Sequence[Gpu], node: Node, memory: MiB) -> Allocation:
+    """Slices of these GPUs that cost exactly so much memory, by the limits where they agree."""
+    by_limits = divide_units(request, gpus, node)
     # The original left init containers out of the sum; we write the phase that peaks.
     steady = sum(_size(each) for each in request.containers if each.role is not Role.INIT)
     if memory in (steady, measure_peak(request, by_limits)):
@@ -66,13 +66,13 @@ def divide_exactly(request: Request, cards: Sequence[Gpu], node: Node, memory: M
     together = [each for each in request.containers if each.role is not Role.INIT]
     together = together or [request.containers[-1]]
     slices: dict[str, list[Slice]] = {each.name: [] for each in request.containers}
-    for at, card in enumerate(cards):
-        left = memory // len(cards) + (at < memory % len(cards))
+    for at, gpu in enumerate(gpus):
+        left = memory // len(gpus) + (at < memory % len(gpus))
         for each in request.containers:
             part = min(left, each.shares[at].memory) if each in together else 0
             part = left if each is together[-1] else part
             left -= part
-            slices[each.name].append(Slice(card.index, Percent(0), MiB(part)))
+            slices[each.name].append(Slice(gpu.index, Percent(0), MiB(part)))
     return Allocation(
         node.name,
         tuple(ContainerAllocation(name, tuple(given)) for name, given in slices.items()),
@@ -80,15 +80,15 @@ def divide_exactly(request: Request, cards: Sequence[Gpu], node: Node, memory: M
 
 
 def write_division(pod: Pod, allocation: Allocation, node: Node, unit: MiB) -> str:
-    """The allocation annotation: container position to card number to units, as JSON."""
+    """The allocation annotation: container position to GPU number to units, as JSON."""
     parts = []
     for at, container in enumerate(pod.main_containers):
         slices = allocation.slices_of(container.name)
         if slices:
-            cards = ",".join(
-                f'"{used_card(node, piece).minor}":{-(-piece.memory // unit)}' for piece in slices
+            gpus = ",".join(
+                f'"{used_gpu(node, piece).minor}":{-(-piece.memory // unit)}' for piece in slices
             )
-            parts.append(f'"{at}":{{{cards}}}')
+            parts.append(f'"{at}":{{{gpus}}}')
     return f"{{{','.join(parts)}}}"
 
 
@@ -122,8 +122,8 @@ class _Division:
         if not isinstance(given, dict) or len(given) != len(container.shares):
             wanted = count_of(len(container.shares), "GPU", "GPUs")
             raise self.refuse(f"{wanted} for {container.name}")
-        cards = [self.find(number) for number in given]
-        if len({card.index for card in cards}) != len(cards):
+        gpus = [self.find(number) for number in given]
+        if len({gpu.index for gpu in gpus}) != len(gpus):
             raise self.refuse("each GPU once")
         if not all(
             is_count(units) and 0 < units * self.unit <= MAX_MEMORY for units in given.values()
@@ -133,17 +133,17 @@ class _Division:
         return ContainerAllocation(
             container.name,
             tuple(
-                Slice(card.index, Percent(0), memory)
-                for card, memory in zip(cards, amounts, strict=True)
+                Slice(gpu.index, Percent(0), memory)
+                for gpu, memory in zip(gpus, amounts, strict=True)
             ),
         )
 
     def find(self, number: str) -> Gpu:
         minor = read_number(self.field, number, "GPU indexes as keys")
-        card = card_with_minor(self.node, minor)
-        if card is None:
+        gpu = gpu_with_minor(self.node, minor)
+        if gpu is None:
             raise self.refuse(f"GPUs of node {self.node.name}, which has no {number}")
-        return card
+        return gpu
 
 
 def _size(container: ContainerRequest) -> int:

@@ -1,6 +1,6 @@
 """Slicewise's own dialect, which can say everything the model can.
 
-Limits count cards, percent of each and MiB of each; annotations say what limits cannot.
+Limits count GPUs, percent of each and MiB of each; annotations say what limits cannot.
 """
 
 import re
@@ -86,7 +86,7 @@ def write_share(share: Share) -> str:
 
 
 def read_constraints(pod: Pod) -> Constraints:
-    """Everything the pod's annotations demand of its cards."""
+    """Everything the pod's annotations demand of its GPUs."""
     given = pod.annotations
     policy = given.get(POLICY)
     if policy is not None and not policy.strip():
@@ -111,7 +111,7 @@ class Slicewise:
 
     @property
     def resources(self) -> frozenset[str]:
-        """Cards, percent of each and MiB of each."""
+        """GPUs, percent of each and MiB of each."""
         return frozenset((GPU, CORES, MEMORY))
 
     def claims(self, pod: Pod) -> str | None:
@@ -123,14 +123,14 @@ class Slicewise:
         containers = read_containers(pod, partial(read_shares, pod=pod))
         wanting = {SHARES + each.name for each in containers}
         for key in pod.annotations:
-            # Left unread, a misspelt container name would turn shares into whole cards.
+            # Left unread, a misspelt container name would turn shares into whole GPUs.
             if key.startswith(SHARES) and key not in wanting:
                 expected = "the name of a container that asks for GPUs"
                 raise refuse(annotation(key), pod.annotations[key], expected)
         return Request(containers, read_constraints(pod))
 
     def read_allocation(self, pod: Pod, request: Request, node: Node) -> Allocation | None:
-        """The cards in the record."""
+        """The GPUs in the record."""
         return prefer_record(pod, request, node, lambda: None)
 
     def write_marks(
@@ -140,7 +140,7 @@ class Slicewise:
         return add_record(Marks(), allocation, node)
 
     def read_node(self, notice: NodeNotice) -> Node | None:
-        """The cards our own agent published."""
+        """The GPUs our own agent published."""
         text = notice.annotations.get(GPUS)
         return None if text is None else replace(read_gpus(notice.name, text), agent=True)
 

@@ -9,11 +9,11 @@ from functools import partial
 from typing import Final
 
 from slicewise.dialects.indexes import (
-    card_at,
-    card_with_minor,
-    cut_cards,
-    read_cards,
-    used_card,
+    cut_gpus,
+    gpu_at,
+    gpu_with_minor,
+    read_gpus,
+    used_gpu,
     write_numbers,
 )
 from slicewise.dialects.limits import (
@@ -140,7 +140,7 @@ class Tkestack:
         return Request(containers, constraints)
 
     def read_allocation(self, pod: Pod, request: Request, node: Node) -> Allocation | None:
-        """The cards in the record or the index annotations."""
+        """The GPUs in the record or the index annotations."""
         return prefer_record(pod, request, node, partial(self._read_own, pod, request, node))
 
     def write_marks(
@@ -156,7 +156,7 @@ class Tkestack:
         for at, container in enumerate(pod.main_containers):
             if slices := allocation.slices_of(container.name):
                 annotations[_index_key(names, at)] = write_numbers(
-                    used_card(node, piece).index for piece in slices
+                    used_gpu(node, piece).index for piece in slices
                 )
         labels = {}
         if names.bind_time is not None and names.bind_phase is not None:
@@ -170,7 +170,7 @@ class Tkestack:
         return add_record(marks, allocation, node)
 
     def read_node(self, notice: NodeNotice) -> Node | None:
-        """The fork's device register, otherwise equal cards by the node's capacities."""
+        """The fork's device register, otherwise equal GPUs by the node's capacities."""
         for names in self.editions:
             text = notice.annotations.get(names.register) if names.register else None
             if names.register and text is not None:
@@ -190,7 +190,7 @@ class Tkestack:
         wanting = {each.name for each in request.containers}
         if not any(keys[name] in pod.annotations for name in keys if name in wanting):
             return None
-        # The agent replaces the extender's card indexes by the minor numbers it really used.
+        # The agent replaces the extender's GPU indexes by the minor numbers it really used.
         assigned = pod.annotations.get(names.key("gpu-assigned")) == "true"
         if not assigned:
             _check_node(pod, names, node)
@@ -203,9 +203,9 @@ class Tkestack:
                     f"container {container.name}: no annotation says which GPUs it has, "
                     f"expected one like {_index_key(names, 0)}"
                 )
-            find = card_with_minor if assigned else card_at
-            cards = read_cards(annotation(key), text, node, find)
-            slices = cut_cards(annotation(key), text, container, cards)
+            find = gpu_with_minor if assigned else gpu_at
+            gpus = read_gpus(annotation(key), text, node, find)
+            slices = cut_gpus(annotation(key), text, container, gpus)
             allocated.append(ContainerAllocation(container.name, slices))
         return Allocation(node.name, tuple(allocated))
 

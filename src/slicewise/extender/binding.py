@@ -1,6 +1,6 @@
 """Bind: decide, assume and write, so that two binds never take the same share.
 
-The cards are chosen and counted in one step without waiting; then comes the one write, and what
+The GPUs are chosen and counted in one step without waiting; then comes the one write, and what
 the API says confirms the count or takes it back. What it did not say is found out by reading.
 """
 
@@ -56,7 +56,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """Cards that are counted for a pod from now on, and the marks that say so."""
+    """GPUs that are counted for a pod from now on, and the marks that say so."""
 
     scene: Scene
     allocation: Allocation
@@ -114,7 +114,7 @@ class Binder:
     def assume(
         self, scene: Scene, node: Node, allocation: Allocation, *, seconds: float | None = None
     ) -> Decided | None:
-        """Count the cards for the pod from now on; None when somebody was faster."""
+        """Count the GPUs for the pod from now on; None when somebody was faster."""
         pod, request = scene.pod, scene.question.request
         marks = self.write_marks(pod, request, allocation, node)
         assumption = Assume(
@@ -130,7 +130,7 @@ class Binder:
         return Decided(scene, allocation, marks) if taken else None
 
     def hold(self, scene: Scene, node: Node, allocation: Allocation) -> Decided | None:
-        """Count the cards for a pod that the scheduler will bring back; None as for `assume`."""
+        """Count the GPUs for a pod that the scheduler will bring back; None as for `assume`."""
         decided = self.assume(scene, node, allocation, seconds=self._timing.hold_seconds)
         if decided is not None:
             if len(self._held) >= _HELD:
@@ -140,14 +140,14 @@ class Binder:
         return decided
 
     def held(self, scene: Scene) -> str | None:
-        """The node on which cards are still held for just what the pod asks for now."""
+        """The node on which GPUs are still held for just what the pod asks for now."""
         held = self._held.get(scene.pod.uid)
         if held is None or held.scene.question.request != scene.question.request:
             return None
         return held.allocation.node if self._stands(held) else None
 
     def _stands(self, held: Decided) -> bool:
-        """Whether a held decision is still counted, on cards that are still well."""
+        """Whether a held decision is still counted, on GPUs that are still well."""
         state = self.stage.state.ledger.snapshot().get(held.allocation.node)
         known = self.stage.state.ledger.assumption(held.scene.pod.uid)
         if state is None or known is None or known[0].allocation is not held.allocation:
@@ -199,7 +199,7 @@ class Binder:
         return _already(seen, node)
 
     def _decide(self, pod: Pod, node: str) -> Decided | Bound:
-        """Choose cards on this node and count them, in one step without waiting."""
+        """Choose GPUs on this node and count them, in one step without waiting."""
         held = self._take_held(pod, node)
         if held is not None:
             return held
@@ -221,7 +221,7 @@ class Binder:
             return Bound(f"node {node}: {refusal}", refusal.reason.code)
         decided = self.assume(scene, state.node, placement.allocation)
         if decided is None:
-            return Bound(f"node {node}: the cards were taken meanwhile", "Raced")
+            return Bound(f"node {node}: the GPUs were taken meanwhile", "Raced")
         return decided
 
     def _take_held(self, pod: Pod, node: str) -> Decided | None:

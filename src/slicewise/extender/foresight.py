@@ -1,6 +1,6 @@
 """What-if: pods that do not exist yet are placed one after the other, and all is taken back.
 
-The ledger itself holds each decision while the next is made, so that quota, cards and policy
+The ledger itself holds each decision while the next is made, so that quota, GPUs and policy
 count exactly as they will. Nothing waits in between, so that nobody else ever sees it.
 """
 
@@ -19,7 +19,7 @@ from slicewise.state.wording import describe_container, describe_request
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one pod: its cards, or the inquiry into why it has none."""
+    """What became of one pod: its GPUs, or the inquiry into why it has none."""
 
     scene: Scene
     node: Node | None = None
@@ -106,7 +106,7 @@ def _tell_place(outcome: Outcome) -> dict[str, Any]:
     return {
         **answer,
         "node": node.name,
-        "cards": [describe_container(each, node) for each in allocation.containers],
+        "allocation": [describe_container(each, node) for each in allocation.containers],
         "gpus": {each.name: [piece.gpu for piece in each.slices] for each in allocation.containers},
         "policy": scene.planner.policy.name,
     }

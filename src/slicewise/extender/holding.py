@@ -1,7 +1,7 @@
-"""Holding cards between a filter and a bind that others make, where few nodes are left.
+"""Holding GPUs between a filter and a bind that others make, where few nodes are left.
 
 A scheduler that binds by itself tells us of its choice by the bound pod alone. Until then the
-cards it may come to are counted on every node it may choose, for as long as a bind takes. Where
+GPUs it may come to are counted on every node it may choose, for as long as a bind takes. Where
 many nodes fit, nothing is held: the chance that just the chosen one fills up is small.
 """
 
@@ -20,7 +20,7 @@ MOST_NODES: Final = 32
 
 
 class Holder:
-    """Filters, and counts the cards of the pod on the few nodes it may go to."""
+    """Filters, and counts the GPUs of the pod on the few nodes it may go to."""
 
     def __init__(
         self, verbs: Verbs, clock: Clock = time.monotonic, seconds: float = HOLD_SECONDS
@@ -28,7 +28,7 @@ class Holder:
         self._verbs = verbs
         self._clock = clock
         self._seconds = seconds
-        # Which cards are held matters little, and this one remembers what it chose.
+        # Which GPUs are held matters little, and this one remembers what it chose.
         self._give = Giver()
 
     def filter(self, ask: Ask) -> Filtered:
@@ -43,7 +43,7 @@ class Holder:
         return tell(ask.candidates, screening)
 
     def _hold(self, scene: Scene, names: list[str]) -> None:
-        """Count cards on these nodes, in place of what was held for the pod before."""
+        """Count GPUs on these nodes, in place of what was held for the pod before."""
         request, deadline = scene.question.request, self._clock() + self._seconds
         claim = Claim(scene.pod.uid, request)
         states = (scene.snapshot.get(name) for name in names)

@@ -118,12 +118,12 @@ class _Readings:
         for name, text, value in (
             ("ready", "Whether this process has synced and leads.", int(self._state.ready)),
             ("nodes", "Nodes known.", len(snapshot)),
-            ("gpus", "Cards known.", gpus),
+            ("gpus", "GPUs known.", gpus),
             ("pods", "Pods known.", ledger.pods),
             ("assumed_pods", "Decisions that the API has not yet taken.", ledger.waiting),
-            ("gpu_percent_held", "Percent of cards promised, over all cards.", cores),
-            ("gpu_memory_held_mib", "MiB of cards promised, over all cards.", memory),
-            ("gpu_memory_mib", "MiB of all cards.", total),
+            ("gpu_percent_held", "Percent of GPUs promised, over all GPUs.", cores),
+            ("gpu_memory_held_mib", "MiB of GPUs promised, over all GPUs.", memory),
+            ("gpu_memory_mib", "MiB of all GPUs.", total),
         ):
             yield GaugeMetricFamily(f"slicewise_ledger_{name}", text, value)
         problems = GaugeMetricFamily(

@@ -1,6 +1,6 @@
-"""Place: a filter that leaves the scheduler one node, the best by the policy, and holds its cards.
+"""Place: a filter that leaves the scheduler one node, the best by the policy, and holds its GPUs.
 
-The scheduler then has nothing to score, and the bind that follows finds its cards counted.
+The scheduler then has nothing to score, and the bind that follows finds its GPUs counted.
 Nothing is written. A pod that is asked about again keeps what it holds, while that still stands;
 what the scheduler never comes back for is given up by the ledger's own clock.
 """
@@ -18,7 +18,7 @@ class Placer:
         self._binder = binder
 
     async def filter(self, ask: Ask) -> Filtered:
-        """The one node on which the pod's cards are held, or why no node can take it."""
+        """The one node on which the pod's GPUs are held, or why no node can take it."""
         await self._binder.keep_pace()
         async with self._binder.locks.hold(ask.pod.uid):
             return self._filter(ask)

@@ -1,8 +1,8 @@
-"""Writing on pods that others bound which cards the ledger gave them.
+"""Writing on pods that others bound which GPUs the ledger gave them.
 
 One write per pod, and only if the pod is as it was when it was read: of two extenders at once, or
 of one that comes back, the first record stands. A write whose answer was lost is read after, and
-until that is known the cards stay the pod's own.
+until that is known the GPUs stay the pod's own.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ _TOGETHER: Final = 16
 
 
 class Recorder:
-    """Keeps the records of pods that name no cards in line with the ledger."""
+    """Keeps the records of pods that name no GPUs in line with the ledger."""
 
     def __init__(self, binder: Binder, metrics: Metrics, *, pause_seconds: float = 1.0) -> None:
         self._binder = binder
@@ -47,7 +47,7 @@ class Recorder:
             await self.drain()
 
     def look(self) -> None:
-        """Begin to write what is not written yet, and tell of pods that got no card."""
+        """Begin to write what is not written yet, and tell of pods that got no GPU."""
         state = self._binder.stage.state
         if not state.ready:
             return
@@ -92,7 +92,7 @@ class Recorder:
             self._announce(gift)
             return False
         if outcome.status is WriteStatus.UNKNOWN:
-            # It may yet be carried out, so these cards must stay this pod's.
+            # It may yet be carried out, so these GPUs must stay this pod's.
             return False
         ledger.apply(Pin(pod.uid, pinned=False))
         return outcome.status is WriteStatus.REFUSED and outcome.pod is not None
@@ -118,9 +118,9 @@ class Recorder:
     def _announce(self, gift: Gift) -> None:
         assert gift.allocation is not None
         each = gift.allocation.containers
-        cards = "; ".join(describe_container(given, gift.node) for given in each)
+        gpus = "; ".join(describe_container(given, gift.node) for given in each)
         policy = self._binder.stage.state.planner(None).policy.name
-        note = f"{cards} on node {gift.node.name}, chosen by policy {policy} for a bound pod"
+        note = f"{gpus} on node {gift.node.name}, chosen by policy {policy} for a bound pod"
         self._binder.writer.post_event(gift.pod, Remark(reason="GpuAssigned", note=note[:1024]))
         self._log.info(
             "pod recorded",
@@ -130,7 +130,7 @@ class Recorder:
         )
 
     def _complain(self, gift: Gift) -> None:
-        """Say once that the pod was bound where too few cards are free, and what to do."""
+        """Say once that the pod was bound where too few GPUs are free, and what to do."""
         if gift.pod.uid in self._told:
             return
         self._told.add(gift.pod.uid)

@@ -53,11 +53,11 @@ class Flavour:
     commits: bool = False
     """Whether the decision is written in the filter."""
     places: bool = False
-    """Whether one node is left over and its cards are held, so that nothing need be scored."""
+    """Whether one node is left over and its GPUs are held, so that nothing need be scored."""
     counts_free: bool = False
-    """Whether points are free cards of the wanted model, not the policy's."""
+    """Whether points are free GPUs of the wanted model, not the policy's."""
     holds: bool = False
-    """Whether the scheduler binds by itself, so that a filter holds cards on its last nodes."""
+    """Whether the scheduler binds by itself, so that a filter holds GPUs on its last nodes."""
 
 
 OWN: Final = Flavour("slicewise")
@@ -166,13 +166,13 @@ class Extender:
         except ProtocolError as broken:
             self.metrics.decided("bind", "BadRequest")
             return _json(BindingReply(str(broken)))
-        cards = ""
+        gpus = ""
         try:
             with self.metrics.stage("bind", "write"):
                 bound = await self.binder.bind(args)
             error, reason = bound.error, bound.reason
             if bound.allocation is not None:
-                cards = ",".join(map(str, bound.allocation.gpus))
+                gpus = ",".join(map(str, bound.allocation.gpus))
         except SlicewiseError as failure:
             error, reason = str(failure), _code(failure)
         self.metrics.decided("bind", reason)
@@ -180,7 +180,7 @@ class Extender:
             "pod placed" if not error else "pod not placed",
             pod=f"{args.pod_namespace}/{args.pod_name}",
             node=args.node,
-            gpus=cards,
+            gpus=gpus,
             reason=reason,
             detail=error,
             ms=_since(start),

@@ -23,7 +23,7 @@ from slicewise.extender.protocol import (
     keep_nodes,
 )
 from slicewise.model import NodeState, Pod, Reason
-from slicewise.placement import Screening, admitted_cards, evict
+from slicewise.placement import Screening, admitted_gpus, evict
 from slicewise.state.scene import Scene, Stage
 
 HIGHEST: Final = 10
@@ -71,11 +71,11 @@ class Verbs:
         return [HostScore(name, points.get(name, 0)) for name in names]
 
     def count_free(self, ask: Ask) -> list[HostScore]:
-        """Free cards of the wanted model, at most 10, as nvidia-gpu-scheduler counts."""
+        """Free GPUs of the wanted model, at most 10, as nvidia-gpu-scheduler counts."""
         scene, names = self.stage.set(ask.pod), ask.candidates.names
         if not scene.question.request.constraints.models:
             return [HostScore(name, 0) for name in names]
-        return [HostScore(name, _free_cards(scene, name)) for name in names]
+        return [HostScore(name, _free_gpus(scene, name)) for name in names]
 
     def preempt(self, pod: Pod, offered: Mapping[str, Victims]) -> PreemptionReply:
         """The offered nodes on which evicting pods really makes room, each with the fewest."""
@@ -121,7 +121,7 @@ def _evict(
     needed = {victim.uid for victim in eviction.victims}
     kept = tuple(uid for uid in offered.uids if uid in needed or uid in others)
     added = tuple(victim.uid for victim in eviction.victims if victim.uid not in kept)
-    # Cards enough without anybody leaving: the scheduler has another reason, which we lack.
+    # GPUs enough without anybody leaving: the scheduler has another reason, which we lack.
     return (*kept, *added) or offered.uids
 
 
@@ -197,12 +197,12 @@ def _count(reasons: Mapping[str, Reason]) -> dict[str, int]:
     return {reason.code: count for reason, count in counts.items()}
 
 
-def _free_cards(scene: Scene, name: str) -> int:
+def _free_gpus(scene: Scene, name: str) -> int:
     state = scene.snapshot.get(name)
     if state is None:
         return 0
-    cards = admitted_cards(state, scene.question.request, scene.question.grant)
-    free = sum(state.node.gpus[at].usable and state.untouched(at) for at in cards)
+    gpus = admitted_gpus(state, scene.question.request, scene.question.grant)
+    free = sum(state.node.gpus[at].usable and state.untouched(at) for at in gpus)
     return min(HIGHEST, free)
 
 

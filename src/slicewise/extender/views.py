@@ -1,4 +1,4 @@
-"""The cluster's cards as the original systems show them: gpushare's inspect, elastic's status."""
+"""The cluster's GPUs as the original systems show them: gpushare's inspect, elastic's status."""
 
 from typing import Any, Final
 
@@ -11,7 +11,7 @@ _STATUS_NAMES: Final = ("elasticgpu.io/gpu-core", "elasticgpu.io/gpu-memory")
 
 
 def inspect(snapshot: Snapshot, name: str | None = None) -> dict[str, Any]:
-    """Totals, uses and pods per card, in gpushare's units; every node with cards, or one."""
+    """Totals, uses and pods per GPU, in gpushare's units; every node with GPUs, or one."""
     if name is None:
         states = sorted(
             (state for state in snapshot if state.node.gpus), key=lambda state: state.node.name
@@ -24,8 +24,8 @@ def inspect(snapshot: Snapshot, name: str | None = None) -> dict[str, Any]:
 
 
 def status(snapshot: Snapshot) -> dict[str, str]:
-    """What is free and what there is per card, under both of elastic's resource names."""
-    cards = {
+    """What is free and what there is per GPU, under both of elastic's resource names."""
+    gpus = {
         state.node.name: [
             {
                 "CoreAvailable": state.free_cores(at),
@@ -39,21 +39,21 @@ def status(snapshot: Snapshot) -> dict[str, str]:
         if state.node.gpus
     }
     # The original sends the inner document as a text.
-    text = msgspec.json.encode(cards).decode()
+    text = msgspec.json.encode(gpus).decode()
     return dict.fromkeys(_STATUS_NAMES, text)
 
 
 def _inspect_node(state: NodeState) -> dict[str, Any]:
-    cards = [_inspect_card(state, at, gpu) for at, gpu in enumerate(state.node.gpus)]
+    gpus = [_inspect_gpu(state, at, gpu) for at, gpu in enumerate(state.node.gpus)]
     return {
         "name": state.node.name,
-        "totalGPU": sum(card["totalGPU"] for card in cards),
-        "usedGPU": sum(card["usedGPU"] for card in cards),
-        "devs": sorted(cards, key=lambda card: card["id"]),
+        "totalGPU": sum(row["totalGPU"] for row in gpus),
+        "usedGPU": sum(row["usedGPU"] for row in gpus),
+        "devs": sorted(gpus, key=lambda row: row["id"]),
     }
 
 
-def _inspect_card(state: NodeState, at: int, gpu: Gpu) -> dict[str, Any]:
+def _inspect_gpu(state: NodeState, at: int, gpu: Gpu) -> dict[str, Any]:
     pods = [
         {
             "name": holding.name,
@@ -65,7 +65,7 @@ def _inspect_card(state: NodeState, at: int, gpu: Gpu) -> dict[str, Any]:
         if piece.gpu == gpu.index
     ]
     return {
-        # The number that gpushare's own annotation and device plugin know the card by.
+        # The number that gpushare's own annotation and device plugin know the GPU by.
         "id": gpu.minor,
         "totalGPU": gpu.memory // GPUSHARE.names.memory_unit,
         "usedGPU": _units_up(state.used_memory[at]),

@@ -1,4 +1,4 @@
-"""Nodes as people ask about them: address, runtime, readiness, labels and taints beside cards."""
+"""Nodes as people ask about them: address, runtime, readiness, labels and taints beside GPUs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,1 +1,1 @@
-"""The aggregated metrics API: who holds which card, answered through the API server."""
+"""The aggregated metrics API: who holds which GPU, answered through the API server."""

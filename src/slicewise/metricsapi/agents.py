@@ -63,7 +63,7 @@ class Agents:
         return _OK
 
     async def take_inventory(self, request: Request) -> Answer:
-        """The cards of a node, from the original's agent."""
+        """The GPUs of a node, from the original's agent."""
         message = decode_inventory(request.body)
         if refusal := await self._refuse(request, message.device_node, old=True):
             return refusal

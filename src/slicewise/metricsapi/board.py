@@ -71,7 +71,7 @@ class Watchers(Protocol):
         """No node holds devices for this pod any more."""
 
     def node_changed(self, station: Station, *, new: bool) -> None:
-        """A node's cards, what is busy of them, or its health are others than before."""
+        """A node's GPUs, what is busy of them, or its health are others than before."""
 
     def node_gone(self, station: Station, revision: int) -> None:
         """A node is forgotten."""
@@ -307,17 +307,15 @@ class Session:
 def pod_shape(pod: PodReport) -> object:
     """What of a pod counts as a change: its devices, not their use."""
     return tuple(
-        (each.name, tuple((device.card, device.id) for device in each.devices))
+        (each.name, tuple((device.gpu, device.id) for device in each.devices))
         for each in pod.containers
     )
 
 
 def shape(report: NodeReport) -> object:
-    """What of a node counts as a change: its cards, their health, and which are busy."""
-    cards = tuple(
-        (card.uuid, card.model, card.bus, card.brand, card.healthy) for card in report.cards
-    )
-    return cards, report.busy
+    """What of a node counts as a change: its GPUs, their health, and which are busy."""
+    gpus = tuple((gpu.uuid, gpu.model, gpu.bus, gpu.brand, gpu.healthy) for gpu in report.gpus)
+    return gpus, report.busy
 
 
 def count_stations(stations: Mapping[str, Station]) -> dict[Health, int]:

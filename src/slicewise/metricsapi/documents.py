@@ -12,15 +12,15 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from slicewise.metricsapi.board import HeldPod
-from slicewise.metricsapi.views import NodeView, find_cards, write_exact_time, write_time
-from slicewise.reports import CardReport, ContainerReport, NodeReport, name_brand
+from slicewise.metricsapi.views import NodeView, find_gpus, write_exact_time, write_time
+from slicewise.reports import ContainerReport, GpuReport, NodeReport, name_brand
 
 NODE_LABEL: Final = "nvidia-gpu-scheduler.node"
 _NAME_LIMIT: Final = 253
 
 
 class DeviceInfo(msgspec.Struct, omit_defaults=True):
-    """One card, as every document of this product describes it."""
+    """One GPU, as every document of this product describes it."""
 
     device_id: str = ""
     device_brand: str = ""
@@ -30,14 +30,14 @@ class DeviceInfo(msgspec.Struct, omit_defaults=True):
 
 
 class ContainerDevices(msgspec.Struct, omit_defaults=True):
-    """A container's cards; one that holds only other devices has no list of them."""
+    """A container's GPUs; one that holds only other devices has no list of them."""
 
     container_name: str = ""
     device_info: list[DeviceInfo] = msgspec.field(default_factory=list)
 
 
 class PodSpec(msgspec.Struct, omit_defaults=True):
-    """Whose cards; a deleted pod has no list of containers."""
+    """Whose GPUs; a deleted pod has no list of containers."""
 
     pod_name: str = ""
     pod_namespace: str = ""
@@ -62,7 +62,7 @@ class PodDocument(msgspec.Struct, omit_defaults=True, rename={"api_version": "ap
 
 
 class NodeSpec(msgspec.Struct):
-    """A node's cards, by UUID and by model, and those that are held."""
+    """A node's GPUs, by UUID and by model, and those that are held."""
 
     device_node: str | UnsetType
     device_infos: dict[str, DeviceInfo]
@@ -81,25 +81,25 @@ class NodeDocument(msgspec.Struct, omit_defaults=True, rename={"api_version": "a
     status: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-def write_cards(report: NodeReport) -> dict[str, DeviceInfo]:
-    """Every card of a node by UUID, in order."""
-    cards = sorted(report.cards, key=lambda card: card.uuid)
-    return {card.uuid: write_card(card, report.node) for card in cards}
+def write_gpus(report: NodeReport) -> dict[str, DeviceInfo]:
+    """Every GPU of a node by UUID, in order."""
+    gpus = sorted(report.gpus, key=lambda gpu: gpu.uuid)
+    return {gpu.uuid: write_gpu(gpu, report.node) for gpu in gpus}
 
 
-def write_card(card: CardReport, node: str) -> DeviceInfo:
-    """One card."""
-    return DeviceInfo(card.uuid, name_brand(card.brand), card.model, card.bus, node)
+def write_gpu(gpu: GpuReport, node: str) -> DeviceInfo:
+    """One GPU."""
+    return DeviceInfo(gpu.uuid, name_brand(gpu.brand), gpu.model, gpu.bus, node)
 
 
 def write_containers(held: HeldPod, report: NodeReport) -> list[ContainerDevices]:
-    """Every container of a pod with each of its cards once."""
-    cards = find_cards(report)
-    return [_write_container(each, cards, held.node) for each in held.pod.containers]
+    """Every container of a pod with each of its GPUs once."""
+    gpus = find_gpus(report)
+    return [_write_container(each, gpus, held.node) for each in held.pod.containers]
 
 
 def write_pod_spec(held: HeldPod, report: NodeReport) -> PodSpec:
-    """The pod and its containers' cards."""
+    """The pod and its containers' GPUs."""
     spec = name_pod(held)
     spec.containers_device = write_containers(held, report)
     return spec
@@ -116,11 +116,11 @@ def write_pod_status(moment: datetime) -> PodStatus:
 
 
 def write_node_spec(view: NodeView, *, named: bool) -> NodeSpec:
-    """The node's cards; the second release names the node in the metadata instead."""
-    known = find_cards(view.report)
+    """The node's GPUs; the second release names the node in the metadata instead."""
+    known = find_gpus(view.report)
     return NodeSpec(
         device_node=view.name if named else UNSET,
-        device_infos=write_cards(view.report),
+        device_infos=write_gpus(view.report),
         device_models=view.models,
         report_time="" if view.received is None else write_exact_time(view.received),
         device_busy=sorted(uuid for uuid in view.report.busy if uuid in known or not known),
@@ -135,13 +135,13 @@ def unique_name(held: HeldPod) -> str:
 
 
 def _write_container(
-    container: ContainerReport, cards: Mapping[str, CardReport], node: str
+    container: ContainerReport, gpus: Mapping[str, GpuReport], node: str
 ) -> ContainerDevices:
     infos: dict[str, DeviceInfo] = {}
     for device in container.devices:
-        card = cards.get(device.card)
-        # A card that the inventory has not is better shown by its id than left out.
-        infos[device.card] = (
-            DeviceInfo(device.card, device_node=node) if card is None else write_card(card, node)
+        gpu = gpus.get(device.gpu)
+        # A GPU that the inventory has not is better shown by its id than left out.
+        infos[device.gpu] = (
+            DeviceInfo(device.gpu, device_node=node) if gpu is None else write_gpu(gpu, node)
         )
     return ContainerDevices(container.name, list(infos.values()))

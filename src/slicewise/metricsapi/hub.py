@@ -128,7 +128,7 @@ class Hub:
         self._publish(PODS, Event(revision, "DELETED", fact))
 
     def node_changed(self, station: Station, *, new: bool) -> None:
-        """A node's cards, what is busy of them, or its health are others than before."""
+        """A node's GPUs, what is busy of them, or its health are others than before."""
         assert self._board is not None
         view = view_node(self._board, station)
         self._publish(NODES, Event(view.revision, "ADDED" if new else "MODIFIED", view))

@@ -12,9 +12,9 @@ import msgspec
 from slicewise.metricsapi.board import Board
 from slicewise.metricsapi.documents import DeviceInfo
 from slicewise.reports import (
-    CardReport,
     ContainerReport,
     DeviceReport,
+    GpuReport,
     PodReport,
     number_brand,
 )
@@ -45,7 +45,7 @@ class OldContainer(msgspec.Struct):
 
 
 class OldContainerDevices(msgspec.Struct):
-    """A container's cards as the agent looked them up."""
+    """A container's GPUs as the agent looked them up."""
 
     container_name: str = ""
     device_info: list[DeviceInfo] | None = None
@@ -72,10 +72,10 @@ class Holdings(
 
 
 def take_inventory(board: Board, message: Inventory) -> None:
-    """The node has these cards."""
+    """The node has these GPUs."""
     known = board.report(message.device_node)
-    cards = tuple(
-        CardReport(
+    gpus = tuple(
+        GpuReport(
             uuid=uuid,
             model=found.device_model,
             bus=found.device_busid,
@@ -84,7 +84,7 @@ def take_inventory(board: Board, message: Inventory) -> None:
         )
         for index, (uuid, found) in enumerate(sorted((message.device_infos or {}).items()))
     )
-    board.tell(msgspec.structs.replace(known, cards=cards))
+    board.tell(msgspec.structs.replace(known, gpus=gpus))
 
 
 def take_holdings(board: Board, message: Holdings) -> None:
@@ -108,30 +108,30 @@ def _read_pod(pod: OldPod) -> PodReport:
             if is_gpu(devices.resource_name)
             for each in devices.device_ids or ()
         ]
-        # Old agents look up the first card alone, and list the ids of all.
+        # Old agents look up the first GPU alone, and list the ids of all.
         ids += [info.device_id for info in shown.get(container.name, ())]
         devices = tuple(
-            DeviceReport(card=card, id="" if plain == card else plain)
-            for card, plain in _by_card(ids).items()
+            DeviceReport(gpu=gpu, id="" if plain == gpu else plain)
+            for gpu, plain in _by_gpu(ids).items()
         )
         containers.append(ContainerReport(name=container.name, devices=devices))
     return PodReport(namespace=pod.namespace, name=pod.name, containers=tuple(containers))
 
 
 def is_gpu(resource: str) -> bool:
-    """Whether a resource is a card of NVIDIA's, whole or shared by its device plugin."""
+    """Whether a resource is a GPU of NVIDIA's, whole or shared by its device plugin."""
     return resource == GPU or resource.startswith(_SHARED_PREFIX)
 
 
-def read_card(device: str) -> str:
-    """The UUID of the card behind a device id; a replica's ends in `::` and a number."""
+def read_gpu(device: str) -> str:
+    """The UUID of the GPU behind a device id; a replica's ends in `::` and a number."""
     return device.partition("::")[0]
 
 
-def _by_card(ids: list[str]) -> Mapping[str, str]:
+def _by_gpu(ids: list[str]) -> Mapping[str, str]:
     found: dict[str, str] = {}
     for each in ids:
-        found.setdefault(read_card(each), each)
+        found.setdefault(read_gpu(each), each)
     return found
 
 

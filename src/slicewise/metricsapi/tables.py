@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from slicewise.metricsapi.profiles import NODES, PODS, Fact, PodFact, Resource, Writer
-from slicewise.metricsapi.views import NodeView, find_cards, write_age
+from slicewise.metricsapi.views import NodeView, find_gpus, write_age
 
 NONE: Final = "<none>"
 METADATA: Final = "Metadata"
@@ -28,25 +28,25 @@ _POD_COLUMNS: Final = (
     Column("Namespace", "Namespace of the pod."),
     Column("Pod", "Name of the pod.", format="name"),
     Column("Node", "Where it runs."),
-    Column("Containers", "Containers that hold cards.", "integer"),
-    Column("GPUs", "Cards by index, per container."),
+    Column("Containers", "Containers that hold GPUs.", "integer"),
+    Column("GPUs", "GPUs by index, per container."),
     Column("Memory", "Memory in use of what was promised, in MiB."),
-    Column("Cores", "Compute in use, in percent of one card."),
-    Column("Changed", "When its cards changed last."),
-    Column("Models", "Models of its cards.", priority=1),
-    Column("UUIDs", "UUIDs of its cards.", priority=1),
+    Column("Cores", "Compute in use, in percent of one GPU."),
+    Column("Changed", "When its GPUs changed last."),
+    Column("Models", "Models of its GPUs.", priority=1),
+    Column("UUIDs", "UUIDs of its GPUs.", priority=1),
 )
 _NODE_COLUMNS: Final = (
     Column("Node", "Name of the node.", format="name"),
     Column("Healthy", "Whether its agent is heard."),
-    Column("GPUs", "How many cards it has.", "integer"),
+    Column("GPUs", "How many GPUs it has.", "integer"),
     Column("Busy", "How many of them are held.", "integer"),
     Column("Ill", "How many of them are not well.", "integer"),
     Column("Memory", "Memory in use of all there is, in MiB."),
-    Column("Models", "How many cards of which model."),
+    Column("Models", "How many GPUs of which model."),
     Column("Heard", "When its agent was heard last."),
-    Column("UUIDs", "UUIDs of its cards.", priority=1),
-    Column("Message", "Why cards are missing or ill.", priority=1),
+    Column("UUIDs", "UUIDs of its GPUs.", priority=1),
+    Column("Message", "Why GPUs are missing or ill.", priority=1),
 )
 COLUMNS: Final = {PODS: _POD_COLUMNS, NODES: _NODE_COLUMNS}
 
@@ -96,23 +96,23 @@ class Tabulator:
 
 def pod_cells(fact: PodFact, now: datetime) -> list[Any]:
     """What the columns say of a pod."""
-    pod, cards = fact.held.pod, find_cards(fact.report)
+    pod, gpus = fact.held.pod, find_gpus(fact.report)
     holding = [each for each in pod.containers if each.devices]
     devices = [device for each in holding for device in each.devices]
     places = []
     for each in holding:
         indexes = dict.fromkeys(
-            str(cards[d.card].index) if d.card in cards else d.card for d in each.devices
+            str(gpus[d.gpu].index) if d.gpu in gpus else d.gpu for d in each.devices
         )
         places.append(f"{each.name}={','.join(indexes)}")
     uses = [device.use for device in devices if device.use is not None]
     promised = sum(
-        cards[d.card].memory_mib if d.memory_mib is None and d.card in cards else d.memory_mib or 0
+        gpus[d.gpu].memory_mib if d.memory_mib is None and d.gpu in gpus else d.memory_mib or 0
         for d in devices
     )
     used = str(sum(use.memory_mib for use in uses)) if uses else "?"
-    uuids = dict.fromkeys(device.card for device in devices)
-    models = dict.fromkeys(cards[uuid].model for uuid in uuids if uuid in cards)
+    uuids = dict.fromkeys(device.gpu for device in devices)
+    models = dict.fromkeys(gpus[uuid].model for uuid in uuids if uuid in gpus)
     return [
         pod.namespace,
         pod.name,
@@ -129,22 +129,22 @@ def pod_cells(fact: PodFact, now: datetime) -> list[Any]:
 
 def node_cells(view: NodeView, now: datetime) -> list[Any]:
     """What the columns say of a node."""
-    cards = view.report.cards
+    gpus = view.report.gpus
     models: dict[str, int] = {}
-    for card in cards:
-        models[card.model] = models.get(card.model, 0) + 1
-    uses = [card.use for card in cards if card.use is not None]
+    for gpu in gpus:
+        models[gpu.model] = models.get(gpu.model, 0) + 1
+    uses = [gpu.use for gpu in gpus if gpu.use is not None]
     used = str(sum(use.memory_mib for use in uses)) if uses else "?"
-    reasons = [f"{card.uuid}: {card.why}" for card in cards if not card.healthy]
+    reasons = [f"{gpu.uuid}: {gpu.why}" for gpu in gpus if not gpu.healthy]
     return [
         view.name,
         view.health.value,
-        len(cards),
+        len(gpus),
         len(view.report.busy),
-        sum(not card.healthy for card in cards),
-        f"{used}/{sum(card.memory_mib for card in cards)}" if cards else NONE,
+        sum(not gpu.healthy for gpu in gpus),
+        f"{used}/{sum(gpu.memory_mib for gpu in gpus)}" if gpus else NONE,
         ", ".join(f"{count} {model}" for model, count in sorted(models.items())) or NONE,
         write_age(view.heard, now),
-        ",".join(card.uuid for card in cards) or NONE,
+        ",".join(gpu.uuid for gpu in gpus) or NONE,
         "; ".join(filter(None, (view.report.why, *reasons))) or NONE,
     ]

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from slicewise.metricsapi.board import Board, Health, Station
-from slicewise.reports import CardReport, NodeReport
+from slicewise.reports import GpuReport, NodeReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +26,8 @@ class NodeView:
     def models(self) -> dict[str, list[str]]:
         """UUIDs by model as pods name it, trimmed and in lower case, all in order."""
         found: dict[str, list[str]] = {}
-        for card in sorted(self.report.cards, key=lambda card: card.uuid):
-            found.setdefault(card.model.strip().lower(), []).append(card.uuid)
+        for gpu in sorted(self.report.gpus, key=lambda gpu: gpu.uuid):
+            found.setdefault(gpu.model.strip().lower(), []).append(gpu.uuid)
         return dict(sorted(found.items()))
 
 
@@ -45,9 +45,9 @@ def view_node(board: Board, station: Station) -> NodeView:
     )
 
 
-def find_cards(report: NodeReport) -> dict[str, CardReport]:
-    """The node's cards by UUID."""
-    return {card.uuid: card for card in report.cards}
+def find_gpus(report: NodeReport) -> dict[str, GpuReport]:
+    """The node's GPUs by UUID."""
+    return {gpu.uuid: gpu for gpu in report.gpus}
 
 
 def write_time(moment: datetime) -> str:

@@ -10,7 +10,7 @@ from slicewise.model.allocation import (
     charge,
     cut,
     peak,
-    whole_cards,
+    whole_gpus,
 )
 from slicewise.model.amounts import (
     FULL,
@@ -101,5 +101,5 @@ __all__ = [
     "read_count",
     "read_milli_cpu",
     "split_words",
-    "whole_cards",
+    "whole_gpus",
 ]

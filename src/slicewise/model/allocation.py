@@ -1,4 +1,4 @@
-"""What a pod was given: slices of cards, per container, and what they cost each card."""
+"""What a pod was given: slices of GPUs, per container, and what they cost each GPU."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from slicewise.model.request import Phased, Request, Share, phases
 
 @dataclass(frozen=True, slots=True, order=True)
 class Slice:
-    """A part of one card, by the card's index on its node."""
+    """A part of one GPU, by the GPU's index on its node."""
 
     gpu: int
     cores: Percent
@@ -38,17 +38,17 @@ class Allocation:
 
     @property
     def gpus(self) -> tuple[int, ...]:
-        """Every card index in use, ascending."""
+        """Every GPU index in use, ascending."""
         return tuple(sorted({piece.gpu for each in self.containers for piece in each.slices}))
 
 
 def cut(share: Share, gpu: Gpu) -> Slice:
-    """The slice that a share takes of this card: a whole share takes all its memory."""
+    """The slice that a share takes of this GPU: a whole share takes all its memory."""
     return Slice(gpu.index, share.cores, gpu.memory if share.whole else share.memory)
 
 
 def charge(request: Request, allocation: Allocation) -> tuple[Slice, ...]:
-    """What the pod costs each card, by the phase that peaks; ascending card index."""
+    """What the pod costs each GPU, by the phase that peaks; ascending GPU index."""
     if len(allocation.containers) == 1:
         return tuple(sorted(allocation.containers[0].slices))
     return peak(request.containers, {each.name: each.slices for each in allocation.containers})
@@ -57,7 +57,7 @@ def charge(request: Request, allocation: Allocation) -> tuple[Slice, ...]:
 def peak(
     containers: Sequence[Phased], slices: Mapping[str, tuple[Slice, ...]]
 ) -> tuple[Slice, ...]:
-    """The most that is held of each card at any time in the pod's life."""
+    """The most that is held of each GPU at any time in the pod's life."""
     highest: dict[int, tuple[int, int]] = {}
     for phase in phases(containers):
         for gpu, (cores, memory) in _sum(
@@ -78,6 +78,6 @@ def _sum(pieces: Iterable[Slice]) -> dict[int, tuple[int, int]]:
     return sums
 
 
-def whole_cards(pieces: Iterable[Slice]) -> int:
-    """How many of these charges take a card for themselves."""
+def whole_gpus(pieces: Iterable[Slice]) -> int:
+    """How many of these charges take a GPU for themselves."""
     return sum(piece.cores == FULL for piece in pieces)

@@ -1,4 +1,4 @@
-"""What a GPU and a node are: fixed facts of the hardware, and whether each card is well."""
+"""What a GPU and a node are: fixed facts of the hardware, and whether each GPU is well."""
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from slicewise.model.errors import InventoryError
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One card as its node's driver enumerates it."""
+    """One GPU as its node's driver enumerates it."""
 
     index: int
     uuid: str
@@ -23,13 +23,13 @@ class Gpu:
 
     @property
     def usable(self) -> bool:
-        """Whether shares of this card may be promised at all."""
+        """Whether shares of this GPU may be promised at all."""
         return self.healthy and not self.mig and not self.cordoned
 
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """How near the cards of a node are: NVLink lanes and PCIe level of every pair.
+    """How near the GPUs of a node are: NVLink lanes and PCIe level of every pair.
 
     PCIe levels are NVML's common-ancestor values: 0 one board, 10 one switch, 20 several
     switches, 30 one host bridge, 40 one NUMA node, 50 across the system.
@@ -49,10 +49,10 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A machine with its cards in index order; cards may differ in model and size.
+    """A machine with its GPUs in index order; GPUs may differ in model and size.
 
-    `agent` says that Slicewise's own agent serves the cards, and so waits for pods' records.
-    Resources that are only `counted` there bring a container no card by themselves.
+    `agent` says that Slicewise's own agent serves the GPUs, and so waits for pods' records.
+    Resources that are only `counted` there bring a container no GPU by themselves.
     """
 
     name: str
@@ -69,14 +69,14 @@ class Node:
             _check_links(self.name, len(self.gpus), self.links)
 
     def position(self, index: int) -> int | None:
-        """Where the card with this index stands in `gpus`, if the node has it."""
+        """Where the GPU with this index stands in `gpus`, if the node has it."""
         if 0 <= index < len(self.gpus) and self.gpus[index].index == index:
             return index
         return next((at for at, gpu in enumerate(self.gpus) if gpu.index == index), None)
 
 
 def check_gpus(name: str, gpus: Sequence[Gpu]) -> None:
-    """Raise if a node lists a card twice, out of order, or of impossible size."""
+    """Raise if a node lists a GPU twice, out of order, or of impossible size."""
     if len(gpus) > MAX_GPUS_PER_NODE:
         raise InventoryError(
             f"node {name}: {len(gpus)} GPUs listed, expected at most {MAX_GPUS_PER_NODE}"

@@ -65,7 +65,7 @@ class Pod:
 
 @dataclass(frozen=True, slots=True)
 class NodeNotice:
-    """A node as listed: what its agents published, not yet read as cards."""
+    """A node as listed: what its agents published, not yet read as GPUs."""
 
     name: str
     labels: Mapping[str, str] = field(default_factory=lambda: NOTHING)

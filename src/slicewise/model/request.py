@@ -71,7 +71,7 @@ class ContainerRequest:
 
 
 class Nearness(IntEnum):
-    """How near several cards should be, nearest first."""
+    """How near several GPUs should be, nearest first."""
 
     NVLINK = 0
     PCIE = 1
@@ -80,7 +80,7 @@ class Nearness(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class TopologyWish:
-    """Cards at least this near: demanded when strict, otherwise preferred."""
+    """GPUs at least this near: demanded when strict, otherwise preferred."""
 
     nearness: Nearness
     strict: bool = False
@@ -88,7 +88,7 @@ class TopologyWish:
 
 @dataclass(frozen=True, slots=True)
 class Constraints:
-    """What else must hold of the cards a pod gets."""
+    """What else must hold of the GPUs a pod gets."""
 
     models: tuple[str, ...] = ()
     models_refused: tuple[str, ...] = ()
@@ -104,7 +104,7 @@ class Request:
     """All that one pod asks for; `containers` names only those that want a GPU.
 
     Containers stand in the order they start: init containers and sidecars, then the rest.
-    A resource is `lone` where a container asks for its cards by that one alone.
+    A resource is `lone` where a container asks for its GPUs by that one alone.
     """
 
     containers: tuple[ContainerRequest, ...] = ()

@@ -18,9 +18,9 @@ CHUNK: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What one pod holds of its node: charges per card, and CPU and main memory.
+    """What one pod holds of its node: charges per GPU, and CPU and main memory.
 
-    `certain` is false when the pod's allocation could not be read: then every card is charged.
+    `certain` is false when the pod's allocation could not be read: then every GPU is charged.
     `tentative` says that the pod may yet come to another node, where as much is held for it.
     """
 
@@ -41,7 +41,7 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """A node and who holds what of it; sums stand beside the node's cards, in their order."""
+    """A node and who holds what of it; sums stand beside the node's GPUs, in their order."""
 
     node: Node
     holdings: tuple[Holding, ...]
@@ -80,7 +80,7 @@ class NodeState:
         return self._charge(held, self.holdings[at], -1)
 
     def renew(self, node: Node) -> "NodeState":
-        """The same holdings on a node whose cards or sizes changed."""
+        """The same holdings on a node whose GPUs or sizes changed."""
         if node == self.node:
             return self
         state = NodeState.empty(node)
@@ -89,15 +89,15 @@ class NodeState:
         return state
 
     def free_cores(self, at: int) -> int:
-        """Percent of compute not promised on the card at this position; negative if over-full."""
+        """Percent of compute not promised on the GPU at this position; negative if over-full."""
         return 100 - self.used_cores[at]
 
     def free_memory(self, at: int) -> int:
-        """MiB not promised on the card at this position; negative if over-full."""
+        """MiB not promised on the GPU at this position; negative if over-full."""
         return self.node.gpus[at].memory - self.used_memory[at]
 
     def untouched(self, at: int) -> bool:
-        """Whether nobody holds any part of the card at this position."""
+        """Whether nobody holds any part of the GPU at this position."""
         return self.used_cores[at] == 0 and self.used_memory[at] == 0
 
     def _charge(self, held: tuple[Holding, ...], holding: Holding, sign: int) -> "NodeState":

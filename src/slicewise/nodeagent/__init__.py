@@ -1,1 +1,1 @@
-"""Joins driver, kubelet and API server on one node, so that containers get their cards."""
+"""Joins driver, kubelet and API server on one node, so that containers get their GPUs."""

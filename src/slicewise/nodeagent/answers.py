@@ -1,4 +1,4 @@
-"""Usage as JSON: gpu-manager's answer to `/usage`, and everything we know at `/usage/cards`."""
+"""Usage as JSON: gpu-manager's answer to `/usage`, and everything we know at `/usage/gpus`."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -6,11 +6,11 @@ from typing import Any
 import msgspec
 
 from slicewise.model import FULL
-from slicewise.nodeagent.usage import ContainerUsage, HeldCard, NodeUsage
+from slicewise.nodeagent.usage import ContainerUsage, HeldGpu, NodeUsage
 
 
 class Device(msgspec.Struct, omit_defaults=True):
-    """One card of a container; what is zero is left out, as gpu-manager's gateway does."""
+    """One GPU of a container; what is zero is left out, as gpu-manager's gateway does."""
 
     id: str = ""
     card_idx: str = ""
@@ -21,13 +21,13 @@ class Device(msgspec.Struct, omit_defaults=True):
 
 
 class Devices(msgspec.Struct, omit_defaults=True):
-    """The cards of a container."""
+    """The GPUs of a container."""
 
     dev: list[Device] = []
 
 
 class Spec(msgspec.Struct, omit_defaults=True):
-    """What a container asked for, in cards and MiB."""
+    """What a container asked for, in GPUs and MiB."""
 
     gpu: float = 0
     mem: int = 0
@@ -59,27 +59,27 @@ def tell_usage(usage: NodeUsage) -> UsageAnswer:
             pod = pods[tenant.uid] = PodAnswer(
                 {}, tenant.namespace, tenant.user, tenant.cluster, {}
             )
-        if each.cards:
-            pod.stat[name] = Devices([_tell_device(held) for held in each.cards])
-        pod.spec[name] = Spec(_count_cards(each), each.promised_memory)
+        if each.gpus:
+            pod.stat[name] = Devices([_tell_device(held) for held in each.gpus])
+        pod.spec[name] = Spec(_count_gpus(each), each.promised_memory)
     return UsageAnswer(pods)
 
 
-def tell_cards(usage: NodeUsage) -> dict[str, Any]:
-    """Everything: the load of every card, who uses how much of it, strays and trespasses."""
+def tell_gpus(usage: NodeUsage) -> dict[str, Any]:
+    """Everything: the load of every GPU, who uses how much of it, strays and trespasses."""
     return {
         "node": usage.node,
         "timestampSeconds": usage.at,
-        "cards": [
+        "gpus": [
             {
-                "gpu": each.card.gpu.index,
-                "uuid": each.card.gpu.uuid,
-                "model": each.card.gpu.model,
-                "minor": each.card.gpu.minor,
-                "bus": each.card.bus,
-                "healthy": each.card.gpu.usable,
-                "trouble": each.card.trouble,
-                "memoryMib": each.card.gpu.memory,
+                "gpu": each.device.gpu.index,
+                "uuid": each.device.gpu.uuid,
+                "model": each.device.gpu.model,
+                "minor": each.device.gpu.minor,
+                "bus": each.device.bus,
+                "healthy": each.device.gpu.usable,
+                "trouble": each.device.trouble,
+                "memoryMib": each.device.gpu.memory,
                 "promised": {"cores": each.cores, "memoryMib": each.memory},
                 "load": None
                 if each.load is None
@@ -91,7 +91,7 @@ def tell_cards(usage: NodeUsage) -> dict[str, Any]:
                     "powerMilliwatts": each.load.power_milliwatts,
                 },
             }
-            for each in usage.cards
+            for each in usage.gpus
         ],
         "containers": list(_tell_containers(usage.containers)),
         "strays": [
@@ -126,7 +126,7 @@ def _tell_containers(containers: Iterable[ContainerUsage]) -> Iterable[dict[str,
             "uid": each.tenant.uid,
             "container": each.container.name,
             "id": each.container.id,
-            "cards": [
+            "gpus": [
                 {
                     "gpu": held.promised.gpu,
                     "promised": {"cores": held.promised.cores, "memoryMib": held.promised.memory},
@@ -135,17 +135,17 @@ def _tell_containers(containers: Iterable[ContainerUsage]) -> Iterable[dict[str,
                     else None,
                     "pids": held.pids,
                 }
-                for held in each.cards
+                for held in each.gpus
             ],
         }
 
 
-def _tell_device(held: HeldCard) -> Device:
-    gpu = held.card.gpu
-    return Device(held.card.bus, str(gpu.index), held.cores, held.memory, held.pids, gpu.memory)
+def _tell_device(held: HeldGpu) -> Device:
+    gpu = held.device.gpu
+    return Device(held.device.bus, str(gpu.index), held.cores, held.memory, held.pids, gpu.memory)
 
 
-def _count_cards(each: ContainerUsage) -> float:
+def _count_gpus(each: ContainerUsage) -> float:
     # Whole numbers, so that nothing asked for is the zero that is left out.
-    cards, rest = divmod(each.promised_cores, FULL)
-    return cards if rest == 0 else each.promised_cores / FULL
+    gpus, rest = divmod(each.promised_cores, FULL)
+    return gpus if rest == 0 else each.promised_cores / FULL

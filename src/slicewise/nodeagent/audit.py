@@ -8,7 +8,7 @@ from typing import Final
 
 from slicewise.model import FULL, Gpu, Slice
 from slicewise.nodeagent.comparing import check_kubelet, check_specs
-from slicewise.nodeagent.evidence import Evidence, name_card
+from slicewise.nodeagent.evidence import Evidence, name_gpu
 from slicewise.nodeagent.findings import AuditReport, Finding, Kind, sort_findings
 from slicewise.nodeagent.tenants import Tenant
 from slicewise.nodeagent.usage import Origin, Stray
@@ -20,56 +20,56 @@ def audit(evidence: Evidence) -> AuditReport:
     return AuditReport(evidence.usage.node, sort_findings(found), evidence.gaps)
 
 
-def _check_cards(evidence: Evidence) -> Iterator[Finding]:
-    """Cards promised beyond what they have, or though they are not well."""
-    for each in evidence.usage.cards:
-        gpu = each.card.gpu
+def _check_gpus(evidence: Evidence) -> Iterator[Finding]:
+    """GPUs promised beyond what they have, or though they are not well."""
+    for each in evidence.usage.gpus:
+        gpu = each.device.gpu
         parts = _find_parts(evidence, gpu)
         pods = ", ".join(sorted(tenant.pod for tenant, _ in parts))
         whole = [tenant for tenant, piece in parts if piece.cores == FULL]
         if whole and len(parts) > 1:
             yield Finding(
                 Kind.DOUBLE_GRANT,
-                name_card(gpu),
+                name_gpu(gpu),
                 f"{whole[0].pod} holds it whole, and yet it is held by {pods}",
                 "delete all of these pods but one",
             )
         elif each.cores > FULL or each.memory > gpu.memory:
             yield Finding(
                 Kind.OVER_COMMIT,
-                name_card(gpu),
+                name_gpu(gpu),
                 f"{each.cores} of {FULL} percent and {each.memory} of {gpu.memory} MiB "
                 f"are promised, to {pods}",
                 "delete pods until the rest fits; the scheduler adds none meanwhile",
             )
         if parts and not gpu.usable:
-            why = each.card.trouble or ("in MIG mode" if gpu.mig else "unhealthy")
+            why = each.device.trouble or ("in MIG mode" if gpu.mig else "unhealthy")
             yield Finding(
                 Kind.UNHEALTHY_IN_USE,
-                name_card(gpu),
+                name_gpu(gpu),
                 f"it is {why} and held by {pods}",
-                "delete the pods, so that they are placed on other cards",
+                "delete the pods, so that they are placed on other GPUs",
             )
 
 
 def _check_records(evidence: Evidence) -> Iterator[Finding]:
-    """Pods whose allocation is missing, unreadable or names cards that are not there."""
-    cards = {each.card.gpu.index for each in evidence.usage.cards}
+    """Pods whose allocation is missing, unreadable or names GPUs that are not there."""
+    gpus = {each.device.gpu.index for each in evidence.usage.gpus}
     for tenant in evidence.tenants:
         if tenant.trouble is not None:
             yield Finding(
                 Kind.MISSING_ALLOCATION,
                 tenant.pod,
                 tenant.trouble,
-                "delete the pod; until then every card of the node counts as taken",
+                "delete the pod; until then every GPU of the node counts as taken",
             )
         for index in tenant.allocation.gpus:
-            if index not in cards:
+            if index not in gpus:
                 yield Finding(
-                    Kind.UNKNOWN_CARD,
+                    Kind.UNKNOWN_GPU,
                     tenant.pod,
                     f"it was promised a part of gpu {index}, which the node does not have",
-                    "delete the pod, or bring the card back",
+                    "delete the pod, or bring the GPU back",
                 )
 
 
@@ -78,7 +78,7 @@ def _check_processes(evidence: Evidence) -> Iterator[Finding]:
     for stray in evidence.usage.strays:
         yield Finding(
             Kind.STRAY,
-            f"pid {stray.process.pid} on {name_card(stray.gpu)}",
+            f"pid {stray.process.pid} on {name_gpu(stray.gpu)}",
             f"{_origin(stray)}, {stray.process.memory} MiB",
             _STRAY_REMEDIES[stray.origin],
         )
@@ -86,32 +86,32 @@ def _check_processes(evidence: Evidence) -> Iterator[Finding]:
         owner = f"{each.tenant.pod}/{each.container}" if each.container else each.tenant.pod
         yield Finding(
             Kind.TRESPASS,
-            f"{owner} on {name_card(each.gpu)}",
+            f"{owner} on {name_gpu(each.gpu)}",
             f"process {each.process.pid} ({each.command}) uses {each.process.memory} MiB "
-            "of a card that the container does not hold",
+            "of a GPU that the container does not hold",
             "look for NVIDIA_VISIBLE_DEVICES or privileged in the pod, and delete it",
         )
     for use in evidence.usage.containers:
-        for held in use.cards:
+        for held in use.gpus:
             promised = held.promised.memory
             if promised and held.memory > promised:
                 yield Finding(
                     Kind.OVERUSE,
-                    f"{use.tenant.pod}/{use.container.name} on {name_card(held.card.gpu)}",
+                    f"{use.tenant.pod}/{use.container.name} on {name_gpu(held.device.gpu)}",
                     f"it uses {held.memory} MiB and was promised {promised} MiB",
                     "raise its request, or delete it before its neighbours run out of memory",
                 )
 
 
 _STRAY_REMEDIES: Final = {
-    Origin.HOST: "end the process, or cordon the card for it",
+    Origin.HOST: "end the process, or cordon the GPU for it",
     Origin.POD: "end the process if its pod is gone; the runtime should have done so",
     Origin.UNSEEN: "give the agent the host's processes (hostPID: true); if it has them, "
-    "the driver holds memory of a process that ended, and the card needs a reset",
+    "the driver holds memory of a process that ended, and the GPU needs a reset",
 }
 
 _CHECKS: Final[tuple[Callable[[Evidence], Iterator[Finding]], ...]] = (
-    _check_cards,
+    _check_gpus,
     _check_records,
     check_kubelet,
     check_specs,

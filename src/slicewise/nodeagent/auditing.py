@@ -46,7 +46,7 @@ class Views:
         """What every view says now."""
         holders, specs, gaps = None, None, list(self.gaps())
         if not await asyncio.to_thread(self.sampler.sample):
-            gaps.append("the driver: it does not say what runs on the cards")
+            gaps.append("the driver: it does not say what runs on the GPUs")
         try:
             holders = tuple(await self.kubelet.list())
         except KubeletError as error:

@@ -1,6 +1,6 @@
-"""Who lives on this node: its cards as the driver lists them, its pods as the API tells of them.
+"""Who lives on this node: its GPUs as the driver lists them, its pods as the API tells of them.
 
-A pod's dialect is read when the pod or the cards change, never when somebody asks.
+A pod's dialect is read when the pod or the GPUs change, never when somebody asks.
 """
 
 import time
@@ -12,14 +12,14 @@ from slicewise.kube.localpods import LocalPod
 from slicewise.kube.watch import Change, Gone
 from slicewise.model import DialectError, Links, Node
 from slicewise.nodeagent.tenants import NO_ALLOCATION, Tenant
-from slicewise.nvml.driver import Card
+from slicewise.nvml.driver import GpuDevice
 
 # Leftovers are looked for once a minute, and removed at the second look.
 FAREWELL_SECONDS: Final = 180.0
 
 
 class NodeCensus:
-    """Follows the pods and cards of one node; it is fed from one thread."""
+    """Follows the pods and GPUs of one node; it is fed from one thread."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class NodeCensus:
         self._clock = clock
         self._departed: dict[str, float] = {}
         self._node = Node(node)
-        self._cards: tuple[Card, ...] = ()
+        self._gpus: tuple[GpuDevice, ...] = ()
         self._pods: dict[str, LocalPod] = {}
         self._tenants: dict[str, Tenant] = {}
 
@@ -41,12 +41,12 @@ class NodeCensus:
         """The node's name."""
         return self._node.name
 
-    def cards(self) -> Sequence[Card]:
-        """The cards in index order."""
-        return self._cards
+    def gpus(self) -> Sequence[GpuDevice]:
+        """The GPUs in index order."""
+        return self._gpus
 
     def links(self) -> Links | None:
-        """How near the cards are, in their order; None when that is unknown."""
+        """How near the GPUs are, in their order; None when that is unknown."""
         return self._node.links
 
     def tenants(self) -> Sequence[Tenant]:
@@ -63,11 +63,11 @@ class NodeCensus:
         """The pod with this UID, if it is here."""
         return self._tenants.get(uid)
 
-    def set_cards(self, cards: Sequence[Card], links: Links | None = None) -> None:
+    def set_gpus(self, gpus: Sequence[GpuDevice], links: Links | None = None) -> None:
         """Take over what the driver lists, and read every pod anew if it changed."""
-        node = Node(self.node, tuple(card.gpu for card in cards), links)
+        node = Node(self.node, tuple(device.gpu for device in gpus), links)
         changed = node != self._node
-        self._cards, self._node = tuple(cards), node
+        self._gpus, self._node = tuple(gpus), node
         if changed:
             for uid, pod in self._pods.items():
                 self._tenants[uid] = read_tenant(pod, node, self._dialects)

@@ -12,7 +12,7 @@ from slicewise.nodeagent.tenants import Tenant
 
 
 def check_kubelet(evidence: Evidence) -> Iterator[Finding]:
-    """Units that the kubelet gave to others than those who were promised cards."""
+    """Units that the kubelet gave to others than those who were promised GPUs."""
     if evidence.holders is None:
         return
     tenants = {(each.namespace, each.name): each for each in evidence.tenants}
@@ -28,7 +28,7 @@ def check_kubelet(evidence: Evidence) -> Iterator[Finding]:
             yield Finding(
                 Kind.MISSING_GRANT,
                 name,
-                "it runs and was promised cards, but the kubelet gave it no units",
+                "it runs and was promised GPUs, but the kubelet gave it no units",
                 "delete the pod: the kubelet may give its units to another",
             )
 
@@ -54,7 +54,7 @@ def _judge_holder(holder: Holder, tenant: Tenant | None) -> Iterator[Finding]:
         yield Finding(
             Kind.UNPROMISED_GRANT,
             name,
-            f"the kubelet gave it {listed}, but no card was promised to it",
+            f"the kubelet gave it {listed}, but no GPU was promised to it",
             "delete the pod, so that it is placed by the extender",
         )
 
@@ -76,7 +76,7 @@ def _find_shared_units(resource: str, holders: Iterable[Holder]) -> Iterator[Fin
 
 
 def check_specs(evidence: Evidence) -> Iterator[Finding]:
-    """CDI specs that are missing, left over, unreadable, or hand over other cards."""
+    """CDI specs that are missing, left over, unreadable, or hand over other GPUs."""
     if evidence.specs is None:
         return
     tenants = {tenant.uid: tenant for tenant in evidence.tenants}
@@ -94,13 +94,13 @@ def check_specs(evidence: Evidence) -> Iterator[Finding]:
                 f"it is for container {spec.container} of a pod that is gone ({spec.pod})",
                 "delete the file, or restart the agent",
             )
-    uuids = {each.card.gpu.index: each.card.gpu.uuid for each in evidence.usage.cards}
+    uuids = {each.device.gpu.index: each.device.gpu.uuid for each in evidence.usage.gpus}
     for (uid, container), specs in owned.items():
-        yield from _compare_cards(tenants[uid], container, specs, uuids)
+        yield from _compare_gpus(tenants[uid], container, specs, uuids)
     yield from _find_missing_specs(evidence)
 
 
-def _compare_cards(
+def _compare_gpus(
     tenant: Tenant, container: str, specs: Iterable[SpecFile], uuids: Mapping[int, str]
 ) -> Iterator[Finding]:
     telling = [spec for spec in specs if spec.gpus is not None]
@@ -112,7 +112,7 @@ def _compare_cards(
             Kind.WRONG_SPEC,
             f"{tenant.pod}/{container}",
             f"it is given {_join(given)} by {names}, but was promised {_join(promised)}",
-            "delete the pod: it may run on another's card",
+            "delete the pod: it may run on another's GPU",
         )
 
 
@@ -135,7 +135,7 @@ def _find_missing_specs(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _join(names: Iterable[str]) -> str:
-    return ", ".join(sorted(names)) or "no card"
+    return ", ".join(sorted(names)) or "no GPU"
 
 
 def _name(holder: Holder) -> str:

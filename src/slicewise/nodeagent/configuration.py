@@ -94,7 +94,7 @@ def load_node_config(path: Path, node: str) -> NodeConfig:
 
 
 def read_scaling(field_name: str, value: object) -> Fraction:
-    """A part of each card's memory above 0 and up to 1, exactly as written."""
+    """A part of each GPU's memory above 0 and up to 1, exactly as written."""
     whole = Fraction(1)
     if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
         # Through its shortest text, so that 0.9 is nine tenths and not a little less.

@@ -11,7 +11,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 
 from slicewise.model import FULL
 from slicewise.nodeagent.gauges import Gauge, tabulate
-from slicewise.nodeagent.usage import CardUsage, ContainerUsage, NodeUsage
+from slicewise.nodeagent.usage import ContainerUsage, GpuUsage, NodeUsage
 
 _TOTAL: Final = "total"
 _COMMON: Final = ("pod_name", "namespace", "node", "container_name", "container_id")
@@ -19,14 +19,14 @@ _GIB: Final = 1024
 
 
 def collect_manager(usage: NodeUsage) -> Iterator[Metric]:
-    """gpu-manager's families: what each container uses per card and in all, and asked for."""
+    """gpu-manager's families: what each container uses per GPU and in all, and asked for."""
     cores = _family("container_gpu_utilization", "gpu", "Percent of compute in use.")
     memory = _family("container_gpu_memory_total", "gpu_memory", "MiB of memory in use.")
-    wanted = _family("container_request_gpu_utilization", "req_of_gpu", "Cards asked for.")
+    wanted = _family("container_request_gpu_utilization", "req_of_gpu", "GPUs asked for.")
     amount = _family("container_request_gpu_memory", "req_of_gpu_memory", "MiB asked for.")
     for each in usage.containers:
         common = _common(usage, each)
-        known = [held for held in each.cards if held.answers]
+        known = [held for held in each.gpus if held.answers]
         for held in known:
             label = f"gpu{held.promised.gpu}"
             cores.add_metric((*common, label), held.cores)
@@ -40,22 +40,22 @@ def collect_manager(usage: NodeUsage) -> Iterator[Metric]:
 
 
 def collect_exporter(usage: NodeUsage) -> Iterator[Metric]:
-    """The families of elastic's exporter: per card, per pod and per container."""
-    cards = [((usage.node, str(each.card.gpu.index)), each) for each in usage.cards]
-    yield from tabulate(_CARDS, ("node", "card"), cards)
+    """The families of elastic's exporter: per GPU, per pod and per container."""
+    gpus = [((usage.node, str(each.device.gpu.index)), each) for each in usage.gpus]
+    yield from tabulate(_GPUS, ("node", "card"), gpus)
     pods = list(_sum_pods(usage))
     yield from tabulate(_PODS, ("node", "namespace", "pod"), pods)
     containers = [
         ((*_pod_labels(usage, each), each.container.name), _sum((each,), usage))
         for each in usage.containers
-        if each.cards
+        if each.gpus
     ]
     yield from tabulate(_CONTAINERS, ("node", "namespace", "pod", "container"), containers)
 
 
 @dataclass(frozen=True, slots=True)
 class _Sums:
-    """What a pod or container uses and was promised; `known` when one of its cards answers."""
+    """What a pod or container uses and was promised; `known` when one of its GPUs answers."""
 
     known: bool
     cores: int
@@ -82,55 +82,55 @@ def _memory_of_request(each: _Sums) -> float | None:
     return _percent(each.memory, each.promised_memory) if each.known else None
 
 
-def _open_cores(each: CardUsage) -> int:
-    return FULL if each.card.gpu.usable else 0
+def _open_cores(each: GpuUsage) -> int:
+    return FULL if each.device.gpu.usable else 0
 
 
-def _open_memory(each: CardUsage) -> int:
-    return each.card.gpu.memory if each.card.gpu.usable else 0
+def _open_memory(each: GpuUsage) -> int:
+    return each.device.gpu.memory if each.device.gpu.usable else 0
 
 
-_CARDS: Final[tuple[Gauge[CardUsage], ...]] = (
+_GPUS: Final[tuple[Gauge[GpuUsage], ...]] = (
     Gauge(
-        "gpu_core_usage", "Percent of the card's compute in use.",
+        "gpu_core_usage", "Percent of the GPU's compute in use.",
         lambda each: None if each.load is None else each.load.cores,
     ),
     Gauge(
-        "gpu_mem_usage", "MiB of the card's memory in use.",
+        "gpu_mem_usage", "MiB of the GPU's memory in use.",
         lambda each: None if each.load is None else each.load.memory,
     ),
     Gauge(
-        "gpu_core_utilization_percentage", "Percent of the card's compute in use.",
+        "gpu_core_utilization_percentage", "Percent of the GPU's compute in use.",
         lambda each: None if each.load is None else each.load.cores,
     ),
     Gauge(
-        "gpu_mem_utilization_percentage", "Percent of the card's memory in use.",
+        "gpu_mem_utilization_percentage", "Percent of the GPU's memory in use.",
         lambda each: (
-            None if each.load is None else _percent(each.load.memory, each.card.gpu.memory)
+            None if each.load is None else _percent(each.load.memory, each.device.gpu.memory)
         ),
     ),
     Gauge(
-        "gpu_core_allocatable", "Percent of the card's compute that may be promised.",
+        "gpu_core_allocatable", "Percent of the GPU's compute that may be promised.",
         _open_cores,
     ),
     Gauge(
-        "gpu_core_allocated", "Percent of the card's compute that is promised.",
+        "gpu_core_allocated", "Percent of the GPU's compute that is promised.",
         lambda each: each.cores,
     ),
     Gauge(
-        "gpu_core_available", "Percent of the card's compute that is not promised.",
+        "gpu_core_available", "Percent of the GPU's compute that is not promised.",
         lambda each: max(_open_cores(each) - each.cores, 0),
     ),
     Gauge(
-        "gpu_mem_allocatable", "GiB of the card's memory that may be promised.",
+        "gpu_mem_allocatable", "GiB of the GPU's memory that may be promised.",
         lambda each: _open_memory(each) / _GIB,
     ),
     Gauge(
-        "gpu_mem_allocated", "GiB of the card's memory that is promised.",
+        "gpu_mem_allocated", "GiB of the GPU's memory that is promised.",
         lambda each: each.memory / _GIB,
     ),
     Gauge(
-        "gpu_mem_available", "GiB of the card's memory that is not promised.",
+        "gpu_mem_available", "GiB of the GPU's memory that is not promised.",
         lambda each: max(_open_memory(each) - each.memory, 0) / _GIB,
     ),
 )  # fmt: skip
@@ -175,20 +175,20 @@ def _sum_pods(usage: NodeUsage) -> Iterator[tuple[Sequence[str], _Sums]]:
     for each in usage.containers:
         pods.setdefault(each.tenant.uid, []).append(each)
     for containers in pods.values():
-        if any(each.cards for each in containers):
+        if any(each.gpus for each in containers):
             yield _pod_labels(usage, containers[0]), _sum(containers, usage)
 
 
 def _sum(containers: Iterable[ContainerUsage], usage: NodeUsage) -> _Sums:
     containers = tuple(containers)
     return _Sums(
-        known=any(held.answers for each in containers for held in each.cards),
+        known=any(held.answers for each in containers for held in each.gpus),
         cores=sum(each.cores for each in containers),
         memory=sum(each.memory for each in containers),
         promised_cores=sum(each.promised_cores for each in containers),
         promised_memory=sum(each.promised_memory for each in containers),
-        node_cores=FULL * len(usage.cards),
-        node_memory=sum(each.card.gpu.memory for each in usage.cards),
+        node_cores=FULL * len(usage.gpus),
+        node_memory=sum(each.device.gpu.memory for each in usage.gpus),
     )
 
 

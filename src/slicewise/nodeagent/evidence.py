@@ -11,9 +11,9 @@ from slicewise.nodeagent.usage import NodeUsage
 
 @dataclass(frozen=True, slots=True)
 class SpecFile:
-    """One CDI spec of ours: for which container of which pod, and the cards it hands over.
+    """One CDI spec of ours: for which container of which pod, and the GPUs it hands over.
 
-    `gpus` is None where a spec hands over no card. `trouble` says why the file cannot be read;
+    `gpus` is None where a spec hands over no GPU. `trouble` says why the file cannot be read;
     then nothing else is known of it.
     """
 
@@ -44,7 +44,7 @@ class Evidence:
 
 
 def walk_holding(evidence: Evidence) -> Iterator[tuple[Tenant, str]]:
-    """The running containers that hold cards; of init containers the kubelet does not tell."""
+    """The running containers that hold GPUs; of init containers the kubelet does not tell."""
     for tenant in evidence.tenants:
         for container in tenant.living:
             told = container.running and container.role is not Role.INIT
@@ -52,6 +52,6 @@ def walk_holding(evidence: Evidence) -> Iterator[tuple[Tenant, str]]:
                 yield tenant, container.name
 
 
-def name_card(gpu: Gpu) -> str:
-    """The card as people look for it."""
+def name_gpu(gpu: Gpu) -> str:
+    """The GPU as people look for it."""
     return f"gpu {gpu.index} ({gpu.uuid})"

@@ -1,7 +1,7 @@
-"""Two containers that were given each other's cards exchange their promises, if these are equal.
+"""Two containers that were given each other's GPUs exchange their promises, if these are equal.
 
-Nothing is taken from anybody: each keeps the cards its answer brought, both records say so, and
-every card is promised as much as before.
+Nothing is taken from anybody: each keeps the GPUs its answer brought, both records say so, and
+every GPU is promised as much as before.
 """
 
 import logging
@@ -45,7 +45,7 @@ class Exchange:
         other = next(self._partners(promise, container, held), None)
         if other is None or not _equal(wanted, held):
             raise DeniedError(
-                f"{owner.name} was given the cards of another pod ({_tell(held)}) and is promised "
+                f"{owner.name} was given the GPUs of another pod ({_tell(held)}) and is promised "
                 f"{_tell(wanted)}; it does not start on them, create its pod again"
             )
         partner, theirs = other

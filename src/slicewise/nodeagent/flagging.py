@@ -1,4 +1,4 @@
-"""Flags that other systems' tools look for on a pod whose cards were handed over.
+"""Flags that other systems' tools look for on a pod whose GPUs were handed over.
 
 Each pod is written to once at most, beside the start of its containers and never before it.
 """

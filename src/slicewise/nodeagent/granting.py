@@ -29,7 +29,7 @@ _PATIENCE_SECONDS: Final = 25.0
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A container that is about to start with its cards."""
+    """A container that is about to start with its GPUs."""
 
     owner: Owner
     promise: Promise
@@ -82,7 +82,7 @@ class LateServant:
         )
 
     async def pre_start(self, ids: tuple[str, ...]) -> None:
-        """The container that holds these units may start: its own cards are described."""
+        """The container that holds these units may start: its own GPUs are described."""
         began = time.perf_counter()
         units = frozenset(ids)
         try:
@@ -102,7 +102,7 @@ class LateServant:
             pod.name,
             given.owner.container.name,
             self._resource.name,
-            ",".join(str(card.index) for card in given.grant.cards),
+            ",".join(str(gpu.index) for gpu in given.grant.gpus),
             1e3 * seconds,
         )
 

@@ -1,6 +1,6 @@
-"""Which cards can be trusted with pods: a grave fault rests a card, and time brings it back.
+"""Which GPUs can be trusted with pods: a grave fault rests a GPU, and time brings it back.
 
-A card returns by itself once it has been well for a while; one that falls ill again soon must
+A GPU returns by itself once it has been well for a while; one that falls ill again soon must
 be well for twice as long each time. Time comes in as an argument.
 """
 
@@ -11,14 +11,14 @@ from typing import Final
 
 from slicewise.model import Gpu
 from slicewise.nodeagent.xids import Severity, explain
-from slicewise.nvml.driver import ECC, XID, Card, Fault
+from slicewise.nvml.driver import ECC, XID, Fault, GpuDevice
 
 _RESTARTED: Final = "was unhealthy when the agent last ran"
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long a card must be well before it is trusted again."""
+    """How long a GPU must be well before it is trusted again."""
 
     first_seconds: float = 60.0
     """After its first fault."""
@@ -28,14 +28,14 @@ class Patience:
     """After so long without a fault, the next one counts as the first."""
 
     def rest(self, spells: int) -> float:
-        """How long a card must be well that fell ill so many times."""
+        """How long a GPU must be well that fell ill so many times."""
         most = max(self.first_seconds, self.most_seconds)
         return min(most, self.first_seconds * 2.0 ** min(spells - 1, 64))
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One card's history: why it is ill, when it last was, and how many times."""
+    """One GPU's history: why it is ill, when it last was, and how many times."""
 
     reason: str
     last: float
@@ -45,7 +45,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A card that fell ill, or returned, and why."""
+    """A GPU that fell ill, or returned, and why."""
 
     uuid: str
     healthy: bool
@@ -54,35 +54,35 @@ class Change:
 
 @dataclass(slots=True)
 class Health:
-    """What is remembered of every card's faults."""
+    """What is remembered of every GPU's faults."""
 
     patience: Patience = field(default_factory=Patience)
     records: dict[str, Record] = field(default_factory=dict)
 
     def resume(self, published: Iterable[Gpu], now: float) -> None:
-        """Rest the cards that were published as unhealthy before the agent was restarted."""
+        """Rest the GPUs that were published as unhealthy before the agent was restarted."""
         for gpu in published:
             if not gpu.healthy:
                 self.records.setdefault(gpu.uuid, Record(_RESTARTED, now))
 
-    def hear(self, faults: Iterable[Fault], cards: Sequence[Card], now: float) -> list[Change]:
-        """Take note of faults; one that names no card is everybody's."""
+    def hear(self, faults: Iterable[Fault], gpus: Sequence[GpuDevice], now: float) -> list[Change]:
+        """Take note of faults; one that names no GPU is everybody's."""
         changes = []
         for fault in faults:
             reason = grave_reason(fault)
             if reason is not None:
-                named = [fault.uuid] if fault.uuid else [card.gpu.uuid for card in cards]
+                named = [fault.uuid] if fault.uuid else [device.gpu.uuid for device in gpus]
                 changes += [change for uuid in named for change in self._fall(uuid, reason, now)]
         return changes
 
-    def judge(self, cards: Sequence[Card], now: float) -> list[Change]:
-        """Look at the cards: what lasts keeps them ill, and those that rested enough return."""
+    def judge(self, gpus: Sequence[GpuDevice], now: float) -> list[Change]:
+        """Look at the GPUs: what lasts keeps them ill, and those that rested enough return."""
         changes = []
-        for card in cards:
-            if card.trouble:
-                changes += self._fall(card.gpu.uuid, card.trouble, now)
-        # A card that is not listed at all cannot be seen to be well.
-        listed = {card.gpu.uuid for card in cards} & self.records.keys()
+        for device in gpus:
+            if device.trouble:
+                changes += self._fall(device.gpu.uuid, device.trouble, now)
+        # A GPU that is not listed at all cannot be seen to be well.
+        listed = {device.gpu.uuid for device in gpus} & self.records.keys()
         for uuid, record in [(uuid, self.records[uuid]) for uuid in sorted(listed)]:
             calm = now - record.last
             if record.ill and calm >= self.patience.rest(record.spells):
@@ -94,25 +94,25 @@ class Health:
         return changes
 
     def due(self, now: float) -> float:
-        """Seconds until a card may return; without end when none is ill."""
+        """Seconds until a GPU may return; without end when none is ill."""
         ill = [record for record in self.records.values() if record.ill]
         ends = [record.last + self.patience.rest(record.spells) for record in ill]
         return max(0.0, min(ends) - now) if ends else math.inf
 
-    def apply(self, cards: Sequence[Card]) -> tuple[Card, ...]:
-        """The cards with their health as judged, and the reason where they are ill."""
-        return tuple(self._mark(card) for card in cards)
+    def apply(self, gpus: Sequence[GpuDevice]) -> tuple[GpuDevice, ...]:
+        """The GPUs with their health as judged, and the reason where they are ill."""
+        return tuple(self._mark(device) for device in gpus)
 
     def reasons(self) -> Mapping[str, str]:
-        """Why each ill card is ill, by UUID."""
+        """Why each ill GPU is ill, by UUID."""
         return {uuid: record.reason for uuid, record in self.records.items() if record.ill}
 
-    def _mark(self, card: Card) -> Card:
-        record = self.records.get(card.gpu.uuid)
+    def _mark(self, device: GpuDevice) -> GpuDevice:
+        record = self.records.get(device.gpu.uuid)
         if record is None or not record.ill:
-            return card
-        gpu = replace(card.gpu, healthy=False)
-        return replace(card, gpu=gpu, trouble=card.trouble or record.reason)
+            return device
+        gpu = replace(device.gpu, healthy=False)
+        return replace(device, gpu=gpu, trouble=device.trouble or record.reason)
 
     def _fall(self, uuid: str, reason: str, now: float) -> list[Change]:
         before = self.records.get(uuid)
@@ -125,7 +125,7 @@ class Health:
 
 
 def grave_reason(fault: Fault) -> str | None:
-    """Why this fault makes its card ill; None when it does not."""
+    """Why this fault makes its GPU ill; None when it does not."""
     if fault.kind == XID and fault.xid is not None:
         meaning = explain(fault.xid)
         return f"XID {fault.xid}: {meaning.words}" if meaning.severity is Severity.GRAVE else None

@@ -1,4 +1,4 @@
-"""The node's cards as everybody in the agent sees them, and who hears when they change."""
+"""The node's GPUs as everybody in the agent sees them, and who hears when they change."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ from slicewise.nvml.driver import Hardware
 
 
 class Inventory:
-    """What the driver said last, with every card's health as it is judged."""
+    """What the driver said last, with every GPU's health as it is judged."""
 
     def __init__(self, name: str, hardware: Hardware) -> None:
         self._name = name
@@ -22,7 +22,7 @@ class Inventory:
 
     def take(self, hardware: Hardware) -> None:
         """Learn what the driver says now."""
-        node = Node(self._name, tuple(card.gpu for card in hardware.cards), hardware.links)
+        node = Node(self._name, tuple(device.gpu for device in hardware.gpus), hardware.links)
         changed = node != self.node
         self.hardware, self.node = hardware, node
         if changed:

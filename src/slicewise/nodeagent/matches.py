@@ -1,6 +1,6 @@
 """What was answered at admission, kept on disk: the kubelet repeats the answer at every start.
 
-Only a runtime without CDI needs this, for there the answer itself brings the cards.
+Only a runtime without CDI needs this, for there the answer itself brings the GPUs.
 """
 
 import logging

@@ -1,6 +1,6 @@
 """Answering the kubelet for one resource where the runtime knows no CDI.
 
-The answer at admission brings the cards, before anybody says whose it is. The kubelet's own list
+The answer at admission brings the GPUs, before anybody says whose it is. The kubelet's own list
 shows the pod that is being admitted: it is there and holds nothing yet. Before the start the
 owner is known for certain, and a container that was given another's answer does not start on it:
 the two exchange their promises where those are equal in size, and otherwise it is held back.
@@ -102,7 +102,7 @@ class EarlyServant:
             "container verified container=%s resource=%s gpus=%s",
             given.owner.name,
             self._resource.name,
-            ",".join(str(card.index) for card in given.grant.cards),
+            ",".join(str(gpu.index) for gpu in given.grant.gpus),
         )
 
     async def _choose(self, count: int) -> Candidate:

@@ -1,7 +1,7 @@
 """What Prometheus reads of a node under our own names, in bytes, ratios, watts and seconds.
 
-A container's series exist for as long as it holds a card; those of use are left out only while
-the card does not answer.
+A container's series exist for as long as it holds a GPU; those of use are left out only while
+the GPU does not answer.
 """
 
 from collections.abc import Iterator
@@ -11,55 +11,55 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from slicewise.nodeagent.gauges import Gauge, tabulate
 from slicewise.nodeagent.sampling import Tally
-from slicewise.nodeagent.usage import CardUsage, HeldCard, NodeUsage
+from slicewise.nodeagent.usage import GpuUsage, HeldGpu, NodeUsage
 
 MIB: Final = 1 << 20
 
-_CARD_LABELS: Final = ("node", "gpu", "uuid")
-_CARDS: Final[tuple[Gauge[CardUsage], ...]] = (
+_GPU_LABELS: Final = ("node", "gpu", "uuid")
+_GPUS: Final[tuple[Gauge[GpuUsage], ...]] = (
     Gauge(
         "slicewise_gpu_healthy",
-        "Whether shares of the card may be promised.",
-        lambda each: float(each.card.gpu.usable),
+        "Whether shares of the GPU may be promised.",
+        lambda each: float(each.device.gpu.usable),
     ),
     Gauge(
         "slicewise_gpu_memory_bytes",
-        "Memory of the card.",
-        lambda each: each.card.gpu.memory * MIB,
+        "Memory of the GPU.",
+        lambda each: each.device.gpu.memory * MIB,
     ),
     Gauge(
         "slicewise_gpu_memory_promised_bytes",
-        "Memory of the card that pods were promised.",
+        "Memory of the GPU that pods were promised.",
         lambda each: each.memory * MIB,
     ),
     Gauge(
         "slicewise_gpu_memory_used_bytes",
-        "Memory of the card in use, by anybody.",
+        "Memory of the GPU in use, by anybody.",
         lambda each: None if each.load is None else each.load.memory * MIB,
     ),
     Gauge(
         "slicewise_gpu_promised_ratio",
-        "Compute of the card that pods were promised; 1 is all of it.",
+        "Compute of the GPU that pods were promised; 1 is all of it.",
         lambda each: each.cores / 100,
     ),
     Gauge(
         "slicewise_gpu_utilization_ratio",
-        "Compute of the card in use, by anybody; 1 is all of it.",
+        "Compute of the GPU in use, by anybody; 1 is all of it.",
         lambda each: None if each.load is None else each.load.cores / 100,
     ),
     Gauge(
         "slicewise_gpu_processes",
-        "Processes on the card, of anybody.",
+        "Processes on the GPU, of anybody.",
         lambda each: None if each.load is None else len(each.load.processes),
     ),
     Gauge(
         "slicewise_gpu_temperature_celsius",
-        "Temperature of the card.",
+        "Temperature of the GPU.",
         lambda each: None if each.load is None else each.load.temperature,
     ),
     Gauge(
         "slicewise_gpu_power_watts",
-        "Power the card draws.",
+        "Power the GPU draws.",
         lambda each: (
             None
             if each.load is None or each.load.power_milliwatts is None
@@ -69,30 +69,30 @@ _CARDS: Final[tuple[Gauge[CardUsage], ...]] = (
 )
 
 _CONTAINER_LABELS: Final = ("node", "namespace", "pod", "container", "gpu", "uuid")
-_CONTAINERS: Final[tuple[Gauge[HeldCard], ...]] = (
+_CONTAINERS: Final[tuple[Gauge[HeldGpu], ...]] = (
     Gauge(
         "slicewise_container_gpu_memory_promised_bytes",
-        "Memory of the card that the container was promised; 0 where no amount was named.",
+        "Memory of the GPU that the container was promised; 0 where no amount was named.",
         lambda each: each.promised.memory * MIB,
     ),
     Gauge(
         "slicewise_container_gpu_memory_used_bytes",
-        "Memory of the card that the container uses.",
+        "Memory of the GPU that the container uses.",
         lambda each: each.memory * MIB if each.answers else None,
     ),
     Gauge(
         "slicewise_container_gpu_promised_ratio",
-        "Compute of the card that the container was promised; 0 for memory alone.",
+        "Compute of the GPU that the container was promised; 0 for memory alone.",
         lambda each: each.promised.cores / 100,
     ),
     Gauge(
         "slicewise_container_gpu_utilization_ratio",
-        "Compute of the card that the container uses; 1 is all of the card.",
+        "Compute of the GPU that the container uses; 1 is all of the GPU.",
         lambda each: each.cores / 100 if each.answers else None,
     ),
     Gauge(
         "slicewise_container_gpu_processes",
-        "Processes of the container on the card.",
+        "Processes of the container on the GPU.",
         lambda each: len(each.pids) if each.answers else None,
     ),
 )
@@ -100,13 +100,13 @@ _CONTAINERS: Final[tuple[Gauge[HeldCard], ...]] = (
 
 def collect_own(usage: NodeUsage, tally: Tally) -> Iterator[Metric]:
     """Every metric of the node under our own names."""
-    yield _tell_cards(usage)
-    cards = [((usage.node, *_name(each)), each) for each in usage.cards]
-    yield from tabulate(_CARDS, _CARD_LABELS, cards)
+    yield _tell_gpus(usage)
+    gpus = [((usage.node, *_name(each)), each) for each in usage.gpus]
+    yield from tabulate(_GPUS, _GPU_LABELS, gpus)
     held = [
         ((usage.node, each.tenant.namespace, each.tenant.name, each.container.name, *_name(on)), on)
         for each in usage.containers
-        for on in each.cards
+        for on in each.gpus
     ]
     yield from tabulate(_CONTAINERS, _CONTAINER_LABELS, held)
     yield from _collect_strays(usage)
@@ -114,20 +114,20 @@ def collect_own(usage: NodeUsage, tally: Tally) -> Iterator[Metric]:
     yield from _collect_sampling(usage, tally)
 
 
-def _tell_cards(usage: NodeUsage) -> Metric:
-    labels = (*_CARD_LABELS, "model", "minor", "bus")
-    family = GaugeMetricFamily("slicewise_gpu_info", "The card itself; always 1.", labels=labels)
-    for each in usage.cards:
-        gpu = each.card.gpu
-        family.add_metric((usage.node, *_name(each), gpu.model, str(gpu.minor), each.card.bus), 1)
+def _tell_gpus(usage: NodeUsage) -> Metric:
+    labels = (*_GPU_LABELS, "model", "minor", "bus")
+    family = GaugeMetricFamily("slicewise_gpu_info", "The GPU itself; always 1.", labels=labels)
+    for each in usage.gpus:
+        gpu = each.device.gpu
+        family.add_metric((usage.node, *_name(each), gpu.model, str(gpu.minor), each.device.bus), 1)
     return family
 
 
 def _collect_strays(usage: NodeUsage) -> Iterator[Metric]:
-    labels = (*_CARD_LABELS, "origin")
+    labels = (*_GPU_LABELS, "origin")
     counts = GaugeMetricFamily(
         "slicewise_gpu_stray_processes",
-        "Processes on the card that belong to no pod known here, by where they run.",
+        "Processes on the GPU that belong to no pod known here, by where they run.",
         labels=labels,
     )
     memory = GaugeMetricFamily(
@@ -149,7 +149,7 @@ def _collect_strays(usage: NodeUsage) -> Iterator[Metric]:
 def _count_trespasses(usage: NodeUsage) -> Metric:
     family = GaugeMetricFamily(
         "slicewise_container_gpu_trespassing_processes",
-        "Processes of the container on a card that it does not hold.",
+        "Processes of the container on a GPU that it does not hold.",
         labels=_CONTAINER_LABELS,
     )
     counts: dict[tuple[str, ...], int] = {}
@@ -177,5 +177,5 @@ def _collect_sampling(usage: NodeUsage, tally: Tally) -> Iterator[Metric]:
         yield CounterMetricFamily(f"slicewise_usage_{name}", text, count)
 
 
-def _name(each: CardUsage | HeldCard) -> tuple[str, str]:
-    return str(each.card.gpu.index), each.card.gpu.uuid
+def _name(each: GpuUsage | HeldGpu) -> tuple[str, str]:
+    return str(each.device.gpu.index), each.device.gpu.uuid

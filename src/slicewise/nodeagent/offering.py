@@ -1,7 +1,7 @@
 """What the node offers: which resources the kubelet is told of unit by unit, and which otherwise.
 
 The kubelet takes no message over 4 MiB. A resource that would not fit stands on the Node as a
-plain amount, if containers receive their cards through another resource; if they do not, it is
+plain amount, if containers receive their GPUs through another resource; if they do not, it is
 not offered at all. So does one of so many units that a kubelet would choke on them.
 """
 
@@ -40,12 +40,12 @@ class Plan:
     editions: tuple[Edition, ...] = ()
 
     def extended(self, node: Node) -> dict[str, int]:
-        """The amounts that stand on the Node, by the cards that are well."""
+        """The amounts that stand on the Node, by the GPUs that are well."""
         well = _usable(node)
-        amounts = {resource.name: sum(map(resource.per_card, well)) for _, resource in self.amounts}
+        amounts = {resource.name: sum(map(resource.per_gpu, well)) for _, resource in self.amounts}
         for edition in self.editions:
-            for name, per_card in edition.counts:
-                amounts[name] = sum(map(per_card, _countable(node)))
+            for name, per_gpu in edition.counts:
+                amounts[name] = sum(map(per_gpu, _countable(node)))
         return amounts
 
 
@@ -56,14 +56,14 @@ def plan_offers(
     *,
     most_units: int = MOST_UNITS,
 ) -> Plan:
-    """How each resource of these editions is offered on a node with these cards."""
+    """How each resource of these editions is offered on a node with these GPUs."""
     ways: dict[str, Way] = {}
     devices, amounts = [], []
     for edition in editions:
         for resource in edition.resources:
             size = measure_units(count_lengths(resource, _countable(node)))
             way = _choose(edition, resource, fits=size <= limit)
-            units = sum(map(resource.per_card, _countable(node)))
+            units = sum(map(resource.per_gpu, _countable(node)))
             if units > most_units and edition.has_other_carrier(resource.name):
                 way = Way.AMOUNT
             ways[resource.name] = way
@@ -88,7 +88,7 @@ def plan_offers(
 def list_units(
     resource: Resource, node: Node, sick: frozenset[str] | None = None
 ) -> Iterator[Unit]:
-    """Every unit of the resource; those of ill cards are ill, unless it is said which are."""
+    """Every unit of the resource; those of ill GPUs are ill, unless it is said which are."""
     for name, gpu in name_units(resource, _countable(node)):
         yield Unit(name, gpu.healthy if sick is None else name not in sick)
 
@@ -100,7 +100,7 @@ def _choose(edition: Edition, resource: Resource, *, fits: bool) -> Way:
 
 
 def _countable(node: Node) -> list[Gpu]:
-    # Cards in MIG mode are left to others.
+    # GPUs in MIG mode are left to others.
     return [gpu for gpu in node.gpus if not gpu.mig]
 
 

@@ -1,6 +1,6 @@
 """What a container receives, put into the words of CDI or of the device plugin API.
 
-Device nodes that the host does not have are left out, unless a card would be missing.
+Device nodes that the host does not have are left out, unless a GPU would be missing.
 """
 
 from collections.abc import Mapping
@@ -27,8 +27,8 @@ class Host:
 
     dev: Path = _DEV
     """The folder of device nodes."""
-    require_cards: bool = True
-    """Whether a card without its device node is an error."""
+    require_gpus: bool = True
+    """Whether a GPU without its device node is an error."""
     driver: str = ""
     """The version of the driver."""
 
@@ -51,8 +51,8 @@ class Outfitter:
             self._folders.lay_out(uid, container, config)
 
     def edits(self, grant: Grant, injection: Injection) -> Edits:
-        """The changes to the container, with NVIDIA's own for its cards where there are any."""
-        vendor = self._vendor.edits(grant.cards) or Edits()
+        """The changes to the container, with NVIDIA's own for its GPUs where there are any."""
+        vendor = self._vendor.edits(grant.gpus) or Edits()
         nodes = [self._write_node(each) for each in self._present(injection.devices, vendor)]
         mounts = [_write_mount(each) for each in self._mounts(injection)]
         return Edits(
@@ -84,7 +84,7 @@ class Outfitter:
         for device in devices:
             if (self._host.dev / device.name).exists():
                 present.append(device)
-            elif device.card and self._host.require_cards and device.path not in given:
+            elif device.gpu and self._host.require_gpus and device.path not in given:
                 raise FileError(
                     f"{self._host.dev / device.name}: no such device node; "
                     "load the driver or run nvidia-modprobe"

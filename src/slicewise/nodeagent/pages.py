@@ -13,7 +13,7 @@ from prometheus_client.core import Metric
 
 from slicewise import __version__
 from slicewise.httpd import Answer, Request, Response, json_response
-from slicewise.nodeagent.answers import tell_cards, tell_usage
+from slicewise.nodeagent.answers import tell_gpus, tell_usage
 from slicewise.nodeagent.auditing import Auditor, tell_audit
 from slicewise.nodeagent.dashboards import collect_exporter, collect_manager
 from slicewise.nodeagent.gauges import render
@@ -45,7 +45,7 @@ class Pages:
             "/metrics": self._metrics,
             "/metric": self._metric,
             "/usage": self._usage,
-            "/usage/cards": self._cards,
+            "/usage/gpus": self._gpus,
             "/graph": self._graph,
             "/version": self._version,
         }
@@ -82,8 +82,8 @@ class Pages:
     async def _usage(self) -> Response:
         return json_response(tell_usage(self._meter.usage()))
 
-    async def _cards(self) -> Response:
-        return json_response(tell_cards(self._meter.usage()))
+    async def _gpus(self) -> Response:
+        return json_response(tell_gpus(self._meter.usage()))
 
     async def _graph(self) -> Response:
         return json_response({"graph": draw_graph(self._meter.usage(), self._meter.links())})

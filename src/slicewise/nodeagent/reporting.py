@@ -1,6 +1,6 @@
 """The node's usage as the report that an agent keeps the metrics API informed with.
 
-Pods whose cards NVIDIA's own device plugin gave away carry no record; of them the kubelet tells.
+Pods whose GPUs NVIDIA's own device plugin gave away carry no record; of them the kubelet tells.
 """
 
 from collections.abc import Iterable
@@ -10,11 +10,11 @@ import msgspec
 
 from slicewise.kubelet.holders import Holder
 from slicewise.model import FULL
-from slicewise.nodeagent.usage import CardUsage, ContainerUsage, HeldCard, NodeUsage
+from slicewise.nodeagent.usage import ContainerUsage, GpuUsage, HeldGpu, NodeUsage
 from slicewise.reports import (
-    CardReport,
     ContainerReport,
     DeviceReport,
+    GpuReport,
     NodeReport,
     PodReport,
     Use,
@@ -22,31 +22,31 @@ from slicewise.reports import (
 
 
 def write_report(usage: NodeUsage, driver: str, why: str = "") -> NodeReport:
-    """The whole state of the node; `why` says why cards are missing, where they are."""
+    """The whole state of the node; `why` says why GPUs are missing, where they are."""
     pods: dict[str, list[ContainerUsage]] = {}
     for each in usage.containers:
-        if each.cards:
+        if each.gpus:
             pods.setdefault(each.tenant.uid, []).append(each)
     return NodeReport(
         node=usage.node,
-        cards=tuple(_report_card(each) for each in usage.cards),
+        gpus=tuple(_report_gpu(each) for each in usage.gpus),
         pods=tuple(_report_pod(containers) for containers in pods.values()),
         driver=driver,
         why=why,
     )
 
 
-def _report_card(each: CardUsage) -> CardReport:
-    card, gpu, load = each.card, each.card.gpu, each.load
-    return CardReport(
+def _report_gpu(each: GpuUsage) -> GpuReport:
+    device, gpu, load = each.device, each.device.gpu, each.load
+    return GpuReport(
         uuid=gpu.uuid,
         model=gpu.model,
-        bus=card.bus,
-        brand=card.brand,
+        bus=device.bus,
+        brand=device.brand,
         index=gpu.index,
         memory_mib=gpu.memory,
         healthy=gpu.healthy,
-        why=card.trouble,
+        why=device.trouble,
         use=None if load is None else Use(load.memory, load.cores),
         temperature=None if load is None else load.temperature,
         power_milliwatts=None if load is None else load.power_milliwatts,
@@ -62,17 +62,17 @@ def _report_pod(containers: list[ContainerUsage]) -> PodReport:
         containers=tuple(
             ContainerReport(
                 name=each.container.name,
-                devices=tuple(_report_device(held) for held in each.cards),
+                devices=tuple(_report_device(held) for held in each.gpus),
             )
             for each in containers
         ),
     )
 
 
-def _report_device(held: HeldCard) -> DeviceReport:
+def _report_device(held: HeldGpu) -> DeviceReport:
     whole = held.promised.cores == FULL
     return DeviceReport(
-        card=held.card.gpu.uuid,
+        gpu=held.device.gpu.uuid,
         cores=None if whole else held.promised.cores,
         memory_mib=None if whole else held.promised.memory,
         use=Use(held.memory, held.cores) if held.answers else None,
@@ -84,7 +84,7 @@ _KINDS: Final = (f"{NVIDIA}.", "nvidia.com/mig-")
 
 
 def add_holders(report: NodeReport, holders: Iterable[Holder]) -> NodeReport:
-    """The report with the pods that the kubelet alone knows of, each with every card it holds."""
+    """The report with the pods that the kubelet alone knows of, each with every GPU it holds."""
     known = {pod.key for pod in report.pods}
     found: dict[tuple[str, str], list[ContainerReport]] = {}
     for holder in holders:
@@ -109,6 +109,6 @@ def _is_nvidia(resource: str) -> bool:
 
 
 def _read_device(unit: str) -> DeviceReport:
-    # Replicas of a card that the plugin shares end in `::` and a number.
-    card = unit.partition("::")[0]
-    return DeviceReport(card=card, id="" if unit == card else unit)
+    # Replicas of a GPU that the plugin shares end in `::` and a number.
+    gpu = unit.partition("::")[0]
+    return DeviceReport(gpu=gpu, id="" if unit == gpu else unit)

@@ -15,7 +15,7 @@ from slicewise.model import Links
 from slicewise.nodeagent.cgroups import Processes
 from slicewise.nodeagent.tenants import Tenant
 from slicewise.nodeagent.usage import NodeUsage, Reading, measure
-from slicewise.nvml.driver import Card, Driver, DriverError
+from slicewise.nvml.driver import Driver, DriverError, GpuDevice
 
 log = logging.getLogger(__name__)
 
@@ -30,11 +30,11 @@ class Census(Protocol):
     def node(self) -> str:
         """The node's name."""
 
-    def cards(self) -> Sequence[Card]:
-        """The cards in index order, each with its health as the agent judges it."""
+    def gpus(self) -> Sequence[GpuDevice]:
+        """The GPUs in index order, each with its health as the agent judges it."""
 
     def links(self) -> Links | None:
-        """How near the cards are, in their order; None when that is unknown."""
+        """How near the GPUs are, in their order; None when that is unknown."""
 
     def tenants(self) -> Sequence[Tenant]:
         """The pods bound to the node that have not ended."""
@@ -119,10 +119,10 @@ class Meter:
         return self._sampler.tally
 
     def usage(self) -> NodeUsage:
-        """Who uses how much of which card."""
+        """Who uses how much of which GPU."""
         census = self._census
-        return measure(census.node, census.cards(), census.tenants(), self._sampler.reading())
+        return measure(census.node, census.gpus(), census.tenants(), self._sampler.reading())
 
     def links(self) -> Links | None:
-        """How near the cards are."""
+        """How near the GPUs are."""
         return self._census.links()

@@ -96,9 +96,9 @@ class Agent:
         self.plugins = tuple(self._build_plugin(*each) for each in self.plan.devices)
         self.registrar = Registrar(settings.paths.plugins, self.plugins)
         self._follow(reader)
-        inventory.listen(self._cards_changed)
+        inventory.listen(self._gpus_changed)
         self.pods.listen(self._pod_changed)
-        self._cards_changed()
+        self._gpus_changed()
 
     @property
     def ready(self) -> bool:
@@ -172,7 +172,7 @@ class Agent:
             read_pod=self._read_pod,
             wait_seconds=settings.record_seconds,
         )
-        host = Host(paths.dev, settings.require_cards, self.inventory.hardware.driver)
+        host = Host(paths.dev, settings.require_gpus, self.inventory.hardware.driver)
         outfitter = Outfitter(host, VendorSpecs(paths.vendor_cdi), folders)
         self.desk = Desk(owners, promises, outfitter, specs, self.starts, given=self._given)
         self.limiters = Limiters(self.pods, folders, edges.containers)
@@ -252,9 +252,9 @@ class Agent:
         for change in changes:
             self.notice = change.value if isinstance(change, Seen) else None
 
-    def _cards_changed(self) -> None:
+    def _gpus_changed(self) -> None:
         hardware = self.inventory.hardware
-        self.census.set_cards(hardware.cards, hardware.links)
+        self.census.set_gpus(hardware.gpus, hardware.links)
         node = self.inventory.node
         resources = {resource.name: resource for _, resource in self.plan.devices}
         for plugin in self.plugins:

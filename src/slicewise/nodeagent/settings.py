@@ -65,15 +65,15 @@ class AgentSettings:
     """Where things are."""
     places: Places = field(default_factory=Places)
     """Where gpu-manager keeps things."""
-    require_cards: bool = True
-    """Whether a card without its device node is an error."""
+    require_gpus: bool = True
+    """Whether a GPU without its device node is an error."""
     record_seconds: float = 10.0
     """How long a start waits for the record of a pod that has none yet."""
     watch_seconds: float = 5.0
     """How long a start waits for the API server's watch to tell of its pod."""
     sample_seconds: float = INTERVAL_SECONDS
-    """After how long it is read again who uses how much of the cards."""
+    """After how long it is read again who uses how much of the GPUs."""
     most_units: int = MOST_UNITS
-    """How many units of one resource the kubelet is told of, where another carries the cards."""
+    """How many units of one resource the kubelet is told of, where another carries the GPUs."""
     sweep_seconds: float = 60.0
     """After how long leftovers are looked for again."""

@@ -1,4 +1,4 @@
-"""The CDI folder as an audit sees it: whose each spec is, and which cards it hands over."""
+"""The CDI folder as an audit sees it: whose each spec is, and which GPUs it hands over."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,27 +7,27 @@ from typing import Any, Final
 from slicewise.dialects.injection import VISIBLE
 from slicewise.nodeagent.cdi import Specs
 from slicewise.nodeagent.evidence import SpecFile
-from slicewise.nvml.driver import Card
+from slicewise.nvml.driver import GpuDevice
 
 _NODE: Final = re.compile(r".*/nvidia(\d+)")
 _VISIBLE: Final = f"{VISIBLE}="
-# These words of NVIDIA's runtime name no card.
-_NO_CARDS: Final = frozenset({"", "none", "void"})
+# These words of NVIDIA's runtime name no GPU.
+_NO_GPUS: Final = frozenset({"", "none", "void"})
 
 
-def read_spec_files(specs: Specs, cards: Sequence[Card]) -> Iterator[SpecFile]:
+def read_spec_files(specs: Specs, gpus: Sequence[GpuDevice]) -> Iterator[SpecFile]:
     """Every spec of ours; one that cannot be read says so."""
-    minors = {card.gpu.minor: card.gpu.uuid for card in cards}
+    minors = {device.gpu.minor: device.gpu.uuid for device in gpus}
     for name, title in specs.read().items():
         if title is None:
             yield SpecFile(name, trouble="it cannot be read as a spec of ours")
         else:
-            found = frozenset(_find_cards(specs.edits(name), minors))
+            found = frozenset(_find_gpus(specs.edits(name), minors))
             yield SpecFile(name, title.uid, title.container, found or None)
 
 
-def _find_cards(edits: Mapping[str, Any], minors: Mapping[int, str]) -> Iterator[str]:
-    """Every card that device nodes or the environment name; one unknown here by that name."""
+def _find_gpus(edits: Mapping[str, Any], minors: Mapping[int, str]) -> Iterator[str]:
+    """Every GPU that device nodes or the environment name; one unknown here by that name."""
     for node in edits.get("deviceNodes", ()):
         path = str(node.get("hostPath") or node.get("path"))
         if found := _NODE.fullmatch(path):
@@ -35,4 +35,4 @@ def _find_cards(edits: Mapping[str, Any], minors: Mapping[int, str]) -> Iterator
     for entry in edits.get("env", ()):
         if str(entry).startswith(_VISIBLE):
             named = str(entry).removeprefix(_VISIBLE).split(",")
-            yield from (each for each in named if each not in _NO_CARDS)
+            yield from (each for each in named if each not in _NO_GPUS)

@@ -14,7 +14,7 @@ NO_ALLOCATION: Final = Allocation("")
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """One pod of the node, whether or not it holds cards; ended pods are left out.
+    """One pod of the node, whether or not it holds GPUs; ended pods are left out.
 
     `asks` says that it wants GPUs, `trouble` why its allocation cannot be read. `cgroup` is the
     UID its cgroups carry where that is not its own, as with static pods. `user` and `cluster` are
@@ -44,7 +44,7 @@ class Tenant:
 
     @property
     def charges(self) -> tuple[Slice, ...]:
-        """What the pod costs each card, as the ledger counts it."""
+        """What the pod costs each GPU, as the ledger counts it."""
         held = {each.name: each.slices for each in self.allocation.containers}
         return peak(self.containers, held) if held else ()
 

@@ -1,6 +1,6 @@
 """Containers that the kubelet starts without asking us, for their resource is a plain amount here.
 
-They run without a card. Nothing can hold them back, so it is said where people look.
+They run without a GPU. Nothing can hold them back, so it is said where people look.
 """
 
 import logging
@@ -22,7 +22,7 @@ class Poster(Protocol):
 
 
 class Complaints:
-    """Says once of every pod which of its containers gets no card."""
+    """Says once of every pod which of its containers gets no GPU."""
 
     def __init__(self, plan: Plan, poster: Poster) -> None:
         self._plan = plan
@@ -50,7 +50,7 @@ class Complaints:
 
 
 def find_uncarried(pod: Pod, plan: Plan) -> Iterator[tuple[str, str]]:
-    """The containers whose cards would come through a resource that is a plain amount here."""
+    """The containers whose GPUs would come through a resource that is a plain amount here."""
     amounts = {resource.name for _, resource in plan.amounts}
     for edition in plan.editions if amounts else ():
         for container in pod.containers:

@@ -1,6 +1,6 @@
-"""Who uses how much of which card: the driver's processes joined with who holds what.
+"""Who uses how much of which GPU: the driver's processes joined with who holds what.
 
-Every process on a card is counted exactly once: for a container that holds the card, as a
+Every process on a GPU is counted exactly once: for a container that holds the GPU, as a
 trespass of a container that does not, or as a stray that belongs to no pod known here.
 """
 
@@ -12,7 +12,7 @@ from slicewise.kube.localpods import LocalContainer
 from slicewise.model import Gpu, MiB, Percent, Slice
 from slicewise.nodeagent.cgroups import Sighting
 from slicewise.nodeagent.tenants import Occupant, Register, Tenant
-from slicewise.nvml.driver import Card, Load, Process
+from slicewise.nvml.driver import GpuDevice, Load, Process
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Origin(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Stray:
-    """A process on a card that runs in no pod known here; `pod` is the unknown pod's UID."""
+    """A process on a GPU that runs in no pod known here; `pod` is the unknown pod's UID."""
 
     gpu: Gpu
     process: Process
@@ -45,7 +45,7 @@ class Stray:
 
 @dataclass(frozen=True, slots=True)
 class Trespass:
-    """A process on a card that its container does not hold."""
+    """A process on a GPU that its container does not hold."""
 
     gpu: Gpu
     process: Process
@@ -55,13 +55,13 @@ class Trespass:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldCard:
-    """What one container was promised of one card, and what it uses of it.
+class HeldGpu:
+    """What one container was promised of one GPU, and what it uses of it.
 
-    `answers` is false when the card's load is not known; then nothing is known of its use.
+    `answers` is false when the GPU's load is not known; then nothing is known of its use.
     """
 
-    card: Card
+    device: GpuDevice
     promised: Slice
     answers: bool
     memory: MiB
@@ -71,38 +71,38 @@ class HeldCard:
 
 @dataclass(frozen=True, slots=True)
 class ContainerUsage:
-    """One living container of a pod that asks for GPUs; `cards` are those it holds."""
+    """One living container of a pod that asks for GPUs; `gpus` are those it holds."""
 
     tenant: Tenant
     container: LocalContainer
-    cards: tuple[HeldCard, ...] = ()
+    gpus: tuple[HeldGpu, ...] = ()
 
     @property
     def memory(self) -> MiB:
-        """What it uses over all its cards."""
-        return MiB(sum(each.memory for each in self.cards))
+        """What it uses over all its GPUs."""
+        return MiB(sum(each.memory for each in self.gpus))
 
     @property
     def cores(self) -> Percent:
-        """What it uses over all its cards; 100 is one card."""
-        return Percent(sum(each.cores for each in self.cards))
+        """What it uses over all its GPUs; 100 is one GPU."""
+        return Percent(sum(each.cores for each in self.gpus))
 
     @property
     def promised_cores(self) -> Percent:
-        """What it was promised over all its cards."""
-        return Percent(sum(each.promised.cores for each in self.cards))
+        """What it was promised over all its GPUs."""
+        return Percent(sum(each.promised.cores for each in self.gpus))
 
     @property
     def promised_memory(self) -> MiB:
-        """What it was promised over all its cards; all of a card where no amount was named."""
-        return MiB(sum(each.promised.memory or each.card.gpu.memory for each in self.cards))
+        """What it was promised over all its GPUs; all of a GPU where no amount was named."""
+        return MiB(sum(each.promised.memory or each.device.gpu.memory for each in self.gpus))
 
 
 @dataclass(frozen=True, slots=True)
-class CardUsage:
-    """One card: its load, or None when it does not answer, and what is promised of it."""
+class GpuUsage:
+    """One GPU: its load, or None when it does not answer, and what is promised of it."""
 
-    card: Card
+    device: GpuDevice
     load: Load | None
     cores: Percent
     memory: MiB
@@ -114,24 +114,24 @@ class NodeUsage:
 
     node: str
     at: float | None
-    cards: tuple[CardUsage, ...]
+    gpus: tuple[GpuUsage, ...]
     containers: tuple[ContainerUsage, ...]
     strays: tuple[Stray, ...]
     trespasses: tuple[Trespass, ...]
 
 
 def measure(
-    node: str, cards: Iterable[Card], tenants: Iterable[Tenant], reading: Reading | None
+    node: str, gpus: Iterable[GpuDevice], tenants: Iterable[Tenant], reading: Reading | None
 ) -> NodeUsage:
-    """The usage of every card and container; nothing is known of it without a reading."""
-    cards, tenants = tuple(cards), tuple(tenants)
-    join = _Join(cards, tenants)
+    """The usage of every GPU and container; nothing is known of it without a reading."""
+    gpus, tenants = tuple(gpus), tuple(tenants)
+    join = _Join(gpus, tenants)
     if reading is not None:
         join.take(reading)
     return NodeUsage(
         node=node,
         at=None if reading is None else reading.at,
-        cards=tuple(_sum_cards(cards, tenants, reading)),
+        gpus=tuple(_sum_gpus(gpus, tenants, reading)),
         containers=tuple(join.sum_containers(tenants)),
         strays=tuple(join.strays),
         trespasses=tuple(join.trespasses),
@@ -139,14 +139,14 @@ def measure(
 
 
 _Key = tuple[str, str, int]
-"""A pod's UID, a container's name and a card's index."""
+"""A pod's UID, a container's name and a GPU's index."""
 
 
 class _Join:
     """Sorts processes by owner, once per reading."""
 
-    def __init__(self, cards: tuple[Card, ...], tenants: tuple[Tenant, ...]) -> None:
-        self._cards = {card.gpu.index: card for card in cards}
+    def __init__(self, gpus: tuple[GpuDevice, ...], tenants: tuple[Tenant, ...]) -> None:
+        self._gpus = {device.gpu.index: device for device in gpus}
         self._register = Register(tenants)
         self._answering: frozenset[str] = frozenset()
         self._used: dict[_Key, list[Process]] = {}
@@ -160,10 +160,10 @@ class _Join:
     def take(self, reading: Reading) -> None:
         """Count every process of the reading for its owner."""
         self._answering = frozenset(reading.loads)
-        for card in self._cards.values():
-            load = reading.loads.get(card.gpu.uuid)
+        for device in self._gpus.values():
+            load = reading.loads.get(device.gpu.uuid)
             for process in () if load is None else load.processes:
-                self._count(card.gpu, process, reading.seen.get(process.pid))
+                self._count(device.gpu, process, reading.seen.get(process.pid))
 
     def _count(self, gpu: Gpu, process: Process, sighting: Sighting | None) -> None:
         if sighting is None:
@@ -186,7 +186,7 @@ class _Join:
     def _find_held(self, owner: Occupant, gpu: Gpu) -> list[Process] | None:
         if owner.container is not None:
             return self._used.get((owner.tenant.uid, owner.container, gpu.index))
-        # While the status lags, a card that only one container of the pod holds tells enough.
+        # While the status lags, a GPU that only one container of the pod holds tells enough.
         holders = [
             found
             for container in owner.tenant.living
@@ -200,35 +200,35 @@ class _Join:
             if not tenant.asks:
                 continue
             for container in tenant.living:
-                cards = tuple(
+                gpus = tuple(
                     self._sum_held(tenant, container, piece)
                     for piece in tenant.held(container.name)
-                    if piece.gpu in self._cards
+                    if piece.gpu in self._gpus
                 )
-                yield ContainerUsage(tenant, container, cards)
+                yield ContainerUsage(tenant, container, gpus)
 
-    def _sum_held(self, tenant: Tenant, container: LocalContainer, piece: Slice) -> HeldCard:
+    def _sum_held(self, tenant: Tenant, container: LocalContainer, piece: Slice) -> HeldGpu:
         used = self._used[tenant.uid, container.name, piece.gpu]
-        card = self._cards[piece.gpu]
-        return HeldCard(
-            card,
+        device = self._gpus[piece.gpu]
+        return HeldGpu(
+            device,
             piece,
-            card.gpu.uuid in self._answering,
+            device.gpu.uuid in self._answering,
             MiB(sum(process.memory for process in used)),
             Percent(sum(process.cores for process in used)),
             tuple(sorted(process.pid for process in used)),
         )
 
 
-def _sum_cards(
-    cards: Iterable[Card], tenants: Iterable[Tenant], reading: Reading | None
-) -> Iterator[CardUsage]:
+def _sum_gpus(
+    gpus: Iterable[GpuDevice], tenants: Iterable[Tenant], reading: Reading | None
+) -> Iterator[GpuUsage]:
     promised: dict[int, tuple[int, int]] = {}
     for tenant in tenants:
         for piece in tenant.charges:
             cores, memory = promised.get(piece.gpu, (0, 0))
             promised[piece.gpu] = (cores + piece.cores, memory + piece.memory)
-    for card in cards:
-        cores, memory = promised.get(card.gpu.index, (0, 0))
-        load = None if reading is None else reading.loads.get(card.gpu.uuid)
-        yield CardUsage(card, load, Percent(cores), MiB(memory))
+    for device in gpus:
+        cores, memory = promised.get(device.gpu.index, (0, 0))
+        load = None if reading is None else reading.loads.get(device.gpu.uuid)
+        yield GpuUsage(device, load, Percent(cores), MiB(memory))

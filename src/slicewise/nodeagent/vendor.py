@@ -1,4 +1,4 @@
-"""NVIDIA's own CDI specs on the host: their edits for chosen cards, read again when they change."""
+"""NVIDIA's own CDI specs on the host: their edits for chosen GPUs, read again when they change."""
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,12 +34,12 @@ class VendorSpecs:
         self._stamps: dict[Path, tuple[int, int]] = {}
         self._specs: dict[Path, _Spec] = {}
 
-    def edits(self, cards: Iterable[Gpu]) -> Edits | None:
-        """What these cards need according to NVIDIA; None unless every card is described."""
+    def edits(self, gpus: Iterable[Gpu]) -> Edits | None:
+        """What these GPUs need according to NVIDIA; None unless every GPU is described."""
         self._refresh()
-        wanted = list(cards)
+        wanted = list(gpus)
         for spec in self._specs.values():
-            found = [_find(spec, card) for card in wanted]
+            found = [_find(spec, gpu) for gpu in wanted]
             if found and all(each is not None for each in found):
                 return _merge(spec, [each for each in found if each is not None])
         return None
@@ -88,9 +88,9 @@ def _read(path: Path) -> _Spec | None:
         return None
 
 
-def _find(spec: _Spec, card: Gpu) -> Document | None:
-    found = spec.devices.get(card.uuid)
-    return spec.devices.get(str(card.index)) if found is None else found
+def _find(spec: _Spec, gpu: Gpu) -> Document | None:
+    found = spec.devices.get(gpu.uuid)
+    return spec.devices.get(str(gpu.index)) if found is None else found
 
 
 def _merge(spec: _Spec, devices: Sequence[Document]) -> Edits:

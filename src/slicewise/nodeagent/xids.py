@@ -1,7 +1,7 @@
-"""What NVIDIA's XID numbers mean for a card: most are a program's fault, some are its own.
+"""What NVIDIA's XID numbers mean for a GPU: most are a program's fault, some are its own.
 
 The facts are those of NVIDIA's XID catalog. A number that is not listed counts as grave, for
-a card that is rested without need costs less than a pod on a broken one.
+a GPU that is rested without need costs less than a pod on a broken one.
 """
 
 from collections.abc import Iterable
@@ -11,14 +11,14 @@ from typing import Final
 
 
 class Severity(Enum):
-    """What an XID says of the card it came from."""
+    """What an XID says of the GPU it came from."""
 
     PROGRAM = "program"
-    """A program failed; the card is as well as before."""
+    """A program failed; the GPU is as well as before."""
     NOTICE = "notice"
-    """Something happened to the card that it has dealt with."""
+    """Something happened to the GPU that it has dealt with."""
     GRAVE = "grave"
-    """The card cannot be trusted with pods."""
+    """The GPU cannot be trusted with pods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +57,17 @@ _MEANINGS: Final = {
     ),
     **_spread(Severity.PROGRAM, (109,), "a program was not switched out in time"),
     **_spread(Severity.NOTICE, (63,), "memory rows will be replaced at the next reset"),
-    **_spread(Severity.NOTICE, (66, 67), "a violation that the card has dealt with"),
+    **_spread(Severity.NOTICE, (66, 67), "a violation that the GPU has dealt with"),
     **_spread(Severity.NOTICE, (92,), "many single-bit memory errors, all corrected"),
-    **_spread(Severity.NOTICE, (93,), "the card's own record is nearly worn out"),
+    **_spread(Severity.NOTICE, (93,), "the GPU's own record is nearly worn out"),
     **_spread(Severity.NOTICE, (94,), "a memory error that was contained to one program"),
     **_spread(Severity.NOTICE, (106, 107), "a test message"),
     **_spread(Severity.NOTICE, (108, 121, 137, 141, 147, 148), "a passing error of a link"),
     # The action itself is asked of the driver for as long as it is due.
-    **_spread(Severity.NOTICE, (154,), "what the card needs has changed"),
-    **_spread(Severity.NOTICE, (157, 160, 161), "a part of the card was retired"),
+    **_spread(Severity.NOTICE, (154,), "what the GPU needs has changed"),
+    **_spread(Severity.NOTICE, (157, 160, 161), "a part of the GPU was retired"),
     **_spread(Severity.NOTICE, range(162, 166), "a change of its power smoothing"),
-    **_spread(Severity.GRAVE, (46,), "the card stopped processing"),
+    **_spread(Severity.GRAVE, (46,), "the GPU stopped processing"),
     **_spread(Severity.GRAVE, (48,), "a double-bit memory error"),
     **_spread(Severity.GRAVE, (54,), "no auxiliary power"),
     **_spread(Severity.GRAVE, (61, 62), "its power controller halted"),

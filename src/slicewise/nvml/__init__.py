@@ -1,1 +1,1 @@
-"""Edge: the only code that asks the driver about cards; it hands model values inward."""
+"""Edge: the only code that asks the driver about GPUs; it hands model values inward."""

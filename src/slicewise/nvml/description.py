@@ -1,6 +1,6 @@
-"""A file that describes cards, their links, their load and their faults, in YAML or JSON.
+"""A file that describes GPUs, their links, their load and their faults, in YAML or JSON.
 
-What the fields say must agree: indexes without gaps, lanes that a card has, faults of cards.
+What the fields say must agree: indexes without gaps, lanes that a GPU has, faults of GPUs.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,7 @@ import msgspec
 
 from slicewise.model import Gpu, InventoryError, MiB, Percent
 from slicewise.model.gpu import check_gpus
-from slicewise.nvml.driver import Card, DriverError, Load, Process
+from slicewise.nvml.driver import DriverError, GpuDevice, Load, Process
 from slicewise.nvml.entries import Document, FaultEntry, GpuEntry, LinkEntry
 from slicewise.nvml.roster import FARTHEST, REMAPPING_FAILED, Nearness, Pair, recovery_words
 
@@ -25,10 +25,10 @@ MAX_LANES: Final = 36
 
 
 @dataclass(frozen=True, slots=True)
-class DescribedCard:
-    """A card, its load and whether it answers."""
+class DescribedGpu:
+    """A GPU, its load and whether it answers."""
 
-    card: Card
+    device: GpuDevice
     load: Load
     recovery: int
     rows_failed: bool
@@ -49,7 +49,7 @@ class Injected:
 class Description:
     """Everything the file says, checked."""
 
-    cards: tuple[DescribedCard, ...]
+    gpus: tuple[DescribedGpu, ...]
     direct: dict[Pair, Nearness]
     switches: dict[str, int]
     faults: tuple[Injected, ...]
@@ -59,7 +59,7 @@ class Description:
 
     @property
     def pairs(self) -> dict[Pair, Nearness]:
-        """How near every two cards are, over direct lanes and through switches."""
+        """How near every two GPUs are, over direct lanes and through switches."""
         return {
             pair: Nearness(
                 near.nvlinks + min(self.switches.get(uuid, 0) for uuid in pair), near.pcie
@@ -81,8 +81,8 @@ def read_description(source: str, text: bytes, name: str = "") -> Description:
 
 
 def _check(document: Document, name: str) -> Description:
-    cards = tuple(sorted(_number(document.gpus, name), key=lambda each: each.card.gpu.index))
-    gpus = [each.card.gpu for each in cards]
+    listed = tuple(sorted(_number(document.gpus, name), key=lambda each: each.device.gpu.index))
+    gpus = [each.device.gpu for each in listed]
     check_gpus("simulated", gpus)
     if [gpu.index for gpu in gpus] != list(range(len(gpus))):
         raise DriverError(f"gpus: expected every index from 0 to {len(gpus) - 1}, as drivers count")
@@ -98,7 +98,7 @@ def _check(document: Document, name: str) -> Description:
         if lanes > MAX_LANES:
             raise DriverError(f"links: {uuid} has {lanes} lanes: expected at most {MAX_LANES}")
     return Description(
-        cards,
+        listed,
         direct,
         switches,
         tuple(_inject(fault, uuids) for fault in document.faults),
@@ -108,7 +108,7 @@ def _check(document: Document, name: str) -> Description:
     )
 
 
-def _number(entries: Sequence[GpuEntry], name: str) -> Iterator[DescribedCard]:
+def _number(entries: Sequence[GpuEntry], name: str) -> Iterator[DescribedGpu]:
     index = minor = 0
     for at, entry in enumerate(entries):
         single = (entry.uuid, entry.bus) == (None, None) and not entry.processes
@@ -124,7 +124,7 @@ def _number(entries: Sequence[GpuEntry], name: str) -> Iterator[DescribedCard]:
             index, minor = index + 1, minor + 1
 
 
-def _describe(field: str, entry: GpuEntry, name: str, numbers: tuple[int, int]) -> DescribedCard:
+def _describe(field: str, entry: GpuEntry, name: str, numbers: tuple[int, int]) -> DescribedGpu:
     index, minor = numbers
     uuid = entry.uuid or f"GPU-{uuid5(NAMESPACE_OID, f'slicewise/{name}/{index}')}"
     recovery = _ACTIONS[entry.recovery]
@@ -140,8 +140,8 @@ def _describe(field: str, entry: GpuEntry, name: str, numbers: tuple[int, int]) 
         mig=entry.mig,
     )
     bus = entry.bus or f"00000000:{index + 1:02X}:00.0"
-    return DescribedCard(
-        Card(gpu, bus, entry.brand, entry.capability, trouble),
+    return DescribedGpu(
+        GpuDevice(gpu, bus, entry.brand, entry.capability, trouble),
         _load(field, entry),
         recovery,
         entry.rows_failed,
@@ -161,7 +161,7 @@ def _load(field: str, entry: GpuEntry) -> Load:
         )
     )
     if len({process.pid for process in processes}) != len(processes):
-        raise DriverError(f"{field}.processes: a pid is listed twice on one card")
+        raise DriverError(f"{field}.processes: a pid is listed twice on one GPU")
     memory = sum(each.memory for each in processes) if entry.used is None else entry.used
     busy = min(100, sum(each.cores for each in processes))
     cores = busy if entry.utilization is None else entry.utilization
@@ -169,7 +169,7 @@ def _load(field: str, entry: GpuEntry) -> Load:
     if not all(0 <= part[0] <= entry.memory and 0 <= part[1] <= 100 for part in parts):
         raise DriverError(
             f"{field}: used={memory} utilization={cores}: "
-            f"expected 0 to {entry.memory} MiB and 0 to 100 percent, of the card and each process"
+            f"expected 0 to {entry.memory} MiB and 0 to 100 percent, of the GPU and each process"
         )
     return Load(MiB(memory), Percent(cores), processes, entry.temperature, entry.power)
 

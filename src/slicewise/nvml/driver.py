@@ -1,6 +1,6 @@
 """What the agent asks of a driver, whether NVML or a simulated one answers.
 
-Cards are named by UUID; index and minor number are facts about a card, never its name.
+GPUs are named by UUID; index and minor number are facts about a GPU, never its name.
 Everything here may be called from any thread, and may raise `DriverError`.
 """
 
@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from slicewise.model import Gpu, Links, MiB, Percent, SlicewiseError
 
-# The kinds of fault. An XID comes with its number; a lost card no longer answers at all.
+# The kinds of fault. An XID comes with its number; a lost GPU no longer answers at all.
 XID: Final = "xid"
 ECC: Final = "ecc"
 LOST: Final = "lost"
@@ -21,11 +21,11 @@ class DriverError(SlicewiseError):
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
-    """One card with what other systems publish of it beside the model's facts.
+class GpuDevice:
+    """One GPU with what other systems publish of it beside the model's facts.
 
     `capability` is the compute capability with its digits run together, 86 for 8.6.
-    `trouble` is a state that lasts, in words, and empty when the card is well.
+    `trouble` is a state that lasts, in words, and empty when the GPU is well.
     """
 
     gpu: Gpu
@@ -37,9 +37,9 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """What a node has: its cards in index order, how near they are, and the driver's versions."""
+    """What a node has: its GPUs in index order, how near they are, and the driver's versions."""
 
-    cards: tuple[Card, ...]
+    gpus: tuple[GpuDevice, ...]
     links: Links | None
     driver: str
     cuda: str
@@ -47,7 +47,7 @@ class Hardware:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One process on one card; the PID is the host's."""
+    """One process on one GPU; the PID is the host's."""
 
     pid: int
     memory: MiB
@@ -56,7 +56,7 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What one card is doing."""
+    """What one GPU is doing."""
 
     memory: MiB
     cores: Percent
@@ -67,7 +67,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something the driver reported of a card: an XID, ECC errors, or that it is lost."""
+    """Something the driver reported of a GPU: an XID, ECC errors, or that it is lost."""
 
     uuid: str | None
     kind: str
@@ -79,10 +79,10 @@ class Driver(Protocol):
     """The questions; every answer is a fresh reading."""
 
     def hardware(self) -> Hardware:
-        """The cards there are; one that cannot be asked is listed as unhealthy if ever seen."""
+        """The GPUs there are; one that cannot be asked is listed as unhealthy if ever seen."""
 
     def loads(self) -> Mapping[str, Load]:
-        """The load of every card that answers, by UUID."""
+        """The load of every GPU that answers, by UUID."""
 
     def wait_faults(self, seconds: float) -> Sequence[Fault]:
         """Faults reported within so many seconds; returns as soon as there is one."""

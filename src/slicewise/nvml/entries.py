@@ -1,4 +1,4 @@
-"""What stands in a file that describes cards, field by field.
+"""What stands in a file that describes GPUs, field by field.
 
 Every field has a default but the model and its memory; an unknown field is an error.
 """
@@ -17,7 +17,7 @@ Level = Literal["BOARD", "PIX", "PXB", "PHB", "NODE", "SYS"]
 
 
 class ProcessEntry(msgspec.Struct, forbid_unknown_fields=True):
-    """One process on a card."""
+    """One process on a GPU."""
 
     pid: Count
     memory: Count = 0
@@ -26,7 +26,7 @@ class ProcessEntry(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class GpuEntry(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """One card, or several alike when `count` says so."""
+    """One GPU, or several alike when `count` says so."""
 
     model: Words
     memory: Count
@@ -50,7 +50,7 @@ class GpuEntry(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class LinkEntry(msgspec.Struct, forbid_unknown_fields=True):
-    """How near every two of these cards are; of several entries for two cards the last counts."""
+    """How near every two of these GPUs are; of several entries for two GPUs the last counts."""
 
     gpus: list[Count]
     nvlinks: Count = 0

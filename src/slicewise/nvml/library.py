@@ -13,13 +13,13 @@ from typing import Final
 
 import pynvml
 
-from slicewise.nvml.driver import Card, DriverError, Fault, Hardware, Load
+from slicewise.nvml.driver import DriverError, Fault, GpuDevice, Hardware, Load
 from slicewise.nvml.questions import (
     Handle,
     Silent,
     ask,
     insist,
-    read_card,
+    read_gpu,
     read_load,
     read_uuid,
     text,
@@ -30,7 +30,7 @@ from slicewise.nvml.session import Session
 _log: Final = logging.getLogger(__name__)
 # So long does a wait for events keep others from closing NVML.
 _SLICE_SECONDS: Final = 0.5
-# A card that was reset answers only those who open NVML after it.
+# A GPU that was reset answers only those who open NVML after it.
 _REOPEN_EVERY: Final = 60.0
 
 
@@ -56,28 +56,28 @@ class LibraryDriver:
         self._roster = Roster()
 
     def hardware(self) -> Hardware:
-        """The cards that answer, and those that did once and are lost."""
+        """The GPUs that answer, and those that did once and are lost."""
         with self._enter() as session:
             handles, silent = session.list_handles()
-            found: dict[str, tuple[Card, Handle]] = {}
+            found: dict[str, tuple[GpuDevice, Handle]] = {}
             for index, handle in handles:
                 try:
-                    card = read_card(index, handle, self._sysfs)
+                    device = read_gpu(index, handle, self._sysfs)
                 except Silent as error:
-                    _log.debug("card does not answer index=%s: %s", index, error)
+                    _log.debug("GPU does not answer index=%s: %s", index, error)
                     silent += 1
                     continue
-                found[card.gpu.uuid] = (card, handle)
+                found[device.gpu.uuid] = (device, handle)
             if silent and not found:
-                raise Silent(f"none of {silent} cards answers")
+                raise Silent(f"none of {silent} GPUs answers")
             session.watch((uuid, handle) for uuid, (_, handle) in found.items())
             if silent and time.monotonic() - session.opened > _REOPEN_EVERY:
                 self._stale = True
             reading = Reading(
-                tuple(card for card, _ in found.values()),
+                tuple(device for device, _ in found.values()),
                 session.read_links(
                     {uuid: handle for uuid, (_, handle) in found.items()},
-                    {uuid: card.bus for uuid, (card, _) in found.items()},
+                    {uuid: device.bus for uuid, (device, _) in found.items()},
                 ),
                 text(insist(pynvml.nvmlSystemGetDriverVersion)),
                 _read_cuda(),
@@ -86,7 +86,7 @@ class LibraryDriver:
                 return self._roster.complete(reading)
 
     def loads(self) -> Mapping[str, Load]:
-        """The load of every card that answers."""
+        """The load of every GPU that answers."""
         with self._enter() as session:
             loads = {}
             for _, handle in session.list_handles()[0]:
@@ -97,7 +97,7 @@ class LibraryDriver:
             return loads
 
     def wait_faults(self, seconds: float) -> Sequence[Fault]:
-        """Critical XIDs, double-bit ECC errors and cards that stopped answering."""
+        """Critical XIDs, double-bit ECC errors and GPUs that stopped answering."""
         deadline = time.monotonic() + seconds
         while True:
             left = max(0.0, deadline - time.monotonic())

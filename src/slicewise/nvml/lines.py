@@ -1,4 +1,4 @@
-"""The same description for the C library: one fact a line, a card's facts below its line."""
+"""The same description for the C library: one fact a line, a GPU's facts below its line."""
 
 import os
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from typing import Final
 
 import pynvml
 
-from slicewise.nvml.description import DescribedCard, Description, read_description
+from slicewise.nvml.description import DescribedGpu, Description, read_description
 
 FILE_VARIABLE: Final = "SLICEWISE_NVML_FILE"
 
@@ -32,9 +32,9 @@ def _list_lines(described: Description) -> Iterator[str]:
     yield f"cuda {int(major) * 1000 + int(minor or 0) * 10}"
     if described.unavailable:
         yield f"failure {pynvml.NVML_ERROR_DRIVER_NOT_LOADED}"
-    for each in described.cards:
-        yield from _list_card(each, described.switches.get(each.card.gpu.uuid, 0))
-    indexes = {each.card.gpu.uuid: each.card.gpu.index for each in described.cards}
+    for each in described.gpus:
+        yield from _list_gpu(each, described.switches.get(each.device.gpu.uuid, 0))
+    indexes = {each.device.gpu.uuid: each.device.gpu.index for each in described.gpus}
     for pair, near in described.direct.items():
         one, other = sorted(indexes[uuid] for uuid in pair)
         yield f"link {one} {other} {near.nvlinks} {near.pcie}"
@@ -43,14 +43,14 @@ def _list_lines(described: Description) -> Iterator[str]:
         yield f"fault {fault.sequence} {indexes[fault.uuid]} {kind}"
 
 
-def _list_card(each: DescribedCard, switch_lanes: int) -> Iterator[str]:
-    card, gpu, load = each.card, each.card.gpu, each.load
-    yield f"gpu {gpu.index} {gpu.minor} {gpu.uuid} {card.bus}"
+def _list_gpu(each: DescribedGpu, switch_lanes: int) -> Iterator[str]:
+    device, gpu, load = each.device, each.device.gpu, each.load
+    yield f"gpu {gpu.index} {gpu.minor} {gpu.uuid} {device.bus}"
     yield f"name {gpu.model}"
     yield f"memory {gpu.memory} {load.memory}"
     yield f"utilization {load.cores}"
-    yield f"brand {card.brand}"
-    yield f"capability {card.capability // 10} {card.capability % 10}"
+    yield f"brand {device.brand}"
+    yield f"capability {device.capability // 10} {device.capability % 10}"
     yield f"state {int(gpu.mig)} {int(each.lost)} {int(each.rows_failed)}"
     yield f"recovery {each.recovery}"
     yield f"switch {switch_lanes}"

@@ -1,6 +1,6 @@
-"""How near every two cards are, by NVLink and by PCIe, as NVML tells it.
+"""How near every two GPUs are, by NVLink and by PCIe, as NVML tells it.
 
-Cards behind NVLink switches reach each other through them, with as many lanes as the
+GPUs behind NVLink switches reach each other through them, with as many lanes as the
 one with fewer has.
 """
 
@@ -17,7 +17,7 @@ _SWITCH: Final = "switch"
 
 
 def read_pairs(handles: Mapping[str, Handle], buses: Mapping[str, str]) -> dict[Pair, Nearness]:
-    """The nearness of every two of these cards, given by UUID."""
+    """The nearness of every two of these GPUs, given by UUID."""
     by_bus = {_plain(bus): uuid for uuid, bus in buses.items()}
     lanes = {uuid: _count_lanes(handle, by_bus) for uuid, handle in handles.items()}
     pairs = {}
@@ -31,7 +31,7 @@ def read_pairs(handles: Mapping[str, Handle], buses: Mapping[str, str]) -> dict[
 
 
 def _count_lanes(handle: Handle, by_bus: Mapping[str, str]) -> dict[str, int]:
-    """Active NVLink lanes by what they lead to: a card's UUID, or a switch."""
+    """Active NVLink lanes by what they lead to: a GPU's UUID, or a switch."""
     lanes: dict[str, int] = {}
     for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
         try:

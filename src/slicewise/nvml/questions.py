@@ -1,6 +1,6 @@
-"""Single questions to NVML about one card, each tolerant of what a card cannot tell.
+"""Single questions to NVML about one GPU, each tolerant of what a GPU cannot tell.
 
-A card that has stopped answering raises `Silent`; a library that has raises `DriverError`.
+A GPU that has stopped answering raises `Silent`; a library that has raises `DriverError`.
 """
 
 import ctypes
@@ -12,7 +12,7 @@ from typing import Any, Final
 import pynvml
 
 from slicewise.model import Gpu, MiB, Percent
-from slicewise.nvml.driver import Card, DriverError, Load, Process
+from slicewise.nvml.driver import DriverError, GpuDevice, Load, Process
 from slicewise.nvml.roster import REMAPPING_FAILED, recovery_words
 
 Handle = Any
@@ -21,7 +21,7 @@ _MIB: Final = 1 << 20
 _NUMA_WORDS: Final = 4
 _WORD_BITS: Final = 64
 _NVIDIA: Final = "0x10de"
-# The library itself has let go of the driver; no card can be asked before it is opened again.
+# The library itself has let go of the driver; no GPU can be asked before it is opened again.
 DEAD: Final = frozenset(
     (
         pynvml.NVML_ERROR_UNINITIALIZED,
@@ -32,7 +32,7 @@ DEAD: Final = frozenset(
 )
 _UNANSWERED: Final = frozenset(
     (
-        # The bindings raise success itself when a card has no samples.
+        # The bindings raise success itself when a GPU has no samples.
         pynvml.NVML_SUCCESS,
         pynvml.NVML_ERROR_NOT_SUPPORTED,
         pynvml.NVML_ERROR_NO_PERMISSION,
@@ -49,11 +49,11 @@ _UNANSWERED: Final = frozenset(
 
 
 class Silent(Exception):  # noqa: N818
-    """This card does not answer; the others may."""
+    """This GPU does not answer; the others may."""
 
 
 def ask(question: Callable[..., Any], *details: Any) -> Any:
-    """The answer, or None when the card or its driver cannot tell."""
+    """The answer, or None when the GPU or its driver cannot tell."""
     try:
         return question(*details)
     except pynvml.NVMLError as error:
@@ -67,15 +67,15 @@ def ask(question: Callable[..., Any], *details: Any) -> Any:
 
 
 def insist(question: Callable[..., Any], *details: Any) -> Any:
-    """The answer to what every card can tell."""
+    """The answer to what every GPU can tell."""
     answer = ask(question, *details)
     if answer is None:
         raise Silent(f"{question.__name__} has no answer")
     return answer
 
 
-def read_card(index: int, handle: Handle, sysfs: Path) -> Card:
-    """Everything fixed about a card, and whether it needs something before it can be used."""
+def read_gpu(index: int, handle: Handle, sysfs: Path) -> GpuDevice:
+    """Everything fixed about a GPU, and whether it needs something before it can be used."""
     bus = text(insist(pynvml.nvmlDeviceGetPciInfo, handle).busId)
     mig = ask(pynvml.nvmlDeviceGetMigMode, handle)
     capability = ask(pynvml.nvmlDeviceGetCudaComputeCapability, handle)
@@ -90,7 +90,7 @@ def read_card(index: int, handle: Handle, sysfs: Path) -> Card:
         healthy=not trouble,
         mig=mig is not None and mig[0] == pynvml.NVML_DEVICE_MIG_ENABLE,
     )
-    return Card(
+    return GpuDevice(
         gpu,
         bus,
         brand=ask(pynvml.nvmlDeviceGetBrand, handle) or 0,
@@ -100,12 +100,12 @@ def read_card(index: int, handle: Handle, sysfs: Path) -> Card:
 
 
 def read_uuid(handle: Handle) -> str:
-    """The card's name."""
+    """The GPU's name."""
     return text(insist(pynvml.nvmlDeviceGetUUID, handle))
 
 
 def read_load(handle: Handle, window_seconds: float) -> Load:
-    """What the card does, its processes by the samples of the last moments."""
+    """What the GPU does, its processes by the samples of the last moments."""
     memory = read_memory(handle)
     rates = ask(pynvml.nvmlDeviceGetUtilizationRates, handle)
     return Load(
@@ -130,7 +130,7 @@ def text(value: bytes | str) -> str:
 
 
 def address(handle: Handle) -> int:
-    """Where a handle points: two handles of one card are equal in this alone."""
+    """Where a handle points: two handles of one GPU are equal in this alone."""
     return ctypes.cast(handle, ctypes.c_void_p).value or 0
 
 
@@ -177,7 +177,7 @@ def _read_trouble(handle: Handle) -> str:
 
 
 def _read_numa(handle: Handle, bus: str, sysfs: Path) -> int | None:
-    # NVML's own NUMA question is about cards that are NUMA nodes themselves, so it is not asked.
+    # NVML's own NUMA question is about GPUs that are NUMA nodes themselves, so it is not asked.
     domain, _, rest = bus.lower().partition(":")
     folder = sysfs / "bus" / "pci" / "devices" / f"{domain[-4:]}:{rest}"
     try:

@@ -1,6 +1,6 @@
-"""Every card ever seen: one that stops answering stays listed, and is listed as unhealthy.
+"""Every GPU ever seen: one that stops answering stays listed, and is listed as unhealthy.
 
-Pods hold slices of a card by its index, so a lost card must not take its index with it.
+Pods hold slices of a GPU by its index, so a lost GPU must not take its index with it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from slicewise.model import Links
-from slicewise.nvml.driver import Card, Hardware
+from slicewise.nvml.driver import GpuDevice, Hardware
 
 GONE: Final = "lost"
 REMAPPING_FAILED: Final = "has run out of spare memory rows"
-# What NVML's recovery action says a card needs before it can be trusted again.
+# What NVML's recovery action says a GPU needs before it can be trusted again.
 _RECOVERIES: Final = {
     1: "needs a reset",
     2: "needs its node rebooted",
@@ -28,13 +28,13 @@ Pair = frozenset[str]
 
 
 def recovery_words(action: int) -> str:
-    """What a card in need of this recovery action lacks; empty when it needs none."""
+    """What a GPU in need of this recovery action lacks; empty when it needs none."""
     return _RECOVERIES.get(action, f"needs recovery action {action}") if action else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Nearness:
-    """How near two cards are: NVLink lanes between them, and NVML's common-ancestor level."""
+    """How near two GPUs are: NVLink lanes between them, and NVML's common-ancestor level."""
 
     nvlinks: int = 0
     pcie: int = FARTHEST
@@ -42,43 +42,43 @@ class Nearness:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a driver says at one moment: the cards that answer, and how near each two are."""
+    """What a driver says at one moment: the GPUs that answer, and how near each two are."""
 
-    cards: tuple[Card, ...]
+    gpus: tuple[GpuDevice, ...]
     pairs: Mapping[Pair, Nearness]
     driver: str
     cuda: str
 
 
 class Roster:
-    """Remembers cards by UUID, and adds those that no longer answer to what does."""
+    """Remembers GPUs by UUID, and adds those that no longer answer to what does."""
 
     def __init__(self) -> None:
-        self._cards: dict[str, Card] = {}
+        self._gpus: dict[str, GpuDevice] = {}
         self._pairs: dict[Pair, Nearness] = {}
 
     def complete(self, reading: Reading) -> Hardware:
-        """The hardware with every remembered card whose place no other card has taken."""
+        """The hardware with every remembered GPU whose place no other GPU has taken."""
         self._pairs.update(reading.pairs)
-        listed = {card.gpu.uuid: card for card in reading.cards}
-        indexes = {card.gpu.index for card in reading.cards}
-        minors = {card.gpu.minor for card in reading.cards}
-        for uuid, card in list(self._cards.items()):
+        listed = {device.gpu.uuid: device for device in reading.gpus}
+        indexes = {device.gpu.index for device in reading.gpus}
+        minors = {device.gpu.minor for device in reading.gpus}
+        for uuid, device in list(self._gpus.items()):
             if uuid in listed:
                 continue
-            if card.gpu.index in indexes or card.gpu.minor in minors:
-                # The driver numbers its cards anew after one was taken out for good.
-                del self._cards[uuid]
+            if device.gpu.index in indexes or device.gpu.minor in minors:
+                # The driver numbers its GPUs anew after one was taken out for good.
+                del self._gpus[uuid]
                 continue
-            listed[uuid] = replace(card, gpu=replace(card.gpu, healthy=False), trouble=GONE)
-        self._cards.update({card.gpu.uuid: card for card in reading.cards})
-        cards = tuple(sorted(listed.values(), key=lambda card: card.gpu.index))
-        return Hardware(cards, self._link(cards), reading.driver, reading.cuda)
+            listed[uuid] = replace(device, gpu=replace(device.gpu, healthy=False), trouble=GONE)
+        self._gpus.update({device.gpu.uuid: device for device in reading.gpus})
+        gpus = tuple(sorted(listed.values(), key=lambda device: device.gpu.index))
+        return Hardware(gpus, self._link(gpus), reading.driver, reading.cuda)
 
-    def _link(self, cards: Sequence[Card]) -> Links | None:
-        if len(cards) < 2:
+    def _link(self, gpus: Sequence[GpuDevice]) -> Links | None:
+        if len(gpus) < 2:
             return None
-        uuids = [card.gpu.uuid for card in cards]
+        uuids = [device.gpu.uuid for device in gpus]
         far = Nearness()
         near = [
             [

@@ -1,4 +1,4 @@
-"""NVML while it is open: its event set, the cards it watches, and the faults it tells of."""
+"""NVML while it is open: its event set, the GPUs it watches, and the faults it tells of."""
 
 import ctypes
 import logging
@@ -30,7 +30,7 @@ _LOOK_EVERY: Final = 2.0
 _ADVICE: Final = {
     pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: (
         "install the NVIDIA driver, mount its libraries into the agent's container, "
-        "or describe cards in a file"
+        "or describe GPUs in a file"
     ),
     pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "load the kernel module, as with `modprobe nvidia`",
     pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: (
@@ -57,7 +57,7 @@ class Session:
         self._renew()
 
     def list_handles(self) -> tuple[list[tuple[int, Handle]], int]:
-        """The handles of the cards with their indexes, and how many cards gave none."""
+        """The handles of the GPUs with their indexes, and how many GPUs gave none."""
         handles, silent = [], 0
         for index in range(insist(pynvml.nvmlDeviceGetCount)):
             try:
@@ -66,15 +66,15 @@ class Session:
                 silent += 1
         return handles, silent
 
-    def watch(self, cards: Iterable[tuple[str, Handle]]) -> None:
-        """Get these cards' events from now on."""
+    def watch(self, gpus: Iterable[tuple[str, Handle]]) -> None:
+        """Get these GPUs' events from now on."""
         with self._lock:
-            for uuid, handle in cards:
+            for uuid, handle in gpus:
                 self._watched[uuid] = handle
                 self._register(uuid, handle)
 
     def watch_all(self) -> None:
-        """Watch every card, unless that has been done."""
+        """Watch every GPU, unless that has been done."""
         if not self._watched:
             for _, handle in self.list_handles()[0]:
                 try:
@@ -91,7 +91,7 @@ class Session:
             event = ask(pynvml.nvmlEventSetWait, self._events, round(seconds * 1000))
         except Silent as error:
             if _value(error) != pynvml.NVML_ERROR_TIMEOUT:
-                # A lost card ends the wait at once; without a pause the caller would spin.
+                # A lost GPU ends the wait at once; without a pause the caller would spin.
                 _log.debug("waiting for events failed: %s", error)
                 self._suspicious = True
                 time.sleep(seconds)
@@ -99,7 +99,7 @@ class Session:
         return [] if event is None else [self._tell(event)]
 
     def find_lost(self) -> list[Fault]:
-        """The cards that answered at the last look and do not now; for one thread at a time."""
+        """The GPUs that answered at the last look and do not now; for one thread at a time."""
         now = time.monotonic()
         if not self._suspicious and now - self._looked < _LOOK_EVERY:
             return []
@@ -109,7 +109,7 @@ class Session:
         if not lost:
             return []
         faults = []
-        # NVML may tell of nothing else while a lost card is in the set, so the set is made anew.
+        # NVML may tell of nothing else while a lost GPU is in the set, so the set is made anew.
         while events := self.await_event(0):
             faults += events
         with self._lock:
@@ -118,14 +118,14 @@ class Session:
             for uuid in kept:
                 self._register(uuid, self._watched[uuid])
         for uuid in lost:
-            _log.warning("card lost gpu=%s", uuid)
+            _log.warning("GPU lost gpu=%s", uuid)
         return faults + [Fault(uuid, LOST, detail="no longer answers") for uuid in sorted(lost)]
 
     def read_links(self, handles: dict[str, Handle], buses: dict[str, str]) -> dict[Pair, Nearness]:
-        """How near these cards are; links seldom change, so they are read once a minute."""
-        now, cards = time.monotonic(), frozenset(handles)
-        if self._links is None or self._links[0] != cards or now - self._links[1] > _LINKS_EVERY:
-            self._links = (cards, now, read_pairs(handles, buses))
+        """How near these GPUs are; links seldom change, so they are read once a minute."""
+        now, gpus = time.monotonic(), frozenset(handles)
+        if self._links is None or self._links[0] != gpus or now - self._links[1] > _LINKS_EVERY:
+            self._links = (gpus, now, read_pairs(handles, buses))
         return self._links[2]
 
     def close(self) -> None:
@@ -146,7 +146,7 @@ class Session:
                 ask(pynvml.nvmlEventSetFree, old)
             self._events = ask(pynvml.nvmlEventSetCreate)
         except Silent as error:
-            _log.warning("NVML offers no events, lost cards alone will be noticed: %s", error)
+            _log.warning("NVML offers no events, lost GPUs alone will be noticed: %s", error)
 
     def _register(self, uuid: str, handle: Handle) -> None:
         if uuid in self._registered:
@@ -157,7 +157,7 @@ class Session:
             if wanted and self._events is not None:
                 ask(pynvml.nvmlDeviceRegisterEvents, handle, wanted, self._events)
         except Silent as error:
-            _log.warning("card reports no faults by events gpu=%s: %s", uuid, error)
+            _log.warning("GPU reports no faults by events gpu=%s: %s", uuid, error)
 
     def _tell(self, event: Any) -> Fault:
         uuid = self._name(event.device)

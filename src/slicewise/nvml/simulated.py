@@ -1,4 +1,4 @@
-"""A driver without hardware: a file describes the cards, and rewriting it changes them at once.
+"""A driver without hardware: a file describes the GPUs, and rewriting it changes them at once.
 
 A file that cannot be read while running is logged, and what it said before goes on counting.
 """
@@ -45,20 +45,20 @@ class SimulatedDriver:
             self._stamp, self._now = self._read(path)
 
     def hardware(self) -> Hardware:
-        """The cards that are described, and those that were and are lost."""
+        """The GPUs that are described, and those that were and are lost."""
         with self._lock:
             now = self._answer()
-            found = tuple(each.card for each in now.cards if not each.lost)
+            found = tuple(each.device for each in now.gpus if not each.lost)
             return self._roster.complete(Reading(found, now.pairs, now.driver, now.cuda))
 
     def loads(self) -> Mapping[str, Load]:
-        """The described load of every card that is not lost."""
+        """The described load of every GPU that is not lost."""
         with self._lock:
             now = self._answer()
-            return {each.card.gpu.uuid: each.load for each in now.cards if not each.lost}
+            return {each.device.gpu.uuid: each.load for each in now.gpus if not each.lost}
 
     def wait_faults(self, seconds: float) -> Sequence[Fault]:
-        """Faults whose sequence number appeared in the file, and cards that became lost."""
+        """Faults whose sequence number appeared in the file, and GPUs that became lost."""
         deadline = time.monotonic() + seconds
         while True:
             with self._lock:
@@ -125,7 +125,7 @@ def _compare(before: Description, now: Description) -> list[Fault]:
         for fault in sorted(now.faults, key=lambda fault: fault.sequence)
         if fault.sequence not in known
     ]
-    answering = {each.card.gpu.uuid for each in before.cards if not each.lost}
-    still = {each.card.gpu.uuid for each in now.cards if not each.lost}
+    answering = {each.device.gpu.uuid for each in before.gpus if not each.lost}
+    still = {each.device.gpu.uuid for each in now.gpus if not each.lost}
     faults += [Fault(uuid, LOST, detail="no longer answers") for uuid in sorted(answering - still)]
     return faults

@@ -1,6 +1,6 @@
 """From snapshot, request and policy to a placement or refusals: pure, no clock, no network."""
 
-from slicewise.placement.explain import admitted_cards, explain
+from slicewise.placement.explain import admitted_gpus, explain
 from slicewise.placement.grant import UNLIMITED, Grant
 from slicewise.placement.planner import (
     Decision,
@@ -33,7 +33,7 @@ __all__ = [
     "Screening",
     "Tables",
     "Workload",
-    "admitted_cards",
+    "admitted_gpus",
     "evict",
     "explain",
     "feasible",

@@ -1,4 +1,4 @@
-"""One step of a decision: a group of shares, the cards that could take them, and for whom."""
+"""One step of a decision: a group of shares, the GPUs that could take them, and for whom."""
 
 from dataclasses import dataclass
 
@@ -11,9 +11,9 @@ from slicewise.placement.workload import Kind, Workload
 
 @dataclass(slots=True)
 class Ask:
-    """What scoring functions are asked: how good is each row, or each card, for this group?
+    """What scoring functions are asked: how good is each row, or each GPU, for this group?
 
-    `group` is None for a pod without GPUs; `ok` marks the cards with room for one share.
+    `group` is None for a pod without GPUs; `ok` marks the GPUs with room for one share.
     """
 
     tables: Tables
@@ -39,7 +39,7 @@ class Ask:
 
 
 def tightest(ask: Ask) -> Ints:
-    """The least free percent among the cards that fit, per row; above 100 where none fits."""
+    """The least free percent among the GPUs that fit, per row; above 100 where none fits."""
     room = np.where(ask.ok, ask.view.free_cores, 1 << 30)
     least: Ints = room.min(axis=1, initial=1 << 30)
     return least

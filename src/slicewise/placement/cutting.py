@@ -1,6 +1,6 @@
-"""What part of a card each share is worth when cards are cut as well as can be.
+"""What part of a GPU each share is worth when GPUs are cut as well as can be.
 
-The cutting-stock problem: cover the demand for shares of every size with as few cards as
+The cutting-stock problem: cover the demand for shares of every size with as few GPUs as
 possible. A size is percent of compute and levels of memory. The dual prices of the optimum say
 what one share costs; the most valuable way to fill a leftover says what the leftover is worth.
 Solved by column generation with plain arithmetic on a small basis.
@@ -20,21 +20,21 @@ _MOST_ROUNDS: Final = 300
 
 
 class Knapsack:
-    """The most value that fits into a leftover, for every leftover up to the whole card."""
+    """The most value that fits into a leftover, for every leftover up to the whole GPU."""
 
-    def __init__(self, sizes: Sequence[Size], card: Size) -> None:
+    def __init__(self, sizes: Sequence[Size], gpu: Size) -> None:
         order = sorted(range(len(sizes)), key=lambda at: sizes[at])
-        self._card = card
+        self._gpu = gpu
         self._order = np.array(order, dtype=np.int64)
         self._cores = np.array([sizes[at][0] for at in order], dtype=np.int64)
         self._levels = np.array([sizes[at][1] for at in order], dtype=np.int64)
         self._pad = int(self._levels.max(initial=0))
-        columns = np.arange(card[1] + 1, dtype=np.int64)
+        columns = np.arange(gpu[1] + 1, dtype=np.int64)
         self._from = self._pad + columns - self._levels[:, None]
 
     def fill(self, values: Floats) -> Floats:
         """Worth of every leftover, by percent and level, at these values of the sizes."""
-        cores, levels = self._card
+        cores, levels = self._gpu
         worth = np.full((cores + 1, levels + 1 + self._pad), -np.inf)
         worth[:, self._pad :] = 0.0
         gains = values[self._order][:, None]
@@ -55,10 +55,10 @@ class Knapsack:
         return worth[:, self._pad :]
 
     def best_cut(self, values: Floats) -> Ints:
-        """How often each size is cut from a whole card by the most valuable way to cut it."""
+        """How often each size is cut from a whole GPU by the most valuable way to cut it."""
         worth = self.fill(values)
         counts = np.zeros(len(values), dtype=np.int64)
-        cores, levels = self._card
+        cores, levels = self._gpu
         while True:
             for at, size_cores, size_levels in zip(
                 self._order.tolist(), self._cores.tolist(), self._levels.tolist(), strict=True
@@ -79,17 +79,17 @@ class Knapsack:
                     return counts
 
 
-def worth_of_leftovers(sizes: Sequence[Size], demand: Sequence[int], card: Size) -> Floats:
-    """What every leftover of a card is worth to this demand, in cards; a whole card is worth 1."""
-    knapsack = Knapsack(sizes, card)
-    worth = knapsack.fill(_prices(knapsack, sizes, demand, card))
+def worth_of_leftovers(sizes: Sequence[Size], demand: Sequence[int], gpu: Size) -> Floats:
+    """What every leftover of a GPU is worth to this demand, in GPUs; a whole GPU is worth 1."""
+    knapsack = Knapsack(sizes, gpu)
+    worth = knapsack.fill(_prices(knapsack, sizes, demand, gpu))
     worth /= worth[-1, -1]
     return worth
 
 
-def _prices(knapsack: Knapsack, sizes: Sequence[Size], demand: Sequence[int], card: Size) -> Floats:
-    """The dual prices of the sizes at the least number of cards."""
-    cuts = [_at_most(size, card) for size in sizes]
+def _prices(knapsack: Knapsack, sizes: Sequence[Size], demand: Sequence[int], gpu: Size) -> Floats:
+    """The dual prices of the sizes at the least number of GPUs."""
+    cuts = [_at_most(size, gpu) for size in sizes]
     inverse = np.diag([1.0 / count for count in cuts])
     level = np.array([wanted / count for wanted, count in zip(demand, cuts, strict=True)])
     for _ in range(_MOST_ROUNDS):
@@ -110,6 +110,6 @@ def _prices(knapsack: Knapsack, sizes: Sequence[Size], demand: Sequence[int], ca
     return prices
 
 
-def _at_most(size: Size, card: Size) -> int:
-    """How many shares of one size a card holds."""
-    return min(whole // part for whole, part in zip(card, size, strict=True) if part)
+def _at_most(size: Size, gpu: Size) -> int:
+    """How many shares of one size a GPU holds."""
+    return min(whole // part for whole, part in zip(gpu, size, strict=True) if part)

@@ -35,14 +35,14 @@ def explain(state: NodeState, request: Request, grant: Grant) -> Refusal:
 def never(state: NodeState, request: Request, grant: Grant) -> Refusal | None:
     """What keeps the request off this node whoever leaves it; None when somebody's leaving helps.
 
-    Demands on how cards are joined are not looked at.
+    Demands on how GPUs are joined are not looked at.
     """
     case = _Case(state, request, grant, split(request))
     return _no_access(case) or _never(case)
 
 
-def admitted_cards(state: NodeState, request: Request, grant: Grant) -> list[int]:
-    """Positions of the cards that constraints and quota leave to the request, well or not."""
+def admitted_gpus(state: NodeState, request: Request, grant: Grant) -> list[int]:
+    """Positions of the GPUs that constraints and quota leave to the request, well or not."""
     wishes = request.constraints
     return [
         at
@@ -66,7 +66,7 @@ def _no_access(case: _Case) -> Refusal | None:
         return Refusal(
             Reason.COUNTED,
             f"a container asks for {', '.join(sorted(counted))} alone, which this node only "
-            "counts: ask for compute or cards beside it",
+            "counts: ask for compute or GPUs beside it",
         )
     if grant.pools is not None and state.node.pool not in grant.pools:
         return Refusal(
@@ -83,7 +83,7 @@ def _no_access(case: _Case) -> Refusal | None:
         in_quota = [gpu for gpu in of_model if gpu.model in grant.models]
         if len(in_quota) < needed:
             return Refusal(Reason.QUOTA, grant.detail or "no quota left on this node's models")
-    if len(admitted_cards(state, case.request, grant)) < needed <= len(of_model):
+    if len(admitted_gpus(state, case.request, grant)) < needed <= len(of_model):
         return Refusal(
             Reason.UUID,
             f"wants {', '.join(wishes.uuids) or 'any'} and not "
@@ -94,17 +94,17 @@ def _no_access(case: _Case) -> Refusal | None:
 
 
 def _never(case: _Case) -> Refusal | None:
-    """What no eviction can mend: too few cards, too small, or not well."""
+    """What no eviction can mend: too few GPUs, too small, or not well."""
     state = case.state
-    cards = admitted_cards(state, case.request, case.grant)
-    usable = [at for at in cards if state.node.gpus[at].usable]
+    gpus = admitted_gpus(state, case.request, case.grant)
+    usable = [at for at in gpus if state.node.gpus[at].usable]
     for group in case.groups:
-        if len(cards) < group.count:
+        if len(gpus) < group.count:
             return Refusal(
-                Reason.TOO_FEW_GPUS, f"needs {group.count} GPUs, node has {len(cards)} admitted"
+                Reason.TOO_FEW_GPUS, f"needs {group.count} GPUs, node has {len(gpus)} admitted"
             )
         if len(usable) < group.count:
-            ill = [state.node.gpus[at] for at in cards if at not in usable]
+            ill = [state.node.gpus[at] for at in gpus if at not in usable]
             closed = [gpu.index for gpu in ill if gpu.cordoned]
             cordoned = f" (cordoned: {_list(closed)})" if closed else ""
             return Refusal(
@@ -124,13 +124,13 @@ def _never(case: _Case) -> Refusal | None:
 
 
 def _not_now(case: _Case) -> Refusal | None:
-    """What others hold: compute, memory or whole cards."""
+    """What others hold: compute, memory or whole GPUs."""
     state = case.state
-    cards = [
-        at for at in admitted_cards(state, case.request, case.grant) if state.node.gpus[at].usable
+    gpus = [
+        at for at in admitted_gpus(state, case.request, case.grant) if state.node.gpus[at].usable
     ]
     for group in case.groups:
-        refusal = _group_not_now(state, group, cards)
+        refusal = _group_not_now(state, group, gpus)
         if refusal is None:
             continue
         unread = [each.pod for each in state.holdings if not each.certain]
@@ -143,18 +143,18 @@ def _not_now(case: _Case) -> Refusal | None:
         return refusal
     if case.request.constraints.topology is not None and case.request.constraints.topology.strict:
         wish = case.request.constraints.topology
-        whole_node = len(cards) == sum(state.untouched(at) for at in cards)
+        whole_node = len(gpus) == sum(state.untouched(at) for at in gpus)
         return Refusal(
             Reason.TOPOLOGY if whole_node else Reason.TOPOLOGY_BUSY,
-            f"needs GPUs joined by {wish.nearness.name}, free are {_free(state, cards)}",
+            f"needs GPUs joined by {wish.nearness.name}, free are {_free(state, gpus)}",
         )
     return None
 
 
-def _group_not_now(state: NodeState, group: Group, cards: list[int]) -> Refusal | None:
+def _group_not_now(state: NodeState, group: Group, gpus: list[int]) -> Refusal | None:
     index = [gpu.index for gpu in state.node.gpus]
     if group.whole:
-        free = [at for at in cards if state.untouched(at)]
+        free = [at for at in gpus if state.untouched(at)]
         if len(free) < group.count:
             return Refusal(
                 Reason.WHOLE_GPUS, f"needs {group.count} whole GPUs, {len(free)} are free"
@@ -162,7 +162,7 @@ def _group_not_now(state: NodeState, group: Group, cards: list[int]) -> Refusal 
         return None
     fits = [
         at
-        for at in cards
+        for at in gpus
         if state.free_cores(at) >= group.cores and state.free_memory(at) >= group.memory
     ]
     if len(fits) >= group.count:
@@ -173,8 +173,8 @@ def _group_not_now(state: NodeState, group: Group, cards: list[int]) -> Refusal 
             f"needs {_amount(group)} on {group.count} GPUs, "
             f"{len(fits)} have that free: gpu {_list(index[at] for at in fits)}",
         )
-    cores, most_cores = max((state.free_cores(at), -at) for at in cards)
-    memory, most_memory = max((state.free_memory(at), -at) for at in cards)
+    cores, most_cores = max((state.free_cores(at), -at) for at in gpus)
+    memory, most_memory = max((state.free_memory(at), -at) for at in gpus)
     if memory < group.memory:
         return Refusal(
             Reason.MEMORY,
@@ -189,7 +189,7 @@ def _group_not_now(state: NodeState, group: Group, cards: list[int]) -> Refusal 
         )
     return Refusal(
         Reason.SCATTERED,
-        f"needs {_amount(group)} on one GPU, free are {_free(state, cards)}",
+        f"needs {_amount(group)} on one GPU, free are {_free(state, gpus)}",
     )
 
 
@@ -229,11 +229,11 @@ def _models(state: NodeState) -> str:
     return ", ".join(sorted({gpu.model for gpu in state.node.gpus}))
 
 
-def _free(state: NodeState, cards: Sequence[int]) -> str:
+def _free(state: NodeState, gpus: Sequence[int]) -> str:
     return ", ".join(
         f"{state.free_cores(at)} percent and {state.free_memory(at)} MiB "
         f"on gpu {state.node.gpus[at].index}"
-        for at in list(cards)[:8]
+        for at in list(gpus)[:8]
     )
 
 

@@ -54,12 +54,12 @@ def _weights(tasks: Sequence[tuple[Kind, float]]) -> Floats:
 
 @dataclass(slots=True)
 class State:
-    """Nodes as fragmentation sees them: idle GPU, free CPU, and cards by the sizes asked for."""
+    """Nodes as fragmentation sees them: idle GPU, free CPU, and GPUs by the sizes asked for."""
 
     idle: Ints  # (states,), percent
     cpu: Ints  # (states,)
-    small: Ints  # (sizes, states), percent on cards with less free than the size
-    large: Ints  # (sizes, states), cards with at least the size free
+    small: Ints  # (sizes, states), percent on GPUs with less free than the size
+    large: Ints  # (sizes, states), GPUs with at least the size free
     kind: Ints  # (states,), capacity class
 
     def take(self, rows: Ints) -> "State":
@@ -81,7 +81,7 @@ class State:
 def fragmentation(state: State, target: Target, denied: Bools) -> Floats:
     """Thousandths of a GPU that an average pod of the workload cannot use, per state.
 
-    `denied` says, per choosy kind of pod and capacity class, that no card is admitted.
+    `denied` says, per choosy kind of pod and capacity class, that no GPU is admitted.
     """
     blocks = range(0, len(state.idle), _BLOCK)
     amounts = [
@@ -170,7 +170,7 @@ class Fragments:
         return fragmentation(state, self.target, self.denied)
 
     def grades(self, count: int, cores: int | None, cpu: int) -> NDArray[np.int8]:
-        """Scores of every card for a share of this size, or of every row for whole cards."""
+        """Scores of every GPU for a share of this size, or of every row for whole GPUs."""
         key = (count, cores, cpu)
         grades = self._grades.get(key)
         if grades is None:
@@ -190,7 +190,7 @@ class Fragments:
         self.denied = np.array(
             [
                 [
-                    choosy and not any(model_admitted(card[0], *wish) for card in kind[0])
+                    choosy and not any(model_admitted(gpu[0], *wish) for gpu in kind[0])
                     for kind in self.tables.kinds
                 ]
                 for wish, choosy in zip(self.target.wishes, self.target.choosy, strict=True)
@@ -228,7 +228,7 @@ class Grades:
         if self._cores is None:
             values = move.rows(self._count, self._cpu)
         else:
-            values = move.cards(self._cores, self._cpu)
+            values = move.gpus(self._cores, self._cpu)
         if everything:
             self._values = values
         else:
@@ -245,19 +245,19 @@ class Move:
     before: Floats  # (nodes,)
 
     def rows(self, count: int, cpu: int) -> NDArray[np.int8]:
-        """Scores of rows for pods that leave no choice of card: whole cards, or no GPU at all."""
+        """Scores of rows for pods that leave no choice of GPU: whole GPUs, or no GPU at all."""
         state = self.state
         moved = State(
             state.idle - FULL * count, state.cpu - cpu, state.small, state.large - count, state.kind
         )
         return grade(self.before, self.fragments.amounts(moved)).astype(np.int8)
 
-    def cards(self, cores: int, cpu: int) -> NDArray[np.int8]:
-        """Scores of cards for one share; a node's idle cards all score as the first of them."""
+    def gpus(self, cores: int, cpu: int) -> NDArray[np.int8]:
+        """Scores of GPUs for one share; a node's idle GPUs all score as the first of them."""
         room_of = self.view.free_cores
         first = self._first_of_equals(cores)
-        at, cards = np.nonzero(first)
-        room = room_of[at, cards]
+        at, gpus = np.nonzero(first)
+        room = room_of[at, gpus]
         left = room - cores
         moved = self.state.take(at)
         moved.idle -= cores
@@ -267,23 +267,23 @@ class Move:
         moved.large -= was_large & ~is_large
         moved.small += np.where(is_large, 0, left) - np.where(was_large, 0, room)
         values = np.full(room_of.shape, _UNKNOWN, dtype=np.int8, order="F")
-        values[at, cards] = grade(self.before[at], self.fragments.amounts(moved)).astype(np.int8)
+        values[at, gpus] = grade(self.before[at], self.fragments.amounts(moved)).astype(np.int8)
         idle = np.where(first & self.view.whole, values, _UNKNOWN).max(axis=1, initial=_UNKNOWN)
         return np.where(self.view.whole, idle[:, None], values)
 
     def _first_of_equals(self, cores: int) -> Bools:
-        """The cards worth trying: every card in use, and the first that nobody uses."""
+        """The GPUs worth trying: every GPU in use, and the first that nobody uses."""
         ok = self.view.free_cores >= cores
         seen = np.zeros(len(ok), dtype=np.bool_)
-        for card in range(ok.shape[1]):
-            idle = self.view.whole[:, card]
-            ok[:, card] &= ~(idle & seen)
+        for gpu in range(ok.shape[1]):
+            idle = self.view.whole[:, gpu]
+            ok[:, gpu] &= ~(idle & seen)
             seen |= idle
         return ok
 
 
 def fgd(ask: Ask) -> Floats:
-    """Scores of rows, for whole cards or for no GPU."""
+    """Scores of rows, for whole GPUs or for no GPU."""
     fragments, group = _fragments(ask), ask.group
     count = 0 if group is None else group.count
     if ask.fresh:
@@ -291,13 +291,13 @@ def fgd(ask: Ask) -> Floats:
     return _move(fragments, ask.view).rows(count, ask.cpu).astype(np.float64)
 
 
-def fgd_card(ask: Ask) -> Floats:
-    """Scores of cards, for one share."""
+def fgd_gpu(ask: Ask) -> Floats:
+    """Scores of GPUs, for one share."""
     fragments, group = _fragments(ask), ask.group
     cores = 0 if group is None else group.cores
     if ask.fresh:
         return fragments.grades(1, cores, ask.cpu).astype(np.float64)
-    return _move(fragments, ask.view).cards(cores, ask.cpu).astype(np.float64)
+    return _move(fragments, ask.view).gpus(cores, ask.cpu).astype(np.float64)
 
 
 def _move(fragments: Fragments, view: View) -> Move:

@@ -6,7 +6,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Card models with quota left for this pod, and pools it may go to; None is no limit."""
+    """GPU models with quota left for this pod, and pools it may go to; None is no limit."""
 
     models: frozenset[str] | None = None
     pools: frozenset[str] | None = None

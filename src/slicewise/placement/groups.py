@@ -1,4 +1,4 @@
-"""A request as the engine sees it: groups of equal shares that want distinct cards."""
+"""A request as the engine sees it: groups of equal shares that want distinct GPUs."""
 
 from dataclasses import dataclass
 
@@ -7,10 +7,10 @@ from slicewise.model import FULL, ContainerRequest, Request, Role, Share, phases
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """`count` equal shares on distinct cards, for the containers named by position.
+    """`count` equal shares on distinct GPUs, for the containers named by position.
 
-    Containers that must share cards stand in one group; a container with unequal shares is
-    several groups, told apart by `container`. A whole share wants a card that nobody else uses.
+    Containers that must share GPUs stand in one group; a container with unequal shares is
+    several groups, told apart by `container`. A whole share wants a GPU that nobody else uses.
     """
 
     count: int
@@ -53,15 +53,15 @@ def _groups_of(at: int, container: ContainerRequest) -> list[Group]:
 
 
 def _joined(containers: tuple[ContainerRequest, ...]) -> Group:
-    """All containers on the same cards: what the phase that peaks asks of each card."""
+    """All containers on the same GPUs: what the phase that peaks asks of each GPU."""
     count = len(containers[0].shares)
     cores = memory = 0
     for phase in phases(containers):
-        for card in range(count):
-            shares = [containers[at].shares[card] for at in phase]
+        for gpu in range(count):
+            shares = [containers[at].shares[gpu] for at in phase]
             asked = sum(int(share.cores) for share in shares)
             if len(shares) > 1 and any(share.whole for share in shares):
-                # A whole card cannot be shared, not even with a neighbour that wants memory alone.
+                # A whole GPU cannot be shared, not even with a neighbour that wants memory alone.
                 asked += FULL
             cores = max(cores, asked)
             memory = max(memory, sum(share.memory for share in shares))

@@ -1,6 +1,6 @@
 """The engine: from snapshot, request and policy to a placement, or to refusals.
 
-One loop serves every policy: filter the rows, score them, take the first best, choose cards.
+One loop serves every policy: filter the rows, score them, take the first best, choose GPUs.
 The answer depends on the arguments alone; what is kept between calls only saves time.
 """
 
@@ -22,7 +22,7 @@ from slicewise.model import (
     cut,
     model_admitted,
 )
-from slicewise.placement.explain import admitted_cards, explain
+from slicewise.placement.explain import admitted_gpus, explain
 from slicewise.placement.grant import UNLIMITED, Grant
 from slicewise.placement.groups import Group, split
 from slicewise.placement.policy import POLICIES, Policy
@@ -181,14 +181,14 @@ class _Run:
             salt=question.salt,
         )
         self.asked = self._asked()
-        self._admitted = self._admitted_cards()
+        self._admitted = self._admitted_gpus()
         self._found: dict[int, tuple[tuple[int, ...], ...]] = {}
 
     @cached_property
     def outcome(self) -> Walk:
         """Every row, walked when first asked about."""
         ground = Ground(self._feasible(), self._admitted)
-        return walk(self._view, self._groups, self._terms, ground=ground, want_cards=False)
+        return walk(self._view, self._groups, self._terms, ground=ground, want_gpus=False)
 
     def _asked(self) -> Bools:
         count = len(self._tables.names)
@@ -214,8 +214,8 @@ class _Run:
             feasible &= np.array(carried, dtype=np.bool_)[view.kind]
         return feasible
 
-    def _admitted_cards(self) -> Bools | None:
-        """The cards that constraints and quota leave over, or None for all."""
+    def _admitted_gpus(self) -> Bools | None:
+        """The GPUs that constraints and quota leave over, or None for all."""
         wishes, grant = self._question.request.constraints, self._question.grant
         admitted: Bools | None = None
         if wishes.models or wishes.models_refused or grant.models is not None:
@@ -226,11 +226,11 @@ class _Run:
             ]
             admitted = np.array([*table, False], dtype=np.bool_)[self._view.model]
         if wishes.uuids or wishes.uuids_refused:
-            named = self._named_cards()
+            named = self._named_gpus()
             admitted = named if admitted is None else admitted & named
         return admitted
 
-    def _named_cards(self) -> Bools:
+    def _named_gpus(self) -> Bools:
         wishes = self._question.request.constraints
         named = np.zeros(self._view.whole.shape, dtype=np.bool_)
         for row, state in enumerate(self._tables.states):
@@ -250,7 +250,7 @@ class _Run:
         return self.outcome.feasible
 
     def best(self) -> Placement | None:
-        """The first best row and its cards."""
+        """The first best row and its GPUs."""
         scores = np.where(self.outcome.feasible, self.outcome.scores, -np.inf)
         row = int(scores.argmax()) if len(scores) else 0
         if len(scores) and self.outcome.feasible[row]:
@@ -291,17 +291,17 @@ class _Run:
         if row not in self._found:
             wish = self._question.request.constraints.topology
             state = self._tables.states[row]
-            cards = admitted_cards(state, self._question.request, self._question.grant)
+            gpus = admitted_gpus(state, self._question.request, self._question.grant)
             found = None
             if wish is None or not wish.strict:
-                found = search(state, self._groups, cards)
+                found = search(state, self._groups, gpus)
             if found is None:
                 return False
             self._found[row] = found
         return True
 
     def _walk_row(self, row: int) -> Walk:
-        """One row alone, with the cards it would give."""
+        """One row alone, with the GPUs it would give."""
         rows = np.array([row], dtype=np.int64)
         admitted = None if self._admitted is None else self._admitted[rows]
         return walk(
@@ -309,41 +309,40 @@ class _Run:
             self._groups,
             self._terms,
             ground=Ground(np.ones(1, dtype=np.bool_), admitted),
-            want_cards=True,
+            want_gpus=True,
         )
 
     def _allocate(self, row: int, only: Walk | None = None) -> Allocation:
         state = self._tables.states[row]
         if row in self._found:
-            cards = list(self._found[row])
+            gpus = list(self._found[row])
         elif only is None and self.outcome.room is not None and self._groups[0].count == 1:
-            cards = [(int(self.outcome.room[row].argmax()),)]
+            gpus = [(int(self.outcome.room[row].argmax()),)]
         else:
             only = only or self._walk_row(row)
-            cards = [tuple(np.flatnonzero(mask[0]).tolist()) for mask in only.cards]
-        return allocate(state, self._question.request, self._groups, cards)
+            gpus = [tuple(np.flatnonzero(mask[0]).tolist()) for mask in only.gpus]
+        return allocate(state, self._question.request, self._groups, gpus)
 
 
 def allocate(
     state: NodeState,
     request: Request,
     groups: Sequence[Group],
-    cards: Sequence[tuple[int, ...]],
+    chosen: Sequence[tuple[int, ...]],
 ) -> Allocation:
-    """The allocation that gives each group its cards."""
+    """The allocation that gives each group its GPUs."""
     gpus = state.node.gpus
     containers = []
-    for at, container in enumerate(request.containers):
+    for position, container in enumerate(request.containers):
         if request.constraints.together:
             pieces = [
-                cut(share, gpus[card])
-                for share, card in zip(container.shares, cards[0], strict=True)
+                cut(share, gpus[at]) for share, at in zip(container.shares, chosen[0], strict=True)
             ]
         else:
             left = {
-                (group.cores, group.memory): list(chosen)
-                for group, chosen in zip(groups, cards, strict=True)
-                if group.container == at
+                (group.cores, group.memory): list(picked)
+                for group, picked in zip(groups, chosen, strict=True)
+                if group.container == position
             }
             pieces = [
                 cut(share, gpus[left[int(share.cores), int(share.memory)].pop(0)])

@@ -1,7 +1,7 @@
-"""Policies: weighed scoring functions for nodes and for cards, by name.
+"""Policies: weighed scoring functions for nodes and for GPUs, by name.
 
-Some functions judge node and card together: for a share of a card, the node's score is then
-that of the card chosen on it.
+Some functions judge node and GPU together: for a share of a GPU, the node's score is then
+that of the GPU chosen on it.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,15 +31,15 @@ NODE_SCORES: Final[Mapping[str, Score]] = MappingProxyType(
         "price": price.price,
     }
 )
-CARD_SCORES: Final[Mapping[str, Score]] = MappingProxyType(
+GPU_SCORES: Final[Mapping[str, Score]] = MappingProxyType(
     {
-        "binpack": scores.tight_card,
-        "best-fit": scores.tight_card,
-        "spread": scores.loose_card,
-        "random": scores.random_card,
-        "load": scores.load_card,
-        "fgd": fgd.fgd_card,
-        "price": price.price_card,
+        "binpack": scores.tight_gpu,
+        "best-fit": scores.tight_gpu,
+        "spread": scores.loose_gpu,
+        "random": scores.random_gpu,
+        "load": scores.load_gpu,
+        "fgd": fgd.fgd_gpu,
+        "price": price.price_gpu,
     }
 )
 JOINT: Final = frozenset({"fgd", "price"})
@@ -47,15 +47,15 @@ JOINT: Final = frozenset({"fgd", "price"})
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How to choose: weights of node scores, weights of card scores, and a seed for chance."""
+    """How to choose: weights of node scores, weights of GPU scores, and a seed for chance."""
 
     name: str
     node: Weights
-    card: Weights
+    gpu: Weights
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for known, weights in ((NODE_SCORES, self.node), (CARD_SCORES, self.card)):
+        for known, weights in ((NODE_SCORES, self.node), (GPU_SCORES, self.gpu)):
             for term, weight in weights:
                 if term not in known:
                     raise PolicyError(f"policy {term!r}: expected one of {', '.join(known)}")
@@ -83,18 +83,18 @@ POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
 
 
 def read_policy(text: str, seed: int = 0) -> Policy:
-    """A policy by name, or composed: `node=fgd:2,load:1 card=best-fit`."""
+    """A policy by name, or composed: `node=fgd:2,load:1 gpu=best-fit`."""
     if text in POLICIES:
         known = POLICIES[text]
-        return Policy(known.name, known.node, known.card, seed)
+        return Policy(known.name, known.node, known.gpu, seed)
     if "=" not in text:
         raise PolicyError(f"policy {text!r}: expected one of {', '.join(POLICIES)}")
     parts = dict(_read_part(text, part) for part in text.split())
     node = parts.pop("node", (("binpack", 1.0),))
-    card = parts.pop("card", tuple((term, weight) for term, weight in node if term in CARD_SCORES))
+    gpu = parts.pop("gpu", tuple((term, weight) for term, weight in node if term in GPU_SCORES))
     if parts:
         raise PolicyError(f"policy {text!r}: unknown part {next(iter(parts))!r}")
-    return Policy(text, node, card or (("best-fit", 1.0),), seed)
+    return Policy(text, node, gpu or (("best-fit", 1.0),), seed)
 
 
 def _read_part(text: str, part: str) -> tuple[str, Weights]:

@@ -1,17 +1,17 @@
 """What a move costs the future, in GPUs: the default policy.
 
-Every cost of putting a pod somewhere is expressed in cards that will be missed later, worked out
+Every cost of putting a pod somewhere is expressed in GPUs that will be missed later, worked out
 from what pods of this cluster tend to ask for:
 
-- slot: what the card's leftover was worth before, less what it is worth after;
-- toll: for breaking into a card that nobody uses, the chance that no partner comes to fill it;
-- cpu: cards that will stay idle because the node's CPU runs out before its cards do;
+- slot: what the GPU's leftover was worth before, less what it is worth after;
+- toll: for breaking into a GPU that nobody uses, the chance that no partner comes to fill it;
+- cpu: GPUs that will stay idle because the node's CPU runs out before its GPUs do;
 - scarcity: room taken on nodes that some pods depend on and few nodes can replace;
-- block: sets of whole cards broken up that pods with several cards are waiting for;
+- block: sets of whole GPUs broken up that pods with several GPUs are waiting for;
 - order: nodes fill up in one fixed order, smallest first, so that the last ones drain.
 
 The cheapest move wins. Where pods ask for more CPU per GPU than the cluster has, CPU decides what
-fits and cards are not what will be missed; there fragmentation descent chooses.
+fits and GPUs are not what will be missed; there fragmentation descent chooses.
 """
 
 from typing import Final, TypeVar
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from slicewise.model import FULL
 from slicewise.placement.ask import Ask
-from slicewise.placement.fgd import fgd, fgd_card
+from slicewise.placement.fgd import fgd, fgd_gpu
 from slicewise.placement.prices import Prices
 from slicewise.placement.tables import PLENTY, Floats, Ints
 
@@ -33,7 +33,7 @@ _BLOCK: Final = 1 << 13
 
 
 def price(ask: Ask) -> Floats:
-    """Scores of rows, for whole cards or for no GPU."""
+    """Scores of rows, for whole GPUs or for no GPU."""
     prices = _prices(ask)
     if prices.short_of_cpu:
         return fgd(ask)
@@ -41,11 +41,11 @@ def price(ask: Ask) -> Floats:
     return -100.0 * (_of_node(ask, prices) + _of_blocks(ask, prices, count))
 
 
-def price_card(ask: Ask) -> Floats:
-    """Scores of cards, for one share."""
+def price_gpu(ask: Ask) -> Floats:
+    """Scores of GPUs, for one share."""
     prices, view = _prices(ask), ask.view
     if prices.short_of_cpu:
-        return fgd_card(ask)
+        return fgd_gpu(ask)
     node = _of_node(ask, prices)
     breaking = prices.toll + _of_blocks(ask, prices, 1)
     may = ask.ok & ask.feasible[:, None]
@@ -65,7 +65,7 @@ def price_card(ask: Ask) -> Floats:
 
 
 def _of_slots(ask: Ask, prices: Prices, block: slice, at: Ints) -> Floats:
-    """The worth that a share takes from the leftovers of these cards of some columns."""
+    """The worth that a share takes from the leftovers of these GPUs of some columns."""
     view, group = ask.view, ask.group
     assert group is not None
     size = _flat(view.size[:, block]).take(at)
@@ -78,9 +78,9 @@ def _of_slots(ask: Ask, prices: Prices, block: slice, at: Ints) -> Floats:
     return lost
 
 
-def _flat(cards: NDArray[T]) -> NDArray[T]:
-    """All cards in one row, column by column."""
-    return cards.T.reshape(-1)
+def _flat(gpus: NDArray[T]) -> NDArray[T]:
+    """All GPUs in one row, column by column."""
+    return gpus.T.reshape(-1)
 
 
 def _of_node(ask: Ask, prices: Prices) -> Floats:
@@ -99,7 +99,7 @@ def _of_node(ask: Ask, prices: Prices) -> Floats:
 
 
 def _taken(ask: Ask) -> Floats:
-    """Cards that the pod takes of each row, by what it takes most of."""
+    """GPUs that the pod takes of each row, by what it takes most of."""
     group = ask.group
     if group is None:
         return np.zeros(len(ask.view.rows))
@@ -111,13 +111,13 @@ def _taken(ask: Ask) -> Floats:
 
 
 def _stranded(room: Floats, cpu: Ints, prices: Prices) -> Floats:
-    """Cards' worth of room that CPU would not suffice for if average pods filled the node."""
+    """GPUs' worth of room that CPU would not suffice for if average pods filled the node."""
     stranded: Floats = np.maximum(0.0, room - cpu / prices.cpu_per_gpu)
     return stranded
 
 
 def _scarcity(ask: Ask, prices: Prices) -> Floats:
-    """Per node shape, the demand of choosy pods waiting for each card's room there."""
+    """Per node shape, the demand of choosy pods waiting for each GPU's room there."""
     tables = ask.tables
     shapes = len(tables.kinds)
     room = np.bincount(tables.view.kind, weights=tables.view.room, minlength=shapes) / FULL
@@ -129,7 +129,7 @@ def _scarcity(ask: Ask, prices: Prices) -> Floats:
 
 
 def _of_blocks(ask: Ask, prices: Prices, count: int) -> Floats:
-    """Whole cards spoilt for pods that want several of them, when such sets are few."""
+    """Whole GPUs spoilt for pods that want several of them, when such sets are few."""
     whole, everywhere = ask.view.whole_count, ask.tables.view
     cost = np.zeros(len(whole))
     if not count:

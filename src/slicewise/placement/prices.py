@@ -20,7 +20,7 @@ _CPU_MARGIN: Final = 1.05
 
 
 class Worth:
-    """What leftovers are worth, in cards, by memory size of the card, percent and memory level."""
+    """What leftovers are worth, in GPUs, by memory size of the GPU, percent and memory level."""
 
     def __init__(self, wanted: list[tuple[Kind, int]], sizes: list[int]) -> None:
         self.levels = LEVELS if any(kind.memory for kind, _ in wanted) else 0
@@ -29,7 +29,7 @@ class Worth:
         self._scale = self.levels / np.array(sizes, dtype=np.float64)
 
     def of(self, size: Ints, cores: Ints, memory: Ints) -> Floats:
-        """The worth of cards of these sizes with this much free."""
+        """The worth of GPUs of these sizes with this much free."""
         at = size * (FULL + 1) + cores
         if self.levels:
             at = at * (self.levels + 1) + (memory * self._scale[size]).astype(np.int64)
@@ -57,11 +57,11 @@ class Prices:
         self.short_of_cpu = _short_of_cpu(tables, workload, total)
 
     def gpus(self, kind: Kind) -> float:
-        """How many cards a pod of this kind is, by what it takes most of."""
+        """How many GPUs a pod of this kind is, by what it takes most of."""
         return kind.count * max(kind.cores / FULL, min(1.0, kind.memory / self._typical))
 
     def _blocks(self) -> list[tuple[int, float]]:
-        """Pods that want several whole cards: how many, and their share of demand."""
+        """Pods that want several whole GPUs: how many, and their share of demand."""
         shares: dict[int, float] = {}
         for kind, share in self.demand:
             if kind.cores == FULL and kind.count > 1:
@@ -70,12 +70,12 @@ class Prices:
 
     def _rare(self, tables: Tables) -> tuple[Bools, Floats]:
         """Which node shapes can host kinds that most of the cluster cannot, and their demand."""
-        cards = np.array([len(shape[0]) for shape in tables.kinds], dtype=np.int64)
-        cards = cards * np.bincount(tables.view.kind, minlength=len(tables.kinds))
+        gpus = np.array([len(shape[0]) for shape in tables.kinds], dtype=np.int64)
+        gpus = gpus * np.bincount(tables.view.kind, minlength=len(tables.kinds))
         groups: dict[tuple[bool, ...], float] = {}
         for kind, share in self.demand:
             hosts = tuple(_can_host(shape, kind) for shape in tables.kinds)
-            if 2 * int(cards[np.array(hosts, dtype=np.bool_)].sum()) <= int(cards.sum()):
+            if 2 * int(gpus[np.array(hosts, dtype=np.bool_)].sum()) <= int(gpus.sum()):
                 groups[hosts] = groups.get(hosts, 0.0) + share
         keys = sorted(groups)
         rare = np.array(keys, dtype=np.bool_).reshape(len(keys), len(tables.kinds))
@@ -83,7 +83,7 @@ class Prices:
 
 
 def _worth(wanted: list[tuple[Kind, int]], memory: int, levels: int) -> Floats:
-    """Leftovers of cards of this memory, priced by the shares that fit on them."""
+    """Leftovers of GPUs of this memory, priced by the shares that fit on them."""
     counts: dict[Size, int] = {}
     for kind, count in wanted:
         if kind.cores < FULL and kind.memory <= memory:
@@ -109,33 +109,33 @@ def _even(levels: int) -> Floats:
 
 
 def _can_host(shape: Any, kind: Kind) -> bool:
-    cards, _, host, *_ = shape
+    gpus, _, host, *_ = shape
     fitting = sum(
         usable and memory >= kind.memory and model_admitted(model, kind.models, kind.models_refused)
-        for model, memory, usable, _ in cards
+        for model, memory, usable, _ in gpus
     )
     return fitting >= kind.count and (host is None or kind.cpu <= host[0])
 
 
-def _toll(wanted: list[tuple[Kind, int]], cards: int) -> float:
-    """What breaking into an idle card costs, in cards: the chance that no partner comes for it.
+def _toll(wanted: list[tuple[Kind, int]], gpus: int) -> float:
+    """What breaking into an idle GPU costs, in GPUs: the chance that no partner comes for it.
 
     Chance makes the mix of shares differ from its average by about the square root of their
     number, and the more sizes there are, the more partners must match.
     """
     sizes = {(kind.cores, kind.memory) for kind, _ in wanted if kind.cores < FULL}
-    if not sizes or not cards:
+    if not sizes or not gpus:
         return _MOST_TOLL
-    return min(_MOST_TOLL, 1.3 * math.sqrt(len(sizes) / cards))
+    return min(_MOST_TOLL, 1.3 * math.sqrt(len(sizes) / gpus))
 
 
 def _short_of_cpu(tables: Tables, workload: Workload, gpus: float) -> bool:
     """Whether pods ask for clearly more CPU per GPU than the cluster has, others included."""
     hosts = [state.node.host for state in tables.states]
-    cards = sum(len(state.node.gpus) for state in tables.states)
-    if not gpus or not cards or any(host is None for host in hosts):
+    there = sum(len(state.node.gpus) for state in tables.states)
+    if not gpus or not there or any(host is None for host in hosts):
         return False
-    supply = sum(host.cpu for host in hosts if host is not None) / cards
+    supply = sum(host.cpu for host in hosts if host is not None) / there
     wanted = sum(kind.cpu * count for kind, count in workload.counts.items()) / gpus
     return wanted > _CPU_MARGIN * supply
 

@@ -1,6 +1,6 @@
 """Scoring functions of the plain policies; higher is better, 0 to 100 where it has a scale.
 
-Node scores give one number per row, card scores one per card. best-fit, dot-product, packing
+Node scores give one number per row, GPU scores one per GPU. best-fit, dot-product, packing
 and clustering follow the definitions that the published openb curves were measured with.
 """
 
@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from slicewise.model import FULL, whole_cards
+from slicewise.model import FULL, whole_gpus
 from slicewise.placement.ask import Ask, tightest
 from slicewise.placement.rowcache import RowCache
 from slicewise.placement.tables import PLENTY, Floats, Ints, Tables
@@ -60,7 +60,7 @@ def dot_product(ask: Ask) -> Floats:
 
 
 def packing(ask: Ask) -> Floats:
-    """Cards in use first, then idle cards of nodes in use, then small idle nodes."""
+    """GPUs in use first, then idle GPUs of nodes in use, then small idle nodes."""
     view, group = ask.view, ask.group
     if group is None:
         return np.zeros(len(view.gpus))
@@ -78,7 +78,7 @@ def packing(ask: Ask) -> Floats:
 
 
 def clustering(ask: Ask) -> Floats:
-    """Nodes that already run pods of the same kind: shared, one card, two cards and so on."""
+    """Nodes that already run pods of the same kind: shared, one GPU, two GPUs and so on."""
     if ask.group is None:
         return np.zeros(len(ask.view.gpus))
     bit = 1 << (ask.group.count if ask.group.whole else 0)
@@ -104,7 +104,7 @@ class _Mix:
             bits = 0
             for holding in self._tables.states[row].holdings:
                 if holding.charges:
-                    bits |= 1 << whole_cards(holding.charges)
+                    bits |= 1 << whole_gpus(holding.charges)
             self.bits[row] = bits
 
 
@@ -121,8 +121,8 @@ def random(ask: Ask) -> Floats:
     return _generator(ask).random(len(ask.view.rows))
 
 
-def random_card(ask: Ask) -> Floats:
-    """A different card for every pod, the same for the same seed and pod."""
+def random_gpu(ask: Ask) -> Floats:
+    """A different GPU for every pod, the same for the same seed and pod."""
     return _generator(ask).random(ask.ok.shape)
 
 
@@ -131,8 +131,8 @@ def _generator(ask: Ask) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64([ask.seed, *salt]))
 
 
-def tight_card(ask: Ask) -> Floats:
-    """Cards with the least free first: compute, then memory; memory first if that is asked."""
+def tight_gpu(ask: Ask) -> Floats:
+    """GPUs with the least free first: compute, then memory; memory first if that is asked."""
     view = ask.view
     cores = view.free_cores.astype(np.float64)
     memory: Floats = view.free_memory / np.maximum(view.memory, 1)
@@ -141,18 +141,18 @@ def tight_card(ask: Ask) -> Floats:
     return -(cores + memory / 2.0)
 
 
-def loose_card(ask: Ask) -> Floats:
-    """Cards with the most free first."""
-    return -tight_card(ask)
+def loose_gpu(ask: Ask) -> Floats:
+    """GPUs with the most free first."""
+    return -tight_gpu(ask)
 
 
-def load_card(ask: Ask) -> Floats:
-    """Cards that were measured least busy first."""
+def load_gpu(ask: Ask) -> Floats:
+    """GPUs that were measured least busy first."""
     return 100.0 - ask.view.load.astype(np.float64)
 
 
 def load(ask: Ask) -> Floats:
-    """Nodes with the least busy card among those that fit."""
+    """Nodes with the least busy GPU among those that fit."""
     if ask.group is None:
         return np.zeros(len(ask.view.gpus))
     quiet = np.where(ask.ok, 100.0 - ask.view.load, 0.0)

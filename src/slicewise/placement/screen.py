@@ -22,7 +22,7 @@ _DERIVED = "uncertain"
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One request put to the rows of the tables; `admitted` of None is every card."""
+    """One request put to the rows of the tables; `admitted` of None is every GPU."""
 
     tables: Tables
     view: View
@@ -40,7 +40,7 @@ def read_reasons(case: Case, rows: Ints) -> list[Reason]:
     wishes = case.request.constraints
     strict = wishes.topology is not None and wishes.topology.strict
     if wishes.uuids or wishes.uuids_refused or strict:
-        # Cards named one by one, and cards joined as demanded, are not told by the class.
+        # GPUs named one by one, and GPUs joined as demanded, are not told by the class.
         return [_explain(case, row) for row in rows.tolist()]
     _fill_never(case, rows, found)
     view = case.view if len(rows) == len(case.view.rows) else case.view.take(rows)
@@ -69,29 +69,29 @@ def _fill_never(case: Case, rows: Ints, found: Ints) -> None:
 
 
 def _fill_busy(case: Case, rows: Ints, view: View, found: Ints) -> None:
-    """What others hold: whole cards, compute or memory, by the first group that lacks it."""
-    cards = _usable(case, view)
+    """What others hold: whole GPUs, compute or memory, by the first group that lacks it."""
+    gpus = _usable(case, view)
     if case.admitted is not None:
-        cards &= case.admitted[rows]
+        gpus &= case.admitted[rows]
     unread = _uncertain(case.tables)[rows]
     for group in case.groups:
-        code = _lack(view, group, cards)
+        code = _lack(view, group, gpus)
         # Explained as `explain` does: somebody who cannot be read may be the cause.
         code[(code != _NONE) & unread] = _AT[Reason.UNREADABLE]
         left = found == _NONE
         found[left] = code[left]
 
 
-def _lack(view: View, group: Group, cards: Bools) -> Ints:
+def _lack(view: View, group: Group, gpus: Bools) -> Ints:
     """What keeps the group off each row; -1 where nothing does."""
-    code: Ints = np.full(len(cards), _NONE, dtype=np.int64)
+    code: Ints = np.full(len(gpus), _NONE, dtype=np.int64)
     if group.whole:
-        code[(view.whole & cards).sum(axis=1) < group.count] = _AT[Reason.WHOLE_GPUS]
+        code[(view.whole & gpus).sum(axis=1) < group.count] = _AT[Reason.WHOLE_GPUS]
         return code
-    fits = cards & (view.free_cores >= group.cores) & (view.free_memory >= group.memory)
+    fits = gpus & (view.free_cores >= group.cores) & (view.free_memory >= group.memory)
     count = fits.sum(axis=1)
-    cores = np.where(cards, view.free_cores, -1).max(axis=1, initial=-1)
-    memory = np.where(cards, view.free_memory, -1).max(axis=1, initial=-1)
+    cores = np.where(gpus, view.free_cores, -1).max(axis=1, initial=-1)
+    memory = np.where(gpus, view.free_memory, -1).max(axis=1, initial=-1)
     code[count < group.count] = _AT[Reason.GPUS]
     none = count == 0
     code[none] = _AT[Reason.SCATTERED]
@@ -103,8 +103,8 @@ def _lack(view: View, group: Group, cards: Bools) -> Ints:
 def _usable(case: Case, view: View) -> Bools:
     width = view.model.shape[1]
     table = np.zeros((len(case.tables.kinds), width), dtype=np.bool_)
-    for at, (cards, *_) in enumerate(case.tables.kinds):
-        table[at, : len(cards)] = [usable for _, _, usable, _ in cards]
+    for at, (gpus, *_) in enumerate(case.tables.kinds):
+        table[at, : len(gpus)] = [usable for _, _, usable, _ in gpus]
     usable: Bools = table[view.kind]
     return usable
 

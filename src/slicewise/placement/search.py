@@ -5,21 +5,21 @@ from itertools import combinations
 from typing import Final
 
 from slicewise.model import NodeState, Request, Role
-from slicewise.placement.explain import admitted_cards
+from slicewise.placement.explain import admitted_gpus
 from slicewise.placement.grant import Grant
 from slicewise.placement.groups import Group, split
 from slicewise.placement.topology import nearest
 
 _STEPS: Final = 20000
 
-Cards = tuple[int, ...]
+Gpus = tuple[int, ...]
 
 
 def search(
-    state: NodeState, groups: Sequence[Group], cards: Sequence[int]
-) -> tuple[Cards, ...] | None:
-    """Card positions per group if the groups fit together; tightest cards are tried first."""
-    return _Search(state, groups, cards).run()
+    state: NodeState, groups: Sequence[Group], gpus: Sequence[int]
+) -> tuple[Gpus, ...] | None:
+    """GPU positions per group if the groups fit together; tightest GPUs are tried first."""
+    return _Search(state, groups, gpus).run()
 
 
 def feasible(state: NodeState, request: Request, grant: Grant) -> bool:
@@ -36,37 +36,37 @@ def feasible(state: NodeState, request: Request, grant: Grant) -> bool:
         return False
     if request.lone & state.node.counted:
         return False
-    cards = admitted_cards(state, request, grant)
+    gpus = admitted_gpus(state, request, grant)
     wish = request.constraints.topology
     if wish is not None and wish.strict and any(group.count > 1 for group in groups):
-        return len(groups) == 1 and _linked(state, groups[0], cards, request)
-    return search(state, groups, cards) is not None
+        return len(groups) == 1 and _linked(state, groups[0], gpus, request)
+    return search(state, groups, gpus) is not None
 
 
-def _linked(state: NodeState, group: Group, cards: Sequence[int], request: Request) -> bool:
-    room = _Search(state, (group,), cards).room(group)
+def _linked(state: NodeState, group: Group, gpus: Sequence[int], request: Request) -> bool:
+    room = _Search(state, (group,), gpus).room(group)
     return nearest(state.node, tuple(room), group.count, request.constraints.topology) is not None
 
 
 class _Search:
     """A depth-first search that gives up after a fixed number of steps."""
 
-    def __init__(self, state: NodeState, groups: Sequence[Group], cards: Sequence[int]) -> None:
+    def __init__(self, state: NodeState, groups: Sequence[Group], gpus: Sequence[int]) -> None:
         self._groups = groups
-        self._cards = [at for at in cards if state.node.gpus[at].usable]
-        self._cores = {at: state.free_cores(at) for at in self._cards}
-        self._memory = {at: state.free_memory(at) for at in self._cards}
-        self._untouched = {at: state.untouched(at) for at in self._cards}
-        self._size = {at: int(state.node.gpus[at].memory) for at in self._cards}
+        self._gpus = [at for at in gpus if state.node.gpus[at].usable]
+        self._cores = {at: state.free_cores(at) for at in self._gpus}
+        self._memory = {at: state.free_memory(at) for at in self._gpus}
+        self._untouched = {at: state.untouched(at) for at in self._gpus}
+        self._size = {at: int(state.node.gpus[at].memory) for at in self._gpus}
         self._steps = _STEPS
-        self._found: list[Cards] = []
+        self._found: list[Gpus] = []
 
-    def run(self) -> tuple[Cards, ...] | None:
+    def run(self) -> tuple[Gpus, ...] | None:
         return tuple(self._found) if self._place(0, {}) else None
 
     def room(self, group: Group) -> list[int]:
-        """The cards with room for one share of the group."""
-        return [card for card in self._cards if self._fits(card, group)]
+        """The GPUs with room for one share of the group."""
+        return [gpu for gpu in self._gpus if self._fits(gpu, group)]
 
     def _place(self, at: int, taken: dict[int, set[int]]) -> bool:
         if at == len(self._groups):
@@ -74,8 +74,8 @@ class _Search:
         group = self._groups[at]
         if group.role is Role.INIT:
             return self._place_init(at, taken)
-        room = [card for card in self.room(group) if card not in taken.get(group.container, ())]
-        room.sort(key=lambda card: (self._cores[card], self._memory[card], card))
+        room = [gpu for gpu in self.room(group) if gpu not in taken.get(group.container, ())]
+        room.sort(key=lambda gpu: (self._cores[gpu], self._memory[gpu], gpu))
         for chosen in combinations(room, group.count):
             self._steps -= 1
             if self._steps < 0:
@@ -93,18 +93,18 @@ class _Search:
         """An init container runs before the others, beside the sidecars alone."""
         group = self._groups[at]
         held = [
-            (other, cards)
-            for other, cards in zip(self._groups, self._found, strict=False)
+            (other, gpus)
+            for other, gpus in zip(self._groups, self._found, strict=False)
             if other.role is Role.MAIN
         ]
-        for other, cards in held:
-            self._charge(other, cards, -1)
+        for other, gpus in held:
+            self._charge(other, gpus, -1)
         room = self.room(group)
-        for other, cards in held:
-            self._charge(other, cards, 1)
-        used = {card for _, cards in held for card in cards}
-        room = [card for card in room if card not in taken.get(group.container, ())]
-        room.sort(key=lambda card: (card not in used, self._cores[card], card))
+        for other, gpus in held:
+            self._charge(other, gpus, 1)
+        used = {gpu for _, gpus in held for gpu in gpus}
+        room = [gpu for gpu in room if gpu not in taken.get(group.container, ())]
+        room.sort(key=lambda gpu: (gpu not in used, self._cores[gpu], gpu))
         if len(room) < group.count:
             return False
         chosen = tuple(sorted(room[: group.count]))
@@ -115,15 +115,13 @@ class _Search:
         self._found.pop()
         return False
 
-    def _fits(self, card: int, group: Group) -> bool:
+    def _fits(self, gpu: int, group: Group) -> bool:
         if group.whole:
-            return self._untouched[card] and self._size[card] >= group.memory
-        return self._cores[card] >= group.cores and self._memory[card] >= group.memory
+            return self._untouched[gpu] and self._size[gpu] >= group.memory
+        return self._cores[gpu] >= group.cores and self._memory[gpu] >= group.memory
 
-    def _charge(self, group: Group, cards: Cards, sign: int) -> None:
-        for card in cards:
-            self._cores[card] -= sign * group.cores
-            self._memory[card] -= sign * (self._size[card] if group.whole else group.memory)
-            self._untouched[card] = (
-                self._cores[card] == 100 and self._memory[card] == self._size[card]
-            )
+    def _charge(self, group: Group, gpus: Gpus, sign: int) -> None:
+        for gpu in gpus:
+            self._cores[gpu] -= sign * group.cores
+            self._memory[gpu] -= sign * (self._size[gpu] if group.whole else group.memory)
+            self._untouched[gpu] = self._cores[gpu] == 100 and self._memory[gpu] == self._size[gpu]

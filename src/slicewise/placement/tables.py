@@ -1,7 +1,7 @@
 """The cluster as arrays: one per quantity, one row per node, kept in step with snapshots.
 
 Rows stand in the order in which ties are broken, so the first best row is the answer.
-Arrays of shape (nodes, gpus) are laid out by column: sums over a node's cards stay fast.
+Arrays of shape (nodes, gpus) are laid out by column: sums over a node's GPUs stay fast.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 
 # A node whose CPU and memory nobody told us is never short of them.
 PLENTY: Final = 1 << 62
-NO_CARD: Final = -1
+NO_GPU: Final = -1
 _LOG_LIMIT: Final = 1 << 16
 
 
@@ -27,17 +27,17 @@ _LOG_LIMIT: Final = 1 << 16
 class View:
     """The arrays that scoring reads: all rows of the tables, or some of them."""
 
-    free_cores: Ints  # (nodes, gpus), percent; -1 where no card may be promised
-    free_memory: Ints  # (nodes, gpus), MiB; -1 where no card may be promised
-    memory: Ints  # (nodes, gpus), MiB the card has; 0 where there is no card
-    whole: Bools  # (nodes, gpus), usable cards nobody holds any part of
+    free_cores: Ints  # (nodes, gpus), percent; -1 where no GPU may be promised
+    free_memory: Ints  # (nodes, gpus), MiB; -1 where no GPU may be promised
+    memory: Ints  # (nodes, gpus), MiB the GPU has; 0 where there is no GPU
+    whole: Bools  # (nodes, gpus), usable GPUs nobody holds any part of
     size: Ints  # (nodes, gpus), number of the memory size
-    model: Ints  # (nodes, gpus), number of the model; the last one where there is no card
+    model: Ints  # (nodes, gpus), number of the model; the last one where there is no GPU
     load: Ints  # (nodes, gpus), measured percent of use
-    gpus: Ints  # (nodes,), cards on the node
-    idle: Ints  # (nodes,), free percent over usable cards
-    room: Ints  # (nodes,), the same, but no more of a card than its free memory allows
-    whole_count: Ints  # (nodes,), whole cards free
+    gpus: Ints  # (nodes,), GPUs on the node
+    idle: Ints  # (nodes,), free percent over usable GPUs
+    room: Ints  # (nodes,), the same, but no more of a GPU than its free memory allows
+    whole_count: Ints  # (nodes,), whole GPUs free
     cpu: Ints  # (nodes,), free thousandths of a core
     host_memory: Ints  # (nodes,), free MiB of main memory
     kind: Ints  # (nodes,), number of the capacity class
@@ -99,7 +99,7 @@ class Tables:
                     self._write(self.row_of[after.node.name], after)
 
     def _known(self, state: NodeState) -> bool:
-        """Whether the node's cards have their numbers and columns already."""
+        """Whether the node's GPUs have their numbers and columns already."""
         if self.states[self.row_of[state.node.name]].node is state.node:
             return True
         return len(state.node.gpus) <= self.view.model.shape[1] and _kind(state) in self._kinds
@@ -120,7 +120,7 @@ class Tables:
         self._number(states)
         width = max((len(each.node.gpus) for each in states), default=1)
         self.view = _blank(len(states), max(width, 1))
-        self.view.model.fill(NO_CARD)
+        self.view.model.fill(NO_GPU)
         for row, state in enumerate(states):
             self._write(row, state)
         self.changes.clear()
@@ -136,8 +136,8 @@ class Tables:
         self.kinds = sorted({_kind(state) for state in states}, key=repr)
         self._kinds = {kind: at for at, kind in enumerate(self.kinds)}
         self.linked = [
-            links is not None or any(numa is not None for *_, numa in cards)
-            for cards, links, *_ in self.kinds
+            links is not None or any(numa is not None for *_, numa in gpus)
+            for gpus, links, *_ in self.kinds
         ]
 
     def _write(self, row: int, state: NodeState) -> None:
@@ -180,7 +180,7 @@ class Tables:
         view, gpus = self.view, state.node.gpus
         count = len(gpus)
         view.memory[row] = 0
-        view.model[row] = NO_CARD
+        view.model[row] = NO_GPU
         view.free_cores[row, count:] = -1
         view.free_memory[row, count:] = -1
         view.whole[row, count:] = False
@@ -201,9 +201,9 @@ class Tables:
 
 def _kind(state: NodeState) -> Any:
     node = state.node
-    cards = tuple((gpu.model, int(gpu.memory), gpu.usable, gpu.numa) for gpu in node.gpus)
+    gpus = tuple((gpu.model, int(gpu.memory), gpu.usable, gpu.numa) for gpu in node.gpus)
     host = None if node.host is None else (int(node.host.cpu), int(node.host.memory))
-    return (cards, node.links, host, node.counted, node.pool)
+    return (gpus, node.links, host, node.counted, node.pool)
 
 
 def _blank(nodes: int, gpus: int) -> View:
@@ -219,7 +219,7 @@ def _blank(nodes: int, gpus: int) -> View:
         memory=grid(np.int64, 0),
         whole=grid(np.bool_, 0),
         size=grid(np.int64, 0),
-        model=grid(np.int64, NO_CARD),
+        model=grid(np.int64, NO_GPU),
         load=grid(np.int64, 0),
         gpus=column(),
         idle=column(),

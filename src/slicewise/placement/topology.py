@@ -1,4 +1,4 @@
-"""Which cards of a node stand nearest each other: NVLink first, then PCIe, then NUMA."""
+"""Which GPUs of a node stand nearest each other: NVLink first, then PCIe, then NUMA."""
 
 from functools import lru_cache
 from itertools import combinations
@@ -12,11 +12,11 @@ _ONE_BRIDGE: Final = 30
 _ONE_NUMA: Final = 40
 _MOST_SUBSETS: Final = 4096
 
-Cards = tuple[int, ...]
+Gpus = tuple[int, ...]
 
 
 def nearness(node: Node, one: int, other: int) -> int:
-    """How near two cards are, as a Nearness value, or one more when they are far apart."""
+    """How near two GPUs are, as a Nearness value, or one more when they are far apart."""
     links = node.links
     if links is not None:
         if links.nvlinks[one][other] > 0:
@@ -32,11 +32,11 @@ def nearness(node: Node, one: int, other: int) -> int:
 
 
 @lru_cache(maxsize=16384)
-def nearest(node: Node, free: Cards, count: int, wish: TopologyWish | None) -> Cards | None:
+def nearest(node: Node, free: Gpus, count: int, wish: TopologyWish | None) -> Gpus | None:
     """The best `count` of the free positions, or None if a strict wish cannot be met.
 
-    The worst pair decides, then the sum of all pairs, then how few near cards are left alone,
-    then the lowest positions. One card is taken where it breaks the fewest near pairs.
+    The worst pair decides, then the sum of all pairs, then how few near GPUs are left alone,
+    then the lowest positions. One GPU is taken where it breaks the fewest near pairs.
     """
     if len(free) < count:
         return None
@@ -52,20 +52,20 @@ def nearest(node: Node, free: Cards, count: int, wish: TopologyWish | None) -> C
     return best
 
 
-def quality(node: Node, subset: Cards) -> float:
-    """How good a set of cards is, 0 to 100: 100 when NVLink joins every pair."""
+def quality(node: Node, subset: Gpus) -> float:
+    """How good a set of GPUs is, 0 to 100: 100 when NVLink joins every pair."""
     worst, _ = _spread(node, subset)
     return 100.0 * (_FAR - worst) / _FAR
 
 
-def _subsets(node: Node, free: Cards, count: int) -> list[Cards]:
+def _subsets(node: Node, free: Gpus, count: int) -> list[Gpus]:
     if comb(len(free), count) <= _MOST_SUBSETS:
         return list(combinations(free, count))
     return [_grown(node, free, count, seed) for seed in free]
 
 
-def _grown(node: Node, free: Cards, count: int, seed: int) -> Cards:
-    """A set grown from one card by always adding the nearest; for nodes with very many cards."""
+def _grown(node: Node, free: Gpus, count: int, seed: int) -> Gpus:
+    """A set grown from one GPU by always adding the nearest; for nodes with very many GPUs."""
     chosen = [seed]
     while len(chosen) < count:
         rest = [at for at in free if at not in chosen]
@@ -73,7 +73,7 @@ def _grown(node: Node, free: Cards, count: int, seed: int) -> Cards:
     return tuple(sorted(chosen))
 
 
-def _spread(node: Node, subset: Cards) -> tuple[int, int]:
+def _spread(node: Node, subset: Gpus) -> tuple[int, int]:
     """Nearness of the worst pair, and the total distance of all pairs."""
     worst = total = 0
     for one, other in combinations(subset, 2):
@@ -85,10 +85,10 @@ def _spread(node: Node, subset: Cards) -> tuple[int, int]:
     return worst, total
 
 
-def _left_alone(node: Node, free: Cards, subset: Cards) -> int:
-    """How much nearness the choice takes from the cards that stay free.
+def _left_alone(node: Node, free: Gpus, subset: Gpus) -> int:
+    """How much nearness the choice takes from the GPUs that stay free.
 
-    Several cards are judged by the group they come from: the fewer free cards it has beside
+    Several GPUs are judged by the group they come from: the fewer free GPUs it has beside
     them, the better.
     """
     rest = [at for at in free if at not in subset]
@@ -105,7 +105,7 @@ def _left_alone(node: Node, free: Cards, subset: Cards) -> int:
     )
 
 
-def _widest(node: Node, subset: Cards) -> int:
+def _widest(node: Node, subset: Gpus) -> int:
     if node.links is None:
         return 0
     return max(node.links.pcie[one][other] for one, other in combinations(subset, 2))

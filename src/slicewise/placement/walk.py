@@ -1,4 +1,4 @@
-"""One pass over the rows for one request: which fit, how well, and on which cards.
+"""One pass over the rows for one request: which fit, how well, and on which GPUs.
 
 Groups of shares are placed one after another, each against what the earlier ones left, on all
 rows at once. With one group this is exact; with several it is best effort, and `search` has the
@@ -13,7 +13,7 @@ import numpy as np
 from slicewise.model import FULL, Role, TopologyWish
 from slicewise.placement.ask import Ask
 from slicewise.placement.groups import Group
-from slicewise.placement.policy import CARD_SCORES, JOINT, NODE_SCORES, Policy
+from slicewise.placement.policy import GPU_SCORES, JOINT, NODE_SCORES, Policy
 from slicewise.placement.tables import Bools, Floats, Tables, View
 from slicewise.placement.topology import nearest, quality
 from slicewise.placement.workload import Kind, Workload
@@ -49,7 +49,7 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """Where to look: rows that may take the pod, and cards it may have (None is all)."""
+    """Where to look: rows that may take the pod, and GPUs it may have (None is all)."""
 
     feasible: Bools  # (nodes,)
     admitted: Bools | None = None  # (nodes, gpus)
@@ -57,14 +57,14 @@ class Ground:
 
 @dataclass(slots=True)
 class Walk:
-    """The outcome per row; `cards` holds one mask of chosen cards per group when asked for.
+    """The outcome per row; `gpus` holds one mask of chosen GPUs per group when asked for.
 
-    A lone share is scored card by card: `room` has those scores, so that nobody scores again.
+    A lone share is scored GPU by GPU: `room` has those scores, so that nobody scores again.
     """
 
     feasible: Bools  # (nodes,)
     scores: Floats  # (nodes,)
-    cards: list[Bools] = field(default_factory=list)  # (nodes, gpus) each
+    gpus: list[Bools] = field(default_factory=list)  # (nodes, gpus) each
     room: Floats | None = None  # (nodes, gpus), -inf where a share does not fit
 
 
@@ -74,9 +74,9 @@ def walk(
     terms: Terms,
     *,
     ground: Ground,
-    want_cards: bool,
+    want_gpus: bool,
 ) -> Walk:
-    """Place the groups on every feasible row of the view, for scores or for cards."""
+    """Place the groups on every feasible row of the view, for scores or for GPUs."""
     if not groups:
         ok = np.zeros(view.whole.shape, dtype=np.bool_)
         ask = terms.ask(view, None, ok=ok, feasible=ground.feasible)
@@ -95,17 +95,17 @@ def walk(
             break
         if group is not scoring[0]:
             ask.cpu = 0
-        cards = _card_scores(ask, terms.policy)
-        if group in scoring and not want_cards:
-            if cards is not None and len(groups) == 1:
-                outcome.room = np.where(ask.ok, _total(cards, terms.policy), -np.inf)
-            outcome.scores = outcome.scores + _score(ask, terms.policy, cards, outcome.room)
+        gpus = _gpu_scores(ask, terms.policy)
+        if group in scoring and not want_gpus:
+            if gpus is not None and len(groups) == 1:
+                outcome.room = np.where(ask.ok, _total(gpus, terms.policy), -np.inf)
+            outcome.scores = outcome.scores + _score(ask, terms.policy, gpus, outcome.room)
             if group.count > 1 and terms.wish is not None:
                 outcome.scores = outcome.scores + _closeness(ask, terms)
-        if not want_cards and at + 1 == len(groups):
+        if not want_gpus and at + 1 == len(groups):
             break
-        chosen = _choose(ask, terms, cards, outcome.cards if init else [])
-        outcome.cards.append(chosen)
+        chosen = _choose(ask, terms, gpus, outcome.gpus if init else [])
+        outcome.gpus.append(chosen)
         taken[group.container] = chosen | taken.get(group.container, chosen)
         if not init:
             current = _without(current, group, chosen)
@@ -130,7 +130,7 @@ def _narrow(ask: Ask, terms: Terms, outcome: Walk) -> None:
 
 
 def _room(view: View, group: Group, admitted: Bools | None) -> Bools:
-    """The cards with room for one share of the group."""
+    """The GPUs with room for one share of the group."""
     if group.whole:
         ok = view.whole.copy()
         if group.memory:
@@ -148,64 +148,64 @@ def _joint(group: Group | None, policy: Policy) -> bool:
     return (
         group is not None
         and not group.whole
-        and any(term in JOINT for term, _ in (*policy.node, *policy.card))
+        and any(term in JOINT for term, _ in (*policy.node, *policy.gpu))
     )
 
 
-def _card_scores(ask: Ask, policy: Policy) -> dict[str, Floats] | None:
-    """Card scores by name, where they decide between nodes as well."""
+def _gpu_scores(ask: Ask, policy: Policy) -> dict[str, Floats] | None:
+    """GPU scores by name, where they decide between nodes as well."""
     if not _joint(ask.group, policy):
         return None
-    names = {name for name, _ in policy.card} | {name for name, _ in policy.node if name in JOINT}
-    return {name: CARD_SCORES[name](ask) for name in sorted(names)}
+    names = {name for name, _ in policy.gpu} | {name for name, _ in policy.node if name in JOINT}
+    return {name: GPU_SCORES[name](ask) for name in sorted(names)}
 
 
 def _total(scores: dict[str, Floats], policy: Policy) -> Floats:
-    if len(policy.card) == 1 and policy.card[0][1] == 1.0:
-        return scores[policy.card[0][0]]
+    if len(policy.gpu) == 1 and policy.gpu[0][1] == 1.0:
+        return scores[policy.gpu[0][0]]
     total: Floats = sum(
-        (weight * scores[name] for name, weight in policy.card),
+        (weight * scores[name] for name, weight in policy.gpu),
         start=np.zeros(next(iter(scores.values())).shape),
     )
     return total
 
 
 def _score(
-    ask: Ask, policy: Policy, cards: dict[str, Floats] | None, room: Floats | None = None
+    ask: Ask, policy: Policy, gpus: dict[str, Floats] | None, room: Floats | None = None
 ) -> Floats:
     """The weighed score of every row."""
     total = np.zeros(len(ask.feasible))
-    if cards is None:
+    if gpus is None:
         for name, weight in policy.node:
             total += weight * NODE_SCORES[name](ask)
         return total
-    best = np.where(ask.ok, _total(cards, policy), -np.inf) if room is None else room
-    if policy.node == policy.card:
+    best = np.where(ask.ok, _total(gpus, policy), -np.inf) if room is None else room
+    if policy.node == policy.gpu:
         top: Floats = best.max(axis=1, initial=-np.inf)
         return top
     first = best.argmax(axis=1) if best.shape[1] else np.zeros(len(total), dtype=np.int64)
     rows = np.arange(len(total))
     for name, weight in policy.node:
         if name in JOINT:
-            total += weight * cards[name][rows, first]
+            total += weight * gpus[name][rows, first]
         else:
             total += weight * NODE_SCORES[name](ask)
     return total
 
 
-def _choose(ask: Ask, terms: Terms, cards: dict[str, Floats] | None, earlier: list[Bools]) -> Bools:
-    """The cards each row gives to the group, as a mask."""
+def _choose(ask: Ask, terms: Terms, gpus: dict[str, Floats] | None, earlier: list[Bools]) -> Bools:
+    """The GPUs each row gives to the group, as a mask."""
     group, view = ask.group, ask.view
     assert group is not None
     if group.whole and _known_links(ask.tables, view):
-        return _nearest_cards(ask, terms)
-    if cards is not None:
-        scores = _total(cards, terms.policy)
+        return _nearest_gpus(ask, terms)
+    if gpus is not None:
+        scores = _total(gpus, terms.policy)
     else:
-        names = [(name, weight) for name, weight in terms.policy.card if name not in JOINT]
+        names = [(name, weight) for name, weight in terms.policy.gpu if name not in JOINT]
         scores = np.zeros(ask.ok.shape)
         for name, weight in names or [("best-fit", 1.0)]:
-            scores = scores + weight * CARD_SCORES[name](ask)
+            scores = scores + weight * GPU_SCORES[name](ask)
     for held in earlier:
         # An init container costs nothing where the pod's own containers will sit anyway.
         scores = scores + 1e9 * held
@@ -213,9 +213,9 @@ def _choose(ask: Ask, terms: Terms, cards: dict[str, Floats] | None, earlier: li
     room = np.where(ask.ok, scores, -np.inf)
     rows = np.arange(len(chosen))
     for _ in range(group.count):
-        card = room.argmax(axis=1)
-        chosen[rows, card] |= ask.ok[rows, card]
-        room[rows, card] = -np.inf
+        gpu = room.argmax(axis=1)
+        chosen[rows, gpu] |= ask.ok[rows, gpu]
+        room[rows, gpu] = -np.inf
     return chosen
 
 
@@ -223,7 +223,7 @@ def _known_links(tables: Tables, view: View) -> bool:
     return any(tables.linked[kind] for kind in np.unique(view.kind).tolist())
 
 
-def _nearest_cards(ask: Ask, terms: Terms) -> Bools:
+def _nearest_gpus(ask: Ask, terms: Terms) -> Bools:
     chosen = np.zeros(ask.ok.shape, dtype=np.bool_)
     for row, subset in _subsets(ask, terms):
         chosen[row, list(subset)] = True
@@ -247,14 +247,14 @@ def _subsets(ask: Ask, terms: Terms) -> list[tuple[int, tuple[int, ...]]]:
 
 
 def _linked(ask: Ask, terms: Terms) -> Bools:
-    """The rows that have cards as near as demanded."""
+    """The rows that have GPUs as near as demanded."""
     linked = np.zeros(len(ask.feasible), dtype=np.bool_)
     linked[[row for row, _ in _subsets(ask, terms)]] = True
     return linked
 
 
 def _closeness(ask: Ask, terms: Terms) -> Floats:
-    """Points for rows whose best cards are near each other, enough to outweigh the policy."""
+    """Points for rows whose best GPUs are near each other, enough to outweigh the policy."""
     points = np.zeros(len(ask.feasible))
     for row, subset in _subsets(ask, terms):
         node = ask.tables.states[int(ask.view.rows[row])].node
@@ -263,7 +263,7 @@ def _closeness(ask: Ask, terms: Terms) -> Floats:
 
 
 def _without(view: View, group: Group, chosen: Bools) -> View:
-    """The view after the group has taken its cards."""
+    """The view after the group has taken its GPUs."""
     cores = np.where(chosen, view.free_cores - group.cores, view.free_cores)
     taken = view.memory if group.whole else group.memory
     memory = np.where(chosen, view.free_memory - taken, view.free_memory)

@@ -14,7 +14,7 @@ from slicewise.model import FULL, Request, phases
 
 @dataclass(frozen=True, slots=True, order=True)
 class Kind:
-    """One shape of request: CPU, and `count` cards with so much of each."""
+    """One shape of request: CPU, and `count` GPUs with so much of each."""
 
     cpu: int = 0
     cores: int = 0
@@ -32,8 +32,8 @@ class Kind:
 def kind_of(request: Request) -> Kind:
     """The shape of a request: what its own containers ask for, or its init containers if none do.
 
-    Several containers that ask for one share each count as one card while that can hold them;
-    otherwise shares of unequal size count as the mean share on as many cards.
+    Several containers that ask for one share each count as one GPU while that can hold them;
+    otherwise shares of unequal size count as the mean share on as many GPUs.
     """
     cpu, wishes = int(request.host.cpu), request.constraints
     if not request.containers:

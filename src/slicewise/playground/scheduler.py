@@ -1,6 +1,6 @@
 """A small scheduler: one pod at a time through its extenders, then bound, else tried again later.
 
-It speaks the extender protocol as kube-scheduler does and decides nothing about cards. Several
+It speaks the extender protocol as kube-scheduler does and decides nothing about GPUs. Several
 systems' schedulers are played by one loop: each pod goes by the profile of its resources.
 """
 

@@ -15,9 +15,9 @@ from slicewise.reports.messages import (
 )
 from slicewise.reports.receiver import Receiver, Sink
 from slicewise.reports.report import (
-    CardReport,
     ContainerReport,
     DeviceReport,
+    GpuReport,
     NodeReport,
     PodReport,
     Use,
@@ -29,12 +29,12 @@ from slicewise.reports.sender import Reporter, Timing
 __all__ = [
     "PATH",
     "PROTOCOL",
-    "CardReport",
     "Change",
     "ContainerReport",
     "Credentials",
     "DeviceReport",
     "FileCredentials",
+    "GpuReport",
     "NodeReport",
     "PodReport",
     "Receiver",

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from slicewise.model import SlicewiseError
-from slicewise.reports.report import CardReport, Key, NodeReport, PodReport
+from slicewise.reports.report import GpuReport, Key, NodeReport, PodReport
 
 PROTOCOL: Final = "slicewise-reports/1"
 """What both ends call this way of speaking when they agree on it."""
@@ -28,10 +28,10 @@ class ReportError(SlicewiseError):
 class Change(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True, tag="change"):
     """What is different from the last message of this connection."""
 
-    cards: tuple[CardReport, ...] = ()
-    """Cards that are new or changed."""
-    cards_lost: tuple[str, ...] = ()
-    """UUIDs of cards that are gone."""
+    gpus: tuple[GpuReport, ...] = ()
+    """GPUs that are new or changed."""
+    gpus_lost: tuple[str, ...] = ()
+    """UUIDs of GPUs that are gone."""
     pods: tuple[PodReport, ...] = ()
     """Pods that are new or changed."""
     pods_lost: tuple[Key, ...] = ()
@@ -55,13 +55,13 @@ def find_change(old: NodeReport, new: NodeReport) -> Change | None:
     """What makes the new report of the old one; None when they are alike."""
     if old == new:
         return None
-    cards = {card.uuid: card for card in old.cards}
+    gpus = {gpu.uuid: gpu for gpu in old.gpus}
     pods = {pod.key: pod for pod in old.pods}
-    new_cards = {card.uuid for card in new.cards}
+    new_gpus = {gpu.uuid for gpu in new.gpus}
     new_pods = {pod.key for pod in new.pods}
     change = Change(
-        cards=tuple(card for card in new.cards if cards.get(card.uuid) != card),
-        cards_lost=tuple(uuid for uuid in cards if uuid not in new_cards),
+        gpus=tuple(gpu for gpu in new.gpus if gpus.get(gpu.uuid) != gpu),
+        gpus_lost=tuple(uuid for uuid in gpus if uuid not in new_gpus),
         pods=tuple(pod for pod in new.pods if pods.get(pod.key) != pod),
         pods_lost=tuple(key for key in pods if key not in new_pods),
         driver=None if new.driver == old.driver else new.driver,
@@ -72,17 +72,17 @@ def find_change(old: NodeReport, new: NodeReport) -> Change | None:
 
 def apply_change(report: NodeReport, change: Change) -> NodeReport:
     """The report with a change made to it, in a stable order."""
-    cards = {card.uuid: card for card in report.cards}
+    gpus = {gpu.uuid: gpu for gpu in report.gpus}
     pods = {pod.key: pod for pod in report.pods}
-    for uuid in change.cards_lost:
-        cards.pop(uuid, None)
+    for uuid in change.gpus_lost:
+        gpus.pop(uuid, None)
     for key in change.pods_lost:
         pods.pop(key, None)
-    cards.update((card.uuid, card) for card in change.cards)
+    gpus.update((gpu.uuid, gpu) for gpu in change.gpus)
     pods.update((pod.key, pod) for pod in change.pods)
     return msgspec.structs.replace(
         report,
-        cards=tuple(sorted(cards.values(), key=lambda card: (card.index, card.uuid))),
+        gpus=tuple(sorted(gpus.values(), key=lambda gpu: (gpu.index, gpu.uuid))),
         pods=tuple(pods[key] for key in sorted(pods)),
         driver=report.driver if change.driver is None else change.driver,
         why=report.why if change.why is None else change.why,

@@ -1,4 +1,4 @@
-"""What an agent says of its node: the cards there are, and what each pod holds of them and uses.
+"""What an agent says of its node: the GPUs there are, and what each pod holds of them and uses.
 
 A report is a whole state as a value; what changed between two of them is worked out elsewhere.
 """
@@ -10,15 +10,15 @@ Key = str
 
 
 class Use(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """What is really used, of a card or by a container on it."""
+    """What is really used, of a GPU or by a container on it."""
 
     memory_mib: int = 0
     cores: int = 0
-    """Percent of the card's compute."""
+    """Percent of the GPU's compute."""
 
 
-class CardReport(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
-    """One card of the node."""
+class GpuReport(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
+    """One GPU of the node."""
 
     uuid: str
     model: str
@@ -33,22 +33,22 @@ class CardReport(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_o
     why: str = ""
     """Why it is not well."""
     use: Use | None = None
-    """None when the card could not be asked."""
+    """None when the GPU could not be asked."""
     temperature: int | None = None
     power_milliwatts: int | None = None
 
 
 class DeviceReport(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
-    """One device of a container: a card, or a part of one."""
+    """One device of a container: a GPU, or a part of one."""
 
-    card: str
-    """UUID of the card."""
+    gpu: str
+    """UUID of the GPU."""
     id: str = ""
     """The device plugin's id where it is not the UUID: a replica, a MIG instance, a share."""
     cores: int | None = None
-    """Percent of compute promised; None for the whole card."""
+    """Percent of compute promised; None for the whole GPU."""
     memory_mib: int | None = None
-    """Memory promised; None for the whole card."""
+    """Memory promised; None for the whole GPU."""
     use: Use | None = None
     """None when it is not known."""
 
@@ -81,18 +81,18 @@ class NodeReport(
     """Everything an agent knows of its node at one moment."""
 
     node: str
-    cards: tuple[CardReport, ...] = ()
+    gpus: tuple[GpuReport, ...] = ()
     pods: tuple[PodReport, ...] = ()
     driver: str = ""
     """Version of the driver."""
     why: str = ""
-    """Why cards are missing, where the driver cannot be asked."""
+    """Why GPUs are missing, where the driver cannot be asked."""
 
     @property
     def busy(self) -> frozenset[str]:
-        """UUIDs of the cards that any container holds, whole or in part."""
+        """UUIDs of the GPUs that any container holds, whole or in part."""
         return frozenset(
-            device.card
+            device.gpu
             for pod in self.pods
             for container in pod.containers
             for device in container.devices

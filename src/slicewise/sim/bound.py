@@ -1,7 +1,7 @@
 """How much of a cluster any policy could allocate at best: cutting-stock bounds.
 
-Pods are cut into single cards and cards are pooled by the pods they admit, so CPU, memory and
-the grouping of cards into nodes are forgotten: no policy can do better than these bounds say.
+Pods are cut into single GPUs and GPUs are pooled by the pods they admit, so CPU, memory and
+the grouping of GPUs into nodes are forgotten: no policy can do better than these bounds say.
 """
 
 from abc import ABC, abstractmethod
@@ -31,15 +31,15 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class _Stock:
-    """Sizes in percent with how many cards' worth are asked for, and pools of cards."""
+    """Sizes in percent with how many GPUs' worth are asked for, and pools of GPUs."""
 
     sizes: tuple[int, ...]
     wanted: tuple[int, ...]
     pools: tuple[tuple[int, frozenset[int]], ...]
 
     @property
-    def cards(self) -> int:
-        """Cards in all."""
+    def gpus(self) -> int:
+        """GPUs in all."""
         return sum(count for count, _ in self.pools)
 
     @property
@@ -51,27 +51,27 @@ class _Stock:
 def bound(trace: Trace) -> Bounds:
     """The bounds for pods that come in the proportions of the trace."""
     stock = _read_stock(trace)
-    if not stock.sizes or not stock.cards:
+    if not stock.sizes or not stock.gpus:
         return Bounds(0.0, 0.0)
-    scale = FULL * stock.cards / stock.demand
+    scale = FULL * stock.gpus / stock.demand
     return Bounds(
         lossless=100.0 * _Lossless(stock, scale).solve(),
-        most=_Most(stock, scale).solve() / stock.cards,
+        most=_Most(stock, scale).solve() / stock.gpus,
     )
 
 
 def _read_stock(trace: Trace) -> _Stock:
-    cards = Counter(gpu.model for node in trace.nodes for gpu in node.gpus)
+    gpus = Counter(gpu.model for node in trace.nodes for gpu in node.gpus)
     wanted: Counter[tuple[int, frozenset[str]]] = Counter()
     for kind, pods in trace.workload.counts.items():
         if kind.count and kind.cores:
             admitted = (
-                model for model in cards if model_admitted(model, kind.models, kind.models_refused)
+                model for model in gpus if model_admitted(model, kind.models, kind.models_refused)
             )
             wanted[kind.cores, frozenset(admitted)] += kind.count * pods
     items = sorted(wanted, key=lambda item: (item[0], sorted(item[1])))
     pools: Counter[frozenset[int]] = Counter()
-    for model, count in cards.items():
+    for model, count in gpus.items():
         pools[frozenset(at for at, (_, admitted) in enumerate(items) if model in admitted)] += count
     return _Stock(
         tuple(size for size, _ in items),
@@ -81,7 +81,7 @@ def _read_stock(trace: Trace) -> _Stock:
 
 
 class _Program(ABC):
-    """Maximise value over patterns of one card each, found only when they are worth entering.
+    """Maximise value over patterns of one GPU each, found only when they are worth entering.
 
     The rows are one limit per size and one per pool; every basis starts from their slacks.
     """
@@ -122,14 +122,14 @@ class _Program(ABC):
         return max(found, key=lambda entry: entry[1] - float(duals @ entry[0]))
 
     def patterns(self, values: Floats) -> list[tuple[int, Floats]]:
-        """For every pool, how many of each size its most valuable card holds."""
+        """For every pool, how many of each size its most valuable GPU holds."""
         return [
-            (at, _fill_card(self.stock.sizes, values, admitted))
+            (at, _fill_gpu(self.stock.sizes, values, admitted))
             for at, (_, admitted) in enumerate(self.stock.pools)
         ]
 
     def column(self, pool: int, counts: Floats) -> Floats:
-        """A pattern as a column: what it holds, and one card of its pool."""
+        """A pattern as a column: what it holds, and one GPU of its pool."""
         column = np.zeros(len(self.limits))
         column[: self.items] = counts
         column[self.items + pool] = 1.0
@@ -170,8 +170,8 @@ class _Lossless(_Program):
         ]
 
 
-def _fill_card(sizes: tuple[int, ...], values: Floats, admitted: frozenset[int]) -> Floats:
-    """How many of each size make the most valuable load of one card."""
+def _fill_gpu(sizes: tuple[int, ...], values: Floats, admitted: frozenset[int]) -> Floats:
+    """How many of each size make the most valuable load of one GPU."""
     useful = [(sizes[at], float(values[at]), at) for at in sorted(admitted) if values[at] > 0.0]
     best, last = [0.0] * (FULL + 1), [-1] * (FULL + 1)
     for room in range(1, FULL + 1):

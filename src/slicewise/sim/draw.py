@@ -66,7 +66,7 @@ def _fill(order: list[int], trace: Trace, load: int, chance: Random) -> None:
         return
     while True:
         drawn = chance.randrange(len(trace.pods))
-        # The published protocol looks at one share here, whatever the number of cards.
+        # The published protocol looks at one share here, whatever the number of GPUs.
         share = trace.demands[drawn] // max(1, kind_of(trace.pods[drawn].request).count)
         if total + share > wanted:
             return

@@ -37,7 +37,7 @@ class Reader(Protocol):
     """How nodes and pods are understood: by the dialects they are written in."""
 
     def read_node(self, notice: NodeNotice) -> Node:
-        """The node with its cards."""
+        """The node with its GPUs."""
         ...
 
     def read_request(self, pod: Pod) -> Request:

@@ -31,7 +31,7 @@ _PODS: Final = "openb_pod_list_"
 _NODE_COLUMNS: Final = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 _POD_COLUMNS: Final = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
 # The lists say nothing of GPU memory, and no pod asks for any.
-_CARD_MEMORY: Final = MiB(16384)
+_GPU_MEMORY: Final = MiB(16384)
 # How the published files spell our policies.
 PUBLISHED: Final = {
     "random": "01-Random",
@@ -137,9 +137,7 @@ def _read_node(row: Row) -> Node:
     model = row.text("model")
     if count and not model:
         raise row.error("model", "the model of the node's GPUs")
-    gpus = tuple(
-        Gpu(index, f"{name}-{index}", model, _CARD_MEMORY, index) for index in range(count)
-    )
+    gpus = tuple(Gpu(index, f"{name}-{index}", model, _GPU_MEMORY, index) for index in range(count))
     host = Host(MilliCpu(row.number("cpu_milli")), MiB(row.number("memory_mib")))
     return Node(name, gpus, host=host)
 

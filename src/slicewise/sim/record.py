@@ -95,7 +95,7 @@ def _milliseconds(seconds: Sequence[float], percentile: float) -> float:
 
 
 def order_sizes(counts: Iterable[str]) -> list[str]:
-    """Sizes from none over parts to many cards."""
+    """Sizes from none over parts to many GPUs."""
     return sorted(counts, key=_size_rank)
 
 

@@ -20,7 +20,7 @@ class TracePod:
 
     @property
     def size(self) -> str:
-        """The pod's kind as tables show it: `cpu`, `part`, or the number of whole cards."""
+        """The pod's kind as tables show it: `cpu`, `part`, or the number of whole GPUs."""
         kind = kind_of(self.request)
         if not kind.count:
             return "cpu"
@@ -57,14 +57,14 @@ class Trace:
     def demands(self) -> tuple[int, ...]:
         """Percent of GPU each pod brings to the arrived load.
 
-        That is compute; where no pod asks for compute, it is the part of an average card's memory.
+        That is compute; where no pod asks for compute, it is the part of an average GPU's memory.
         """
         kinds = [kind_of(pod.request) for pod in self.pods]
         if any(kind.demand for kind in kinds):
             return tuple(kind.demand for kind in kinds)
-        cards = self.capacity // 100
-        per_card = self.memory // cards if cards else 1
-        return tuple(min(100, -(-100 * kind.memory // per_card)) * kind.count for kind in kinds)
+        gpus = self.capacity // 100
+        per_gpu = self.memory // gpus if gpus else 1
+        return tuple(min(100, -(-100 * kind.memory // per_gpu)) * kind.count for kind in kinds)
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ def find_changes(state: NodeState, question: Question, reason: Reason) -> tuple[
 
 
 def _lower(state: NodeState, request: Request, grant: Grant) -> Iterator[Change]:
-    """Ask for less memory, or for less compute, of every card."""
+    """Ask for less memory, or for less compute, of every GPU."""
     shares = [share for each in request.containers for share in each.shares]
     memory = max(share.memory for share in shares)
     if memory:
@@ -56,7 +56,7 @@ def _lower(state: NodeState, request: Request, grant: Grant) -> Iterator[Change]
             text = f"ask for {most} MiB of each GPU instead of {memory}"
             yield Change(lost, text, {"ask": {"memory": most}})
     cores = max(share.cores for share in shares)
-    # A part of a card names no memory where the whole card had it all, and is of use to nobody.
+    # A part of a GPU names no memory where the whole GPU had it all, and is of use to nobody.
     if cores and not any(share.whole for share in shares):
         most = _largest(cores, lambda c: _fits(state, _clip(request, c, memory), grant))
         if most:
@@ -66,7 +66,7 @@ def _lower(state: NodeState, request: Request, grant: Grant) -> Iterator[Change]
 
 
 def _fewer(state: NodeState, request: Request, grant: Grant) -> Iterator[Change]:
-    """Ask for fewer cards."""
+    """Ask for fewer GPUs."""
     count = max(len(each.shares) for each in request.containers)
     most = _largest(count, lambda n: _fits(state, _cut(request, n), grant))
     if most:
@@ -75,7 +75,7 @@ def _fewer(state: NodeState, request: Request, grant: Grant) -> Iterator[Change]
 
 
 def _lift(state: NodeState, question: Question, reason: Reason) -> Iterator[Change]:
-    """Let others leave, or drop what stands in the way beside the cards themselves."""
+    """Let others leave, or drop what stands in the way beside the GPUs themselves."""
     request, grant = question.request, question.grant
     if reason is Reason.QUOTA and feasible(state, request, UNLIMITED):
         yield Change(0.5, f"raise the quota: {grant.detail}", {"quota": grant.detail})
@@ -100,14 +100,14 @@ def _lift(state: NodeState, question: Question, reason: Reason) -> Iterator[Chan
 
 
 def _reopen(state: NodeState, request: Request, grant: Grant) -> Iterator[Change]:
-    """Open the cards again that a person has closed."""
+    """Open the GPUs again that a person has closed."""
     closed = [gpu.index for gpu in state.node.gpus if gpu.cordoned]
     if not closed:
         return
     gpus = tuple(replace(gpu, cordoned=False) for gpu in state.node.gpus)
     if feasible(replace(state, node=replace(state.node, gpus=gpus)), request, grant):
-        cards = ", ".join(map(str, closed))
-        yield Change(0.2, f"uncordon gpu {cards} of node {state.node.name}", {"uncordon": closed})
+        indexes = ", ".join(map(str, closed))
+        yield Change(0.2, f"uncordon gpu {indexes} of node {state.node.name}", {"uncordon": closed})
 
 
 def _largest(asked: int, fits: Callable[[int], bool]) -> int:

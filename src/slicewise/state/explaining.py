@@ -1,11 +1,11 @@
-"""Explain: per node and card what a pod lacked, and the smallest change that would fit."""
+"""Explain: per node and GPU what a pod lacked, and the smallest change that would fit."""
 
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Final
 
 from slicewise.model import Allocation, NodeState, Request, Slice
-from slicewise.placement import Placement, Screening, admitted_cards, explain, feasible
+from slicewise.placement import Placement, Screening, admitted_gpus, explain, feasible
 from slicewise.state.changes import Change, find_changes
 from slicewise.state.respelling import spell_ask
 from slicewise.state.scene import Scene
@@ -72,7 +72,7 @@ def _describe_best(scene: Scene, allocation: Allocation) -> dict[str, Any]:
     assert state is not None
     return {
         "node": allocation.node,
-        "cards": [describe_container(each, state.node) for each in allocation.containers],
+        "allocation": [describe_container(each, state.node) for each in allocation.containers],
         "policy": scene.planner.policy.name,
     }
 
@@ -90,7 +90,7 @@ def _explain_node(scene: Scene, name: str) -> dict[str, Any]:
         return {"node": name, "fits": False, "reason": "UnknownNode", "changes": []}
     question = scene.question
     if feasible(state, question.request, question.grant):
-        return {"node": name, "fits": True, "cards": _cards(scene, state)}
+        return {"node": name, "fits": True, "gpus": _gpus(scene, state)}
     refusal = explain(state, question.request, question.grant)
     changes = find_changes(state, question, refusal.reason)
     return {
@@ -99,7 +99,7 @@ def _explain_node(scene: Scene, name: str) -> dict[str, Any]:
         "reason": refusal.reason.code,
         "phrase": refusal.reason.phrase,
         "detail": refusal.detail,
-        "cards": _cards(scene, state),
+        "gpus": _gpus(scene, state),
         "changes": [_describe_change(scene, each) for each in changes],
     }
 
@@ -114,9 +114,9 @@ def _describe_change(scene: Scene, change: Change) -> dict[str, Any]:
     return {**told, "text": f"{change.text}, as {words}", "limits": limits}
 
 
-def _cards(scene: Scene, state: NodeState) -> list[dict[str, Any]]:
+def _gpus(scene: Scene, state: NodeState) -> list[dict[str, Any]]:
     request = scene.question.request
-    admitted = set(admitted_cards(state, request, scene.question.grant))
+    admitted = set(admitted_gpus(state, request, scene.question.grant))
     return [
         {
             "gpu": gpu.index,
@@ -130,7 +130,7 @@ def _cards(scene: Scene, state: NodeState) -> list[dict[str, Any]]:
 
 
 def _missing(state: NodeState, at: int, request: Request, *, admitted: bool) -> list[str]:
-    """What this card lacks for the smallest share asked for; empty when it could take it."""
+    """What this GPU lacks for the smallest share asked for; empty when it could take it."""
     gpu = state.node.gpus[at]
     if not admitted:
         return ["not admitted by model, UUID or quota"]

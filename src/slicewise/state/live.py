@@ -158,7 +158,7 @@ class LiveState:
         nodes = Informer(client, sources.nodes(self.reader), self._take_nodes, following=following)
         self._run("nodes", nodes.run())
         self._run("expiry", self._expire())
-        # Pods are read by the cards of their nodes, so nodes that come first save work.
+        # Pods are read by the GPUs of their nodes, so nodes that come first save work.
         await nodes.synced.wait()
         waited = []
         for namespace, name in self._configmaps():

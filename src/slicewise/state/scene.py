@@ -120,7 +120,7 @@ def put_state(snapshot: Snapshot, state: NodeState) -> Snapshot:
 
 
 def _read_models(planner: Planner, snapshot: Snapshot) -> dict[str, MiB]:
-    """Every card model of the cluster with its smallest memory."""
+    """Every GPU model of the cluster with its smallest memory."""
     planner.tables.sync(snapshot)
     models: dict[str, MiB] = {}
     for kind in planner.tables.kinds:

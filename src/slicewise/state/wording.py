@@ -1,4 +1,4 @@
-"""Requests and cards in the words that people read in events and explanations."""
+"""Requests and GPUs in the words that people read in events and explanations."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -16,11 +16,11 @@ def describe_request(request: Request) -> str:
 
 
 def describe_container(given: ContainerAllocation, node: Node) -> str:
-    """The cards of one container, for people; equal parts of equal cards are told together."""
+    """The GPUs of one container, for people; equal parts of equal GPUs are told together."""
     alike: dict[tuple[int, int, str], list[int]] = {}
     for piece in given.slices:
         model = _model(piece, node)
-        # All of two cards is all of each, whatever their sizes.
+        # All of two GPUs is all of each, whatever their sizes.
         key = (piece.cores, 0 if piece.cores == FULL else piece.memory, model)
         alike.setdefault(key, []).append(piece.gpu)
     parts = (_describe_part(*key, numbers) for key, numbers in alike.items())
@@ -28,17 +28,17 @@ def describe_container(given: ContainerAllocation, node: Node) -> str:
 
 
 def describe_slice(piece: Slice, node: Node) -> str:
-    """A part of a card, for people."""
+    """A part of a GPU, for people."""
     return _describe_part(piece.cores, piece.memory, _model(piece, node), [piece.gpu])
 
 
 def _describe_part(cores: int, memory: int, model: str, numbers: list[int]) -> str:
-    cards = f"gpu {join_numbers(numbers)}{f' ({model})' if model else ''}"
+    gpus = f"gpu {join_numbers(numbers)}{f' ({model})' if model else ''}"
     if cores == FULL:
-        return f"all of {cards}"
+        return f"all of {gpus}"
     amounts = [f"{cores} percent"] if cores else []
     amounts += [f"{memory} MiB"] if memory else []
-    return f"{' and '.join(amounts)} of {'' if len(numbers) == 1 else 'each of '}{cards}"
+    return f"{' and '.join(amounts)} of {'' if len(numbers) == 1 else 'each of '}{gpus}"
 
 
 def _model(piece: Slice, node: Node) -> str:

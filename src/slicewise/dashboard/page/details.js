@@ -1,6 +1,6 @@
-// What is known of one node, card or waiting pod, for whoever opened it.
+// What is known of one node, GPU or waiting pod, for whoever opened it.
 
-import { cardState, describeModels, nodeState } from "./cards.js";
+import { gpuState, describeModels, nodeState } from "./gpus.js";
 import { podColour } from "./colours.js";
 import { make } from "./dom.js";
 import { gib, modelName, percent, plural } from "./words.js";
@@ -33,41 +33,41 @@ function podTable(parts, { onPod, use }) {
   const body = make("tbody", {}, parts.map((part) => make("tr", {},
     make("td", {}, make("button", { type: "button", class: "link", title: "Show only this pod", on: { click: () => onPod(part.pod.key) } }, swatch(part.pod.key), part.pod.key),
       part.pod.doubt ? make("span", { class: "badge" }, part.pod.doubt) : null),
-    make("td", {}, String(part.card.index)),
+    make("td", {}, String(part.gpu.index)),
     make("td", {}, amount(part.use?.cores, part.cores ? `${part.cores}%` : "–")),
     make("td", {}, amount(part.use && part.use.memory !== null ? gib(part.use.memory) : null, gib(part.memory))))));
   return make("table", {}, measured ? make("caption", {}, note) : null, head, body);
 }
 
 export function drawNode(node, actions) {
-  const parts = node.cards.flatMap((card) => card.parts);
+  const parts = node.gpus.flatMap((gpu) => gpu.parts);
   return [
     heading(`Node ${node.name}`, actions.onClose),
     facts([
       ["state", nodeState(node).join(", ") || "ready"],
-      ["cards", describeModels(node.cards)],
+      ["GPUs", describeModels(node.gpus)],
       ...(node.pool ? [["pool", node.pool]] : []),
       ["pods", String(node.pods.length)],
     ]),
-    parts.length ? podTable(parts, actions) : make("p", { class: "none" }, "Nobody holds a part of its cards."),
+    parts.length ? podTable(parts, actions) : make("p", { class: "none" }, "Nobody holds a part of its GPUs."),
   ];
 }
 
-export function drawCard(card, actions) {
+export function drawGpu(gpu, actions) {
   const rows = [
-    ["model", modelName(card.model)],
-    ["state", cardState(card) || "healthy"],
-    ["compute", `${card.cores} of 100 percent promised`],
-    ["memory", `${gib(card.held)} of ${gib(card.memory)} GiB promised (${percent(card.held, card.memory)}%)`],
+    ["model", modelName(gpu.model)],
+    ["state", gpuState(gpu) || "healthy"],
+    ["compute", `${gpu.cores} of 100 percent promised`],
+    ["memory", `${gib(gpu.held)} of ${gib(gpu.memory)} GiB promised (${percent(gpu.held, gpu.memory)}%)`],
   ];
-  if (card.use) {
-    const memory = card.use.memory === null ? "" : ` and ${gib(card.use.memory)} GiB`;
-    rows.push([actions.use === "measured" ? "in use" : `in use (${actions.use})`, `${card.use.cores ?? "unknown"} percent${memory}`]);
+  if (gpu.use) {
+    const memory = gpu.use.memory === null ? "" : ` and ${gib(gpu.use.memory)} GiB`;
+    rows.push([actions.use === "measured" ? "in use" : `in use (${actions.use})`, `${gpu.use.cores ?? "unknown"} percent${memory}`]);
   }
   return [
-    heading(`${card.node} · gpu ${card.index}`, actions.onClose),
+    heading(`${gpu.node} · gpu ${gpu.index}`, actions.onClose),
     facts(rows),
-    card.parts.length ? podTable(card.parts, actions) : make("p", { class: "none" }, "Nobody holds a part of this card."),
+    gpu.parts.length ? podTable(gpu.parts, actions) : make("p", { class: "none" }, "Nobody holds a part of this GPU."),
   ];
 }
 
@@ -75,7 +75,7 @@ export function drawPod(answer, actions) {
   const children = [heading(`Why ${answer.pod} waits`, actions.onClose), make("p", { class: "why" }, answer.summary)];
   const rows = [["asks for", answer.asks || "no GPU"]];
   if (answer.node) rows.push(["is on", answer.node]);
-  if (answer.best) rows.push(["best now", `${answer.best.node}: ${answer.best.cards.join("; ")}`]);
+  if (answer.best) rows.push(["best now", `${answer.best.node}: ${answer.best.allocation.join("; ")}`]);
   if (answer.smallestChange) rows.push(["would fit", `${answer.smallestChange.change} (node ${answer.smallestChange.node})`]);
   children.push(facts(rows));
   const refusing = answer.nodes.filter((node) => !node.fits && (node.phrase || node.reason));

@@ -1,6 +1,6 @@
 // The rows of all nodes, of which only those in sight exist; one cell at a time takes the keyboard.
 
-import { drawRow } from "./cards.js";
+import { drawRow } from "./gpus.js";
 import { make } from "./dom.js";
 
 const SPARE = 4;
@@ -61,13 +61,13 @@ export class Grid {
     this.draw();
   }
 
-  // Where each row begins; nodes with more cards than a line has take more lines.
+  // Where each row begins; nodes with more GPUs than a line has take more lines.
   measure() {
     const tops = new Array(this.names.length + 1);
     tops[0] = 0;
     for (let at = 0; at < this.names.length; at++) {
-      const cards = this.store.nodes.get(this.names[at])?.[3].length || 1;
-      tops[at + 1] = tops[at] + EDGE + LINE * Math.ceil(cards / this.perLine);
+      const gpus = this.store.nodes.get(this.names[at])?.[3].length || 1;
+      tops[at + 1] = tops[at] + EDGE + LINE * Math.ceil(gpus / this.perLine);
     }
     this.tops = tops;
     this.rows.style.height = `${tops[this.names.length]}px`;

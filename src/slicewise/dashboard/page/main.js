@@ -1,7 +1,7 @@
 // Joins the feed, the store and what is drawn; draws at most once a frame.
 
 import { drawChart } from "./chart.js";
-import { drawCard, drawMessage, drawNode, drawPod } from "./details.js";
+import { drawGpu, drawMessage, drawNode, drawPod } from "./details.js";
 import { find } from "./dom.js";
 import { Feed } from "./feed.js";
 import { emptyText, Grid } from "./grid.js";
@@ -106,8 +106,8 @@ function actions() {
 function showDetails(scroll) {
   const node = store.node(opened.node);
   if (!node) return closeDetails();
-  const card = opened.column < 0 ? null : node.cards[opened.column];
-  fillDetails(card ? drawCard(card, actions()) : drawNode(node, actions()), scroll);
+  const gpu = opened.column < 0 ? null : node.gpus[opened.column];
+  fillDetails(gpu ? drawGpu(gpu, actions()) : drawNode(node, actions()), scroll);
 }
 
 function fillDetails(children, scroll) {

@@ -1,4 +1,4 @@
-// What stands beside the cards: totals, waiting pods, quota and troubles.
+// What stands beside the GPUs: totals, waiting pods, quota and troubles.
 
 import { find, make } from "./dom.js";
 import { ago, gib, modelName, percent, plural } from "./words.js";
@@ -8,8 +8,8 @@ const MOST = 100;
 export function drawTotals(box, totals) {
   const facts = [
     ["nodes", totals.silent ? `${totals.nodes.toLocaleString("en")} (${totals.silent} not ready)` : totals.nodes.toLocaleString("en"), totals.silent],
-    ["cards", totals.ill ? `${totals.cards.toLocaleString("en")} (${totals.ill} unhealthy)` : totals.cards.toLocaleString("en"), totals.ill],
-    ["free cards", totals.whole.toLocaleString("en")],
+    ["GPUs", totals.ill ? `${totals.gpus.toLocaleString("en")} (${totals.ill} unhealthy)` : totals.gpus.toLocaleString("en"), totals.ill],
+    ["free GPUs", totals.whole.toLocaleString("en")],
     ["pods", totals.pods.toLocaleString("en")],
     ["compute", `${percent(totals.cores_held, totals.cores)}%`],
     ["memory", `${percent(totals.memory_held, totals.memory)}%`],
@@ -19,8 +19,8 @@ export function drawTotals(box, totals) {
   box.replaceChildren(...facts.map(([name, text, alarm]) =>
     make("div", alarm ? { class: "alarm" } : {}, make("dt", {}, name), make("dd", {}, text))));
   const [held, memory] = [totals.cores_held / 100, totals.memory_held];
-  box.title = `${held.toFixed(1)} of ${totals.cores / 100} cards' compute and ${gib(memory)} of ${gib(totals.memory)} GiB are promised. `
-    + "Fragmented: the part of the free compute that is on cards partly taken.";
+  box.title = `${held.toFixed(1)} of ${totals.cores / 100} GPUs' compute and ${gib(memory)} of ${gib(totals.memory)} GiB are promised. `
+    + "Fragmented: the part of the free compute that is on GPUs partly taken.";
 }
 
 export function drawWaiting(section, rows, { onOpen, now }) {
@@ -48,7 +48,7 @@ export function drawWaiting(section, rows, { onOpen, now }) {
 export function drawQuota(section, rows) {
   const sorted = [...rows].sort((one, other) => (one[3] === null) - (other[3] === null) || one[0].localeCompare(other[0]) || one[1].localeCompare(other[1]));
   find("h2 b", section).textContent = "";
-  const head = make("thead", {}, make("tr", {}, ["namespace", "model", "cards", "of quota"].map((name) => make("th", { scope: "col" }, name))));
+  const head = make("thead", {}, make("tr", {}, ["namespace", "model", "GPUs", "of quota"].map((name) => make("th", { scope: "col" }, name))));
   const body = make("tbody", {}, sorted.slice(0, MOST).map(([namespace, model, held, allowed]) => {
     const share = allowed ? held / allowed : 100;
     const over = allowed !== null && held > 100 * allowed;

@@ -11,11 +11,11 @@ export function readSearch(text) {
 }
 
 function nodeIs(store, row, word) {
-  const [, flags, , cards, pods] = row;
+  const [, flags, , gpus, pods] = row;
   if (word === "trouble") return store.troubled(row);
   if (word === "free") {
     const touched = new Set(pods.flatMap((pod) => pod.filter((_, at) => at > 2 && at % 3 === 0)));
-    return !flags && cards.some((card, at) => !card[3] && !touched.has(at));
+    return !flags && gpus.some((gpu, at) => !gpu[3] && !touched.has(at));
   }
   if (word === "busy") return pods.length > 0;
   return false;
@@ -34,7 +34,7 @@ function wordMatches(store, row, word) {
   if (field === "is") return nodeIs(store, row, text);
   if ((!field || field === "node") && row[0].toLowerCase().includes(text)) return true;
   if (!field || field === "model") {
-    if (row[3].some((card) => store.model(card[1]).toLowerCase().includes(text))) return true;
+    if (row[3].some((gpu) => store.model(gpu[1]).toLowerCase().includes(text))) return true;
   }
   if (field === "node" || field === "model") return false;
   return row[4].some((pod) => podMatches(pod, word));

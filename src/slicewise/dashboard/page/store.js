@@ -18,8 +18,8 @@ const KEYS = {
   uses: (row) => row[0],
   nodes: (row) => row[0],
 };
-// How it is known which cards a pod holds, where that is not recorded.
-const DOUBTS = ["which cards is unknown", "", "cards not recorded yet"];
+// How it is known which GPUs a pod holds, where that is not recorded.
+const DOUBTS = ["which GPUs is unknown", "", "GPUs not recorded yet"];
 const SECTIONS = Object.keys(KEYS);
 const order = new Intl.Collator("en", { numeric: true });
 
@@ -86,7 +86,7 @@ export class Store {
     return row ? row[1] : "";
   }
 
-  // The node with its cards, each with the parts that pods hold of it.
+  // The node with its GPUs, each with the parts that pods hold of it.
   node(name) {
     let found = this.unfolded.get(name);
     if (found === undefined) {
@@ -98,9 +98,9 @@ export class Store {
     return found;
   }
 
-  unfold([name, flags, pool, cards, pods]) {
-    const node = { name, flags, pool, cards: [], pods: [] };
-    node.cards = cards.map(([index, model, memory, state], at) => ({
+  unfold([name, flags, pool, gpus, pods]) {
+    const node = { name, flags, pool, gpus: [], pods: [] };
+    node.gpus = gpus.map(([index, model, memory, state], at) => ({
       node: name, at, index, model: this.model(model), memory, flags: state,
       cores: 0, held: 0, parts: [], use: null,
     }));
@@ -108,12 +108,12 @@ export class Store {
       const owner = { namespace, name: pod, key: `${namespace}/${pod}`, doubt: DOUBTS[certain], parts: [] };
       node.pods.push(owner);
       for (let at = 0; at < pieces.length; at += 3) {
-        const card = node.cards[pieces[at]];
-        const part = { pod: owner, card, cores: pieces[at + 1], memory: pieces[at + 2], use: null };
+        const gpu = node.gpus[pieces[at]];
+        const part = { pod: owner, gpu, cores: pieces[at + 1], memory: pieces[at + 2], use: null };
         owner.parts.push(part);
-        card.parts.push(part);
-        card.cores += part.cores;
-        card.held += part.memory;
+        gpu.parts.push(part);
+        gpu.cores += part.cores;
+        gpu.held += part.memory;
       }
     }
     this.addUse(node);
@@ -123,18 +123,18 @@ export class Store {
   addUse(node) {
     const row = this.uses.get(node.name);
     if (!row) return;
-    const [, cards, pods] = row;
-    for (const [at, cores, memory] of cards) {
-      if (node.cards[at]) node.cards[at].use = { cores, memory };
+    const [, gpus, pods] = row;
+    for (const [at, cores, memory] of gpus) {
+      if (node.gpus[at]) node.gpus[at].use = { cores, memory };
     }
     for (const [pod, at, cores, memory] of pods) {
-      const part = node.cards[at]?.parts.find((each) => each.pod.key === pod);
+      const part = node.gpus[at]?.parts.find((each) => each.pod.key === pod);
       if (part) part.use = { cores, memory };
     }
   }
 
   // Whether anything about the node needs somebody.
   troubled(row) {
-    return Boolean(row[1] & (NOT_READY | SILENT)) || row[3].some((card) => card[3] & (ILL | CORDONED));
+    return Boolean(row[1] & (NOT_READY | SILENT)) || row[3].some((gpu) => gpu[3] & (ILL | CORDONED));
   }
 }

@@ -1,4 +1,4 @@
-"""The node's cards as they stand: read from the driver, judged, scaled, and told to the others.
+"""The node's GPUs as they stand: read from the driver, judged, scaled, and told to the others.
 
 The driver is asked in a thread of its own, so that a slow one holds up nobody.
 """
@@ -15,7 +15,7 @@ from slicewise.dialects.inventory import GPUS, cordon_gpus, read_gpus
 from slicewise.dialects.publications import NodeFacts
 from slicewise.model import DialectError, InventoryError, MiB, Node, NodeNotice
 from slicewise.nodeagent.health import Change, Health
-from slicewise.nvml.driver import Card, Driver, DriverError, Fault, Hardware
+from slicewise.nvml.driver import Driver, DriverError, Fault, GpuDevice, Hardware
 
 _log: Final = logging.getLogger(__name__)
 LOOK_SECONDS: Final = 5.0
@@ -23,16 +23,16 @@ _MOMENT: Final = 1.0
 WHOLE: Final = Fraction(1)
 
 
-def scale_card(card: Card, scaling: Fraction) -> Card:
-    """The card with only so much of its memory, at least one MiB."""
+def scale_gpu(device: GpuDevice, scaling: Fraction) -> GpuDevice:
+    """The GPU with only so much of its memory, at least one MiB."""
     if scaling == WHOLE:
-        return card
-    memory = MiB(max(1, int(card.gpu.memory * scaling)))
-    return replace(card, gpu=replace(card.gpu, memory=memory))
+        return device
+    memory = MiB(max(1, int(device.gpu.memory * scaling)))
+    return replace(device, gpu=replace(device.gpu, memory=memory))
 
 
-class CardWatch:
-    """Follows the cards of one node; `cards` and `facts` are the newest, None before the first."""
+class GpuWatch:
+    """Follows the GPUs of one node; `gpus` and `facts` are the newest, None before the first."""
 
     def __init__(
         self,
@@ -54,15 +54,15 @@ class CardWatch:
         self.hardware: Hardware | None = None
         """What the driver listed, judged and scaled, in index order."""
         self.facts: NodeFacts | None = None
-        """The same for publishing, with the cards that a person closed."""
+        """The same for publishing, with the GPUs that a person closed."""
 
     @property
-    def cards(self) -> tuple[Card, ...]:
-        """The cards as they are judged; none before the driver first answered."""
-        return () if self.hardware is None else self.hardware.cards
+    def gpus(self) -> tuple[GpuDevice, ...]:
+        """The GPUs as they are judged; none before the driver first answered."""
+        return () if self.hardware is None else self.hardware.gpus
 
     def resume(self, notice: NodeNotice) -> None:
-        """Rest the cards that the Node says were ill before the agent was restarted."""
+        """Rest the GPUs that the Node says were ill before the agent was restarted."""
         text = notice.annotations.get(GPUS)
         try:
             published = () if text is None else read_gpus(self._node, text).gpus
@@ -73,18 +73,18 @@ class CardWatch:
         self.follow(notice)
 
     def follow(self, notice: NodeNotice) -> None:
-        """Take over which cards a person has closed."""
+        """Take over which GPUs a person has closed."""
         self._notice = notice
         if self._listed is not None:
             self._settle(self._listed)
 
     def look(self, faults: Sequence[Fault] = ()) -> NodeFacts:
-        """Read and judge the cards now; blocks on the driver."""
+        """Read and judge the GPUs now; blocks on the driver."""
         hardware = self._driver.hardware()
         now = self._clock()
-        changes = self._health.hear(faults, hardware.cards, now)
-        changes += self._health.judge(hardware.cards, now)
-        self._log(changes, hardware.cards)
+        changes = self._health.hear(faults, hardware.gpus, now)
+        changes += self._health.judge(hardware.gpus, now)
+        self._log(changes, hardware.gpus)
         self._listed = hardware
         return self._settle(hardware)
 
@@ -101,7 +101,7 @@ class CardWatch:
                 self._recover()
                 await tell(facts)
                 faults = ()
-                # Not before a moment has passed, for cards that need no rest are always due.
+                # Not before a moment has passed, for GPUs that need no rest are always due.
                 pause = min(look_seconds, max(_MOMENT, self._health.due(self._clock())))
                 faults = await asyncio.to_thread(self._driver.wait_faults, pause)
             except (DriverError, InventoryError) as error:
@@ -109,31 +109,31 @@ class CardWatch:
                 await asyncio.sleep(min(look_seconds, _MOMENT))
 
     def _settle(self, listed: Hardware) -> NodeFacts:
-        cards = tuple(scale_card(card, self._scaling) for card in self._health.apply(listed.cards))
-        node = Node(self._node, tuple(card.gpu for card in cards), listed.links)
-        self.hardware = replace(listed, cards=cards)
+        gpus = tuple(scale_gpu(device, self._scaling) for device in self._health.apply(listed.gpus))
+        node = Node(self._node, tuple(device.gpu for device in gpus), listed.links)
+        self.hardware = replace(listed, gpus=gpus)
         self.facts = NodeFacts(
             cordon_gpus(node, self._notice),
-            tuple(card.capability for card in cards),
+            tuple(device.capability for device in gpus),
             listed.driver,
             listed.cuda,
-            {card.gpu.uuid: card.trouble for card in cards if card.trouble},
+            {device.gpu.uuid: device.trouble for device in gpus if device.trouble},
         )
         return self.facts
 
     def _fail(self, problem: str) -> None:
         if problem != self._failing:
             self._failing = problem
-            _log.error("cards unknown error=%s", problem)
+            _log.error("GPUs unknown error=%s", problem)
 
     def _recover(self) -> None:
         if self._failing is not None:
             self._failing = None
-            _log.info("cards known again node=%s", self._node)
+            _log.info("GPUs known again node=%s", self._node)
 
-    def _log(self, changes: Sequence[Change], cards: Sequence[Card]) -> None:
-        indexes = {card.gpu.uuid: card.gpu.index for card in cards}
+    def _log(self, changes: Sequence[Change], gpus: Sequence[GpuDevice]) -> None:
+        indexes = {device.gpu.uuid: device.gpu.index for device in gpus}
         for change in changes:
-            phrase = "card returned" if change.healthy else "card unhealthy"
+            phrase = "GPU returned" if change.healthy else "GPU unhealthy"
             index = indexes.get(change.uuid)
             _log.warning("%s gpu=%s uuid=%s: %s", phrase, index, change.uuid, change.reason)

@@ -1,4 +1,4 @@
-"""The cards of a node are followed through faults, cordons and a driver that fails."""
+"""The GPUs of a node are followed through faults, cordons and a driver that fails."""
 
 import asyncio
 import os
@@ -10,9 +10,9 @@ from builders import gpu
 from builders import node as build_node
 from slicewise.dialects import CORDONED, GPUS, write_gpus
 from slicewise.model import NodeNotice
-from slicewise.nodeagent.cardwatch import CardWatch, scale_card
+from slicewise.nodeagent.gpuwatch import GpuWatch, scale_gpu
 from slicewise.nodeagent.health import Health, Patience
-from slicewise.nvml.driver import XID, Card, Fault
+from slicewise.nvml.driver import XID, Fault, GpuDevice
 from slicewise.nvml.simulated import SimulatedDriver
 
 _TEXT = """
@@ -26,12 +26,12 @@ class Bench:
     """A watch over a described machine, with a clock of its own."""
 
     def __init__(self, folder, **facts):
-        self.path = folder / "cards.yaml"
+        self.path = folder / "gpus.yaml"
         self.describe(_TEXT)
         self.now = 0.0
         self.driver = SimulatedDriver(self.path)
         health = Health(Patience(60, 600, 10_000))
-        self.watch = CardWatch(self.driver, "n0", health=health, clock=lambda: self.now, **facts)
+        self.watch = GpuWatch(self.driver, "n0", health=health, clock=lambda: self.now, **facts)
 
     def describe(self, text):
         draft = self.path.with_suffix(".draft")
@@ -57,10 +57,10 @@ def test_facts_are_what_the_driver_lists(bench):
     assert facts.capabilities == (86, 75)
     assert facts.node.links is not None
     assert not facts.troubles
-    assert bench.watch.cards == bench.watch.hardware.cards
+    assert bench.watch.gpus == bench.watch.hardware.gpus
 
 
-def test_card_with_a_grave_fault_leaves_and_returns(bench):
+def test_gpu_with_a_grave_fault_leaves_and_returns(bench):
     assert bench.healthy(Fault("g1", XID, 79)) == [True, False]
     assert bench.watch.facts.troubles == {"g1": "XID 79: it has fallen off the bus"}
     bench.now = 59
@@ -76,12 +76,12 @@ def test_every_change_is_logged_with_its_reason(bench, caplog):
     bench.look()
 
     assert [record.getMessage() for record in caplog.records] == [
-        "card unhealthy gpu=1 uuid=g1: XID 48: a double-bit memory error",
-        "card returned gpu=1 uuid=g1: well for 60 s since: XID 48: a double-bit memory error",
+        "GPU unhealthy gpu=1 uuid=g1: XID 48: a double-bit memory error",
+        "GPU returned gpu=1 uuid=g1: well for 60 s since: XID 48: a double-bit memory error",
     ]
 
 
-def test_lost_card_is_kept_and_ill(bench):
+def test_lost_gpu_is_kept_and_ill(bench):
     bench.look()
     bench.describe(_TEXT.replace("uuid: g1", "uuid: g1, lost: true"))
 
@@ -89,7 +89,7 @@ def test_lost_card_is_kept_and_ill(bench):
     assert bench.watch.facts.troubles == {"g1": "lost"}
 
 
-def test_cordon_closes_a_card_by_uuid_or_index_and_opens_it_again(bench):
+def test_cordon_closes_a_gpu_by_uuid_or_index_and_opens_it_again(bench):
     bench.look()
     for text, closed in (("g1", [False, True]), ("0", [True, False]), ("", [False, False])):
         bench.watch.follow(NodeNotice("n0", annotations={CORDONED: text}))
@@ -98,17 +98,17 @@ def test_cordon_closes_a_card_by_uuid_or_index_and_opens_it_again(bench):
         assert bench.healthy() == [True, True]
 
 
-def test_memory_is_scaled_down_on_every_card(tmp_path):
+def test_memory_is_scaled_down_on_every_gpu(tmp_path):
     facts = Bench(tmp_path, scaling=Fraction("0.9")).look()
 
     assert [gpu.memory for gpu in facts.node.gpus] == [20725, 13824]
 
 
-def test_scaled_card_keeps_at_least_one_mib():
-    assert scale_card(Card(gpu(memory=3), bus=""), Fraction(1, 100)).gpu.memory == 1
+def test_scaled_gpu_keeps_at_least_one_mib():
+    assert scale_gpu(GpuDevice(gpu(memory=3), bus=""), Fraction(1, 100)).gpu.memory == 1
 
 
-def test_restarted_agent_rests_cards_that_were_ill(bench):
+def test_restarted_agent_rests_gpus_that_were_ill(bench):
     ill = build_node("n0", gpus=[gpu(0, uuid="g0"), gpu(1, uuid="g1", healthy=False)])
     bench.watch.resume(NodeNotice("n0", annotations={GPUS: write_gpus(ill)}))
 
@@ -122,7 +122,7 @@ def test_earlier_illness_counts_at_once_when_it_is_learnt_late(bench):
     ill = build_node("n0", gpus=[gpu(0, uuid="g0", healthy=False)])
     bench.watch.resume(NodeNotice("n0", annotations={GPUS: write_gpus(ill)}))
 
-    assert [card.gpu.healthy for card in bench.watch.cards] == [False, True]
+    assert [device.gpu.healthy for device in bench.watch.gpus] == [False, True]
     assert [gpu.healthy for gpu in bench.watch.facts.node.gpus] == [False, True]
 
 
@@ -163,7 +163,7 @@ def test_driver_that_fails_leaves_the_last_facts_and_is_asked_again(bench, caplo
                 raise asyncio.CancelledError
 
         task = asyncio.create_task(bench.watch.run(tell, look_seconds=0.01))
-        while not any("cards unknown" in record.getMessage() for record in caplog.records):
+        while not any("GPUs unknown" in record.getMessage() for record in caplog.records):
             await asyncio.sleep(0.01)
         assert bench.watch.facts == seen[0]
         bench.describe(_TEXT)
@@ -173,4 +173,4 @@ def test_driver_that_fails_leaves_the_last_facts_and_is_asked_again(bench, caplo
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(asyncio.wait_for(follow(), 25))
     phrases = [record.getMessage().split(" error=")[0] for record in caplog.records]
-    assert phrases == ["cards unknown", "cards known again node=n0"]
+    assert phrases == ["GPUs unknown", "GPUs known again node=n0"]

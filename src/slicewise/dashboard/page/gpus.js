@@ -1,4 +1,4 @@
-// A row of the grid: the node's name and state, then its cards, filled by pod.
+// A row of the grid: the node's name and state, then its GPUs, filled by pod.
 
 import { podColour } from "./colours.js";
 import { make } from "./dom.js";
@@ -13,32 +13,32 @@ export function nodeState(node) {
   if (node.flags & NOT_READY) words.push("not ready");
   if (node.flags & SILENT) words.push("agent silent");
   if (node.flags & UNSCHEDULABLE) words.push("closed");
-  const ill = node.cards.filter((card) => card.flags & ILL).length;
+  const ill = node.gpus.filter((gpu) => gpu.flags & ILL).length;
   if (ill) words.push(`${ill} unhealthy`);
   return words;
 }
 
-export function cardState(card) {
-  if (card.flags & ILL) return "unhealthy";
-  if (card.flags & CORDONED) return "cordoned";
-  if (card.flags & MIG) return "split by MIG";
-  if (card.cores > 100 || card.held > card.memory) return "over-full";
+export function gpuState(gpu) {
+  if (gpu.flags & ILL) return "unhealthy";
+  if (gpu.flags & CORDONED) return "cordoned";
+  if (gpu.flags & MIG) return "split by MIG";
+  if (gpu.cores > 100 || gpu.held > gpu.memory) return "over-full";
   return "";
 }
 
-export function describeModels(cards) {
+export function describeModels(gpus) {
   const counts = new Map();
-  for (const card of cards) counts.set(card.model, (counts.get(card.model) || 0) + 1);
+  for (const gpu of gpus) counts.set(gpu.model, (counts.get(gpu.model) || 0) + 1);
   return [...counts].map(([model, count]) => `${count} × ${modelName(model)}`).join(", ");
 }
 
-function describeCard(card) {
-  const words = [`gpu ${card.index} of ${card.node}`, modelName(card.model)];
-  const state = cardState(card);
+function describeGpu(gpu) {
+  const words = [`gpu ${gpu.index} of ${gpu.node}`, modelName(gpu.model)];
+  const state = gpuState(gpu);
   if (state) words.push(state);
-  words.push(`${card.cores} percent of compute and ${gib(card.held)} of ${gib(card.memory)} GiB promised`);
-  if (card.use) words.push(`${card.use.cores ?? "unknown"} percent in use`);
-  const pods = [...new Set(card.parts.map((part) => part.pod.key))];
+  words.push(`${gpu.cores} percent of compute and ${gib(gpu.held)} of ${gib(gpu.memory)} GiB promised`);
+  if (gpu.use) words.push(`${gpu.use.cores ?? "unknown"} percent in use`);
+  const pods = [...new Set(gpu.parts.map((part) => part.pod.key))];
   if (!pods.length) words.push("free");
   else {
     const more = pods.length > NAMED_IN_LABEL ? ` and ${pods.length - NAMED_IN_LABEL} more` : "";
@@ -47,10 +47,10 @@ function describeCard(card) {
   return words.join(", ");
 }
 
-function bar(kind, card, amount, whole, picked) {
+function bar(kind, gpu, amount, whole, picked) {
   const track = make("span", { class: `bar ${kind}` });
   let from = 0;
-  for (const part of card.parts) {
+  for (const part of gpu.parts) {
     const width = Math.min(100 - from, (100 * part[amount]) / whole);
     if (width <= 0) continue;
     const piece = make("i", { class: "piece", data: { pod: part.pod.key }, title: `${part.pod.key}: ${part.cores}% · ${gib(part.memory)} GiB` });
@@ -73,23 +73,23 @@ function useLine(share) {
   return line;
 }
 
-function drawCard(card, picked) {
-  const state = cardState(card);
+function drawGpu(gpu, picked) {
+  const state = gpuState(gpu);
   const cell = make("div", {
-    class: "card", role: "gridcell", tabindex: "-1", "aria-label": describeCard(card),
-    "aria-colindex": card.at + 2, data: { node: card.node, at: card.at },
+    class: "gpu", role: "gridcell", tabindex: "-1", "aria-label": describeGpu(gpu),
+    "aria-colindex": gpu.at + 2, data: { node: gpu.node, at: gpu.at },
   });
-  if (state) cell.classList.add(card.flags ? "unusable" : "full");
-  const free = !card.parts.length && !state;
-  const held = percent(card.held, card.memory);
-  const amounts = card.cores === 100 && held === 100 ? "full" : `${card.cores} · ${held}%`;
+  if (state) cell.classList.add(gpu.flags ? "unusable" : "full");
+  const free = !gpu.parts.length && !state;
+  const held = percent(gpu.held, gpu.memory);
+  const amounts = gpu.cores === 100 && held === 100 ? "full" : `${gpu.cores} · ${held}%`;
   cell.append(
-    make("span", { class: "top" }, make("b", {}, String(card.index)), make("span", {}, state || (free ? "free" : amounts))),
-    bar("compute", card, "cores", 100, picked),
+    make("span", { class: "top" }, make("b", {}, String(gpu.index)), make("span", {}, state || (free ? "free" : amounts))),
+    bar("compute", gpu, "cores", 100, picked),
   );
-  if (card.use && card.use.cores !== null) cell.append(useLine(card.use.cores));
-  cell.append(bar("memory", card, "memory", card.memory, picked));
-  if (card.use && card.use.memory !== null) cell.append(useLine(percent(card.use.memory, card.memory)));
+  if (gpu.use && gpu.use.cores !== null) cell.append(useLine(gpu.use.cores));
+  cell.append(bar("memory", gpu, "memory", gpu.memory, picked));
+  if (gpu.use && gpu.use.memory !== null) cell.append(useLine(percent(gpu.use.memory, gpu.memory)));
   return cell;
 }
 
@@ -99,13 +99,13 @@ export function drawRow(node, index, picked) {
   const row = make("div", { class: "row", role: "row", "aria-rowindex": index + 1, data: { node: node.name } });
   if (bad) row.classList.add("bad");
   const words = states.join(", ") || "ready";
-  const kinds = describeModels(node.cards);
+  const kinds = describeModels(node.gpus);
   const head = make("div", {
     class: "head", role: "rowheader", tabindex: "-1", "aria-colindex": 1, data: { node: node.name, at: -1 },
     "aria-label": `node ${node.name}, ${kinds}, ${words}, ${plural(node.pods.length, "pod")}`, title: `${node.name}: ${kinds}`,
   });
   head.append(make("b", {}, node.name), make("span", { class: "kind" }, kinds));
   head.append(make("span", { class: states.length ? "badge" : "well" }, states.length ? words : `${words} · ${plural(node.pods.length, "pod")}`));
-  row.append(head, make("div", { class: "cards", role: "presentation" }, node.cards.map((card) => drawCard(card, picked))));
+  row.append(head, make("div", { class: "gpus", role: "presentation" }, node.gpus.map((gpu) => drawGpu(gpu, picked))));
   return row;
 }

@@ -1,7 +1,7 @@
-"""What `kubectl inspect gpushare` knows: nodes, their cards and who holds how many units.
+"""What `kubectl inspect gpushare` knows: nodes, their GPUs and who holds how many units.
 
 Pods of gpushare are read by the rules of its own tool, whoever placed them. Pods of other systems
-on the same cards are counted by their allocation, rounded up to gpushare's unit.
+on the same GPUs are counted by their allocation, rounded up to gpushare's unit.
 """
 
 import json
@@ -33,8 +33,8 @@ _UNITS: Final = {GIB.memory_unit: "GiB", MIB.memory_unit: "MiB"}
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
-    """One card by the number gpushare knows it by, and its size in units."""
+class Gpu:
+    """One GPU by the number gpushare knows it by, and its size in units."""
 
     number: int
     total: int
@@ -44,7 +44,7 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class PodUse:
-    """What one pod holds of each card, and what it holds of no known card."""
+    """What one pod holds of each GPU, and what it holds of no known GPU."""
 
     namespace: str
     name: str
@@ -61,27 +61,27 @@ class PodUse:
 
 @dataclass(frozen=True, slots=True)
 class NodeUse:
-    """One node with its cards and pods; `unit` is empty while nobody can tell it."""
+    """One node with its GPUs and pods; `unit` is empty while nobody can tell it."""
 
     name: str
     address: str
     total: int
     unit: str
-    cards: tuple[Card, ...]
+    gpus: tuple[Gpu, ...]
     pods: tuple[PodUse, ...]
 
     @property
     def used(self) -> int:
-        """Units held on its cards, and pending."""
+        """Units held on its GPUs, and pending."""
         return sum(pod.used for pod in self.pods)
 
     @property
     def pending(self) -> int:
-        """Units of pods that no known card can be told of."""
+        """Units of pods that no known GPU can be told of."""
         return sum(pod.pending for pod in self.pods)
 
     def used_of(self, number: int) -> int:
-        """Units held of one card."""
+        """Units held of one GPU."""
         return sum(pod.amounts.get(number, 0) for pod in self.pods)
 
 
@@ -104,26 +104,26 @@ def _read_node(machine: Machine, pods: Sequence[Pod]) -> NodeUse:
     total = _read_amount(notice.allocatable, _NAMES.memory)
     count = _read_amount(notice.allocatable, _NAMES.count)
     node = _read_inventory(notice)
-    cards = () if node is None else node.gpus
-    per_card = total // (count or len(cards) or 1)
-    unit = detect_unit(per_card) if count or cards else None
+    gpus = () if node is None else node.gpus
+    per_gpu = total // (count or len(gpus) or 1)
+    unit = detect_unit(per_gpu) if count or gpus else None
     if node is not None and unit is not None and not is_invented(node.gpus[0].uuid):
         known = tuple(
-            Card(gpu.minor, gpu.memory // unit, gpu.model, gpu.usable)
-            for gpu in sorted(cards, key=lambda gpu: gpu.minor)
+            Gpu(gpu.minor, gpu.memory // unit, gpu.model, gpu.usable)
+            for gpu in sorted(gpus, key=lambda gpu: gpu.minor)
         )
     else:
-        # Allocatable falls when a card fails, and would make every card look smaller.
+        # Allocatable falls when a GPU fails, and would make every GPU look smaller.
         units = _read_amount(notice.capacity, _NAMES.memory) or total
-        models = [gpu.model for gpu in cards] + [""] * count
-        known = tuple(Card(at, units // count, models[at]) for at in range(count))
+        models = [gpu.model for gpu in gpus] + [""] * count
+        known = tuple(Gpu(at, units // count, models[at]) for at in range(count))
     uses = [_read_pod(pod, node, known, unit or GIB.memory_unit) for pod in pods]
     return NodeUse(
         name=machine.name,
         address=machine.address or "unknown",
         total=total,
         unit="" if unit is None else _UNITS[unit],
-        cards=known,
+        gpus=known,
         pods=tuple(
             sorted(
                 (use for use in uses if use is not None),
@@ -134,7 +134,7 @@ def _read_node(machine: Machine, pods: Sequence[Pod]) -> NodeUse:
 
 
 def _read_inventory(notice: NodeNotice) -> Node | None:
-    """The node's cards as the most exact agent published them; None when nobody did."""
+    """The node's GPUs as the most exact agent published them; None when nobody did."""
     try:
         node = DEFAULT.read_node(notice)
     except SlicewiseError:
@@ -142,10 +142,10 @@ def _read_inventory(notice: NodeNotice) -> Node | None:
     return node if node.gpus else None
 
 
-def _read_pod(pod: Pod, node: Node | None, cards: Sequence[Card], unit: int) -> PodUse | None:
+def _read_pod(pod: Pod, node: Node | None, gpus: Sequence[Gpu], unit: int) -> PodUse | None:
     size = measure(pod)
     if size:
-        return _make(pod, _read_cards(pod, size), cards, GPUSHARE.name)
+        return _make(pod, _read_gpus(pod, size), gpus, GPUSHARE.name)
     try:
         dialect = DEFAULT.claim(pod)
         if dialect is None or node is None or dialect.name == GPUSHARE.name:
@@ -159,10 +159,10 @@ def _read_pod(pod: Pod, node: Node | None, cards: Sequence[Card], unit: int) -> 
         allocation = None
     if allocation is None:
         wanted = {-1: _most(request, node) // unit}
-        return _make(pod, wanted, cards, dialect.name)
+        return _make(pod, wanted, gpus, dialect.name)
     minors = {gpu.index: gpu.minor for gpu in node.gpus}
     amounts = {minors[piece.gpu]: -(-piece.memory // unit) for piece in charge(request, allocation)}
-    return _make(pod, amounts, cards, dialect.name)
+    return _make(pod, amounts, gpus, dialect.name)
 
 
 def measure(pod: Pod) -> int:
@@ -185,8 +185,8 @@ def _read_amount(amounts: Mapping[str, Quantity], resource: str) -> int:
         return 0
 
 
-def _read_cards(pod: Pod, size: int) -> dict[int, int]:
-    """Units per card number: by the division, then by the index; -1 when neither can be read."""
+def _read_gpus(pod: Pod, size: int) -> dict[int, int]:
+    """Units per GPU number: by the division, then by the index; -1 when neither can be read."""
     division = _read_division(pod.annotations.get(_NAMES.division, ""))
     if division:
         return division
@@ -201,7 +201,7 @@ def _read_cards(pod: Pod, size: int) -> dict[int, int]:
 
 
 def _read_division(text: str) -> dict[int, int]:
-    """The division over cards, summed over containers; empty when any part cannot be read."""
+    """The division over GPUs, summed over containers; empty when any part cannot be read."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):
@@ -219,9 +219,9 @@ def _read_division(text: str) -> dict[int, int]:
     return found
 
 
-def _make(pod: Pod, amounts: Mapping[int, int], cards: Sequence[Card], system: str) -> PodUse:
-    """The pod's use; whatever is on a card that the node does not have is pending."""
-    known = {card.number for card in cards}
+def _make(pod: Pod, amounts: Mapping[int, int], gpus: Sequence[Gpu], system: str) -> PodUse:
+    """The pod's use; whatever is on a GPU that the node does not have is pending."""
+    known = {gpu.number for gpu in gpus}
     return PodUse(
         namespace=pod.namespace,
         name=pod.name,
@@ -233,7 +233,7 @@ def _make(pod: Pod, amounts: Mapping[int, int], cards: Sequence[Card], system: s
 
 
 def _most(request: Request, node: Node) -> int:
-    """MiB that the request amounts to; a whole card counts as the node's largest."""
+    """MiB that the request amounts to; a whole GPU counts as the node's largest."""
     largest = max(gpu.memory for gpu in node.gpus)
     return sum(
         largest if share.whole else share.memory
@@ -251,7 +251,7 @@ def _in_mib(node: NodeUse) -> NodeUse:
         node,
         total=node.total * each,
         unit=_UNITS[MIB.memory_unit],
-        cards=tuple(replace(card, total=card.total * each) for card in node.cards),
+        gpus=tuple(replace(gpu, total=gpu.total * each) for gpu in node.gpus),
         pods=tuple(
             replace(
                 pod,
