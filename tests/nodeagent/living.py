@@ -35,8 +35,6 @@ def build_gpus(count: int, memory: int = 2048) -> tuple:
 def hardware(gpus) -> Hardware:
     devices = tuple(GpuDevice(gpu, f"0000:0{gpu.index}:00.0") for gpu in gpus)
     return Hardware(devices, None, "550.54", "")
-        tuple(GpuDevice(gpu, f"0000:0{gpu.index}:00.0") for gpu in gpus), None, "550.54", ""
-    )
 
 
 class Scene:
