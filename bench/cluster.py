@@ -23,7 +23,7 @@ from slicewise.model import (
     Share,
     cut,
 )
-from slicewise.placement import Workload, kind_of
+from slicewise.placement import Workload, shape_of
 
 GPUS: Final = 8
 _MODELS: Final = (
@@ -117,7 +117,7 @@ def half_full(nodes: int) -> HalfFull:
         ledger.apply(NodeSeen(node))
     requests, weights = shapes()
     workload = Workload(
-        {kind_of(each): weight for each, weight in zip(requests, weights, strict=True)}
+        {shape_of(each): weight for each, weight in zip(requests, weights, strict=True)}
     )
     cluster = HalfFull(ledger, listed, workload, Random(_SEED))
     for node in listed:

@@ -10,7 +10,7 @@ import numpy as np
 from bench.cluster import GPUS, HalfFull, half_full, shapes
 from slicewise.cluster import PodGone
 from slicewise.model import Request
-from slicewise.placement import POLICIES, Planner, Question
+from slicewise.placement import POLICIES, PlacementRequest, Planner
 
 
 @lru_cache(maxsize=1)
@@ -41,7 +41,7 @@ def measure_tables() -> Iterator[tuple[str, float]]:
     for policy in ("binpack", "fgd", "default"):
         planner = Planner(POLICIES[policy], cluster.workload)
         for request in shapes()[0]:
-            planner.place(cluster.ledger.snapshot(), Question(request))
+            planner.place(cluster.ledger.snapshot(), PlacementRequest(request))
         sizes.append(_array_bytes(planner.tables) / (GPUS * len(cluster.nodes)))
     yield "bytes_per_gpu", max(sizes)
 
@@ -50,7 +50,7 @@ def _decide(cluster: HalfFull, planner: Planner, request: Request) -> float:
     """Place and charge one pod, end another, and give the seconds the decision took."""
     snapshot = cluster.ledger.snapshot()
     start = thread_time()
-    placement = planner.place(snapshot, Question(request))
+    placement = planner.place(snapshot, PlacementRequest(request))
     spent = thread_time() - start
     if placement is not None:
         cluster.assume(request, placement.allocation)

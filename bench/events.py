@@ -9,9 +9,9 @@ import numpy as np
 
 from bench.cluster import half_full, shapes
 from slicewise.cluster import Assume, Event, Ledger, PodGone, PodSeen
-from slicewise.dialects import DEFAULT, apply_marks
+from slicewise.dialects import DEFAULT, apply_record
 from slicewise.model import Allocation, Container, Phase, Pod, Quantity, Request
-from slicewise.placement import POLICIES, Planner, Question
+from slicewise.placement import POLICIES, PlacementRequest, Planner
 
 _NAMES = ("assumed", "bound", "updated", "deleting", "gone")
 
@@ -25,7 +25,7 @@ def measure_events() -> Iterator[tuple[str, float]]:
     spent: dict[str, list[float]] = {}
     for at in range(3000):
         request = chance.choices(requests, weights)[0]
-        placement = planner.place(cluster.ledger.snapshot(), Question(request))
+        placement = planner.place(cluster.ledger.snapshot(), PlacementRequest(request))
         if placement is None:
             continue
         life = _life(f"life-{at}", request, placement.allocation, cluster.ledger)
@@ -47,8 +47,8 @@ def _life(uid: str, request: Request, allocation: Allocation, ledger: Ledger) ->
     state = ledger.snapshot().get(allocation.node)
     assert state is not None
     pod = Pod(uid, "bench", uid, (_container(request),), phase=Phase.RUNNING, version=1)
-    marks = DEFAULT.write_marks(pod, request, allocation, state.node, now_ns=0)
-    bound = replace(apply_marks(pod, marks), node=allocation.node)
+    marks = DEFAULT.record_allocation(pod, request, allocation, state.node, now_ns=0)
+    bound = replace(apply_record(pod, marks), node=allocation.node)
     return (
         Assume(uid, "bench", uid, request, allocation, float("inf")),
         PodSeen(bound),

@@ -14,11 +14,11 @@ import structlog
 from bench.cluster import HalfFull, half_full
 from bench.scheduler import NODES
 from slicewise.cluster import Ledger, PodGone, Problem, Quota
+from slicewise.extender.handlers import Extender
 from slicewise.extender.protocol import decode_binding
-from slicewise.extender.running import Service
-from slicewise.extender.service import Extender
-from slicewise.kube.writer import BindOutcome, PodKey, Remark, WriteOutcome, WriteStatus
-from slicewise.model import Container, Marks, Pod, Snapshot
+from slicewise.extender.server import ExtenderServer
+from slicewise.kube.outcomes import BindOutcome, PodEvent, PodKey, WriteOutcome, WriteStatus
+from slicewise.model import Container, Pod, PodRecord, Snapshot
 from slicewise.placement import POLICIES, Planner
 
 # Between two events of a busy cluster.
@@ -53,7 +53,7 @@ class _CountingWriter:
     def __init__(self) -> None:
         self.writes = 0
 
-    async def bind(self, pod: PodKey, node: str, marks: Marks) -> BindOutcome:  # noqa: ARG002
+    async def bind(self, pod: PodKey, node: str, marks: PodRecord) -> BindOutcome:  # noqa: ARG002
         """Done."""
         return self._count()
 
@@ -61,7 +61,7 @@ class _CountingWriter:
         self,
         pod: PodKey,  # noqa: ARG002
         node: str,  # noqa: ARG002
-        marks: Marks,  # noqa: ARG002
+        marks: PodRecord,  # noqa: ARG002
         *,
         seconds: float,  # noqa: ARG002
     ) -> BindOutcome:
@@ -71,14 +71,14 @@ class _CountingWriter:
     async def annotate_pod(
         self,
         pod: PodKey,  # noqa: ARG002
-        marks: Marks,  # noqa: ARG002
+        marks: PodRecord,  # noqa: ARG002
         *,
         version: int | None = None,  # noqa: ARG002
     ) -> WriteOutcome:
         """Done."""
         return self._count()
 
-    async def remove_marks(self, pod: PodKey, marks: Marks) -> WriteOutcome:  # noqa: ARG002
+    async def remove_record(self, pod: PodKey, marks: PodRecord) -> WriteOutcome:  # noqa: ARG002
         """Done."""
         return self._count()
 
@@ -90,7 +90,7 @@ class _CountingWriter:
     async def read_configmap(self, namespace: str, name: str) -> None:
         """None."""
 
-    def post_event(self, pod: PodKey, remark: Remark) -> None:
+    def post_event(self, pod: PodKey, remark: PodEvent) -> None:
         """Not counted."""
 
     def _count(self) -> WriteOutcome:
@@ -135,7 +135,7 @@ async def _bind(extender: Extender, count: int) -> int:
 async def _ask(form: str, count: int) -> tuple[list[float], int]:
     """Seconds of each answer as a client in a process of its own saw them."""
     cluster = _cluster()
-    service = Service(Extender(StillState(cluster), _CountingWriter()))
+    service = ExtenderServer(Extender(StillState(cluster), _CountingWriter()))
     await service.start()
     moving = asyncio.create_task(_end_pods(cluster))
     try:

@@ -27,18 +27,18 @@ import aiohttp
 import yaml
 
 from slicewise.metricsapi.certificates import make_authority
-from slicewise.playground.cluster import Playground
 from slicewise.reports import (
     ContainerReport,
     DeviceReport,
     GpuReport,
+    MeasuredUse,
     NodeReport,
     PodReport,
     Reporter,
-    Timing,
-    Use,
+    ReportTiming,
     trust,
 )
+from slicewise_playground.cluster import Playground
 
 AGENTS: Final = 5000
 _PROCESSES: Final = 2
@@ -262,7 +262,7 @@ async def _report(port: int, authority: str, numbers: range, up: Any, go: Any) -
     tasks = []
     for number in numbers:
         reporter = Reporter(
-            f"https://localhost:{port}", _Shown(tls, _token(number)), timing=Timing()
+            f"https://localhost:{port}", _Shown(tls, _token(number)), timing=ReportTiming()
         )
         reporter.update(_node(number, 0))
         reporters.append(reporter)
@@ -305,7 +305,7 @@ def _node(number: int, moment: int, *, fresh: bool = False) -> NodeReport:
     """A full node whose GPUs' use differs each time, and one of whose pods is new if fresh."""
     if fresh:
         _NAMES[number] = f"t-{moment}"
-    use = Use(memory_mib=moment % 70000, cores=moment % 100)
+    use = MeasuredUse(memory_mib=moment % 70000, cores=moment % 100)
     gpus = tuple(
         GpuReport(
             uuid=f"GPU-{number:05}-{at}",

@@ -25,7 +25,7 @@ from slicewise.model import (
     Pod,
     cut,
 )
-from slicewise.playground.cluster import Playground
+from slicewise_playground.cluster import Playground
 from slicewise_testbed.ports import free_port
 
 NODE: Final = "bench"
@@ -110,7 +110,9 @@ class GpuNode:
         gpu = self._node.gpus[self._count % GPUS]
         pieces = tuple(cut(share, gpu) for share in request.containers[0].shares)
         allocation = Allocation(NODE, (ContainerAllocation("main", pieces),))
-        marks = DEFAULT.write_marks(pod, request, allocation, self._node, now_ns=time.time_ns())
+        marks = DEFAULT.record_allocation(
+            pod, request, allocation, self._node, now_ns=time.time_ns()
+        )
         return {"annotations": dict(marks.annotations), "labels": dict(marks.labels)}
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from time import thread_time
 
 from slicewise.placement import POLICIES
-from slicewise.sim.openb import Folder
+from slicewise.sim.openb import OpenbFolder
 from slicewise.sim.replay import replay
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -20,7 +20,7 @@ def measure_replay() -> Iterator[tuple[str, float]]:
         print(f"openb.replay.fgd skipped: {path} is absent", file=sys.stderr)
         return
     start = thread_time()
-    folder = Folder(path)
+    folder = OpenbFolder(path)
     trace = folder.read_trace("default")
     arrivals = folder.read_arrivals(trace, 42)
     if arrivals is None:

@@ -8,7 +8,7 @@ from typing import Final
 
 from bench.cluster import half_full
 from bench.extender import StillState
-from slicewise.dashboard.service import Service
+from slicewise.dashboard.server import DashboardServer
 from slicewise.model import Pod
 from slicewise_testbed.browser import Browser, Page
 
@@ -54,7 +54,7 @@ class _Served:
 
     async def _run(self) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        service = Service(self._state, _find)
+        service = DashboardServer(self._state, _find)
         await service.start()
         while not service.ready:
             await asyncio.sleep(0.01)

@@ -13,7 +13,7 @@ import msgspec
 
 from bench.cluster import GPUS
 from slicewise.dialects import write_gpus
-from slicewise.httpd import Request, Response, Server, Settings, Stream
+from slicewise.httpd import HttpRequest, HttpResponse, Server, ServerSettings, Stream
 from slicewise.model import Gpu, MiB, Node
 
 MEMORY: Final = 40960
@@ -194,12 +194,12 @@ class Replica:
             for start in range(0, count, limit):
                 self._page(path, start, limit)
 
-    async def __call__(self, request: Request) -> Response | Stream:
+    async def __call__(self, request: HttpRequest) -> HttpResponse | Stream:
         """One page, or a watch in which nothing happens."""
         if "watch" in request.query:
             return Stream(_silence())
         start = int(request.query.get("continue") or 0)
-        return Response(200, self._page(request.path, start, int(request.query["limit"])))
+        return HttpResponse(200, self._page(request.path, start, int(request.query["limit"])))
 
     def _page(self, path: str, start: int, limit: int) -> bytes:
         key = (path, start, limit)
@@ -223,7 +223,7 @@ async def serve(nodes: int, pods: int) -> None:
     """Serve until the standard input ends."""
     replica = Replica(nodes, pods)
     replica.prepare(500)
-    server = Server(replica, Settings())
+    server = Server(replica, ServerSettings())
     await server.start()
     print(server.url, sum(map(len, replica.pages.values())), flush=True)
     await asyncio.to_thread(sys.stdin.read)

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 import builders
-from slicewise.dialects import Dialect, apply_marks
+from slicewise.dialects import Dialect, apply_record
 from slicewise.model import (
     Allocation,
     ContainerAllocation,
@@ -53,8 +53,8 @@ def remember(
 ) -> Allocation | None:
     """What the dialect reads back after it has written the allocation on the pod."""
     request = dialect.read_request(pod)
-    marks = dialect.write_marks(pod, request, allocation, node, now_ns=now_ns)
-    return dialect.read_allocation(apply_marks(pod, marks), request, node)
+    marks = dialect.record_allocation(pod, request, allocation, node, now_ns=now_ns)
+    return dialect.read_allocation(apply_record(pod, marks), request, node)
 
 
 def refused_or_read(dialect: Dialect, pod: Pod, node: Node) -> bool:

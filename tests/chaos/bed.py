@@ -13,15 +13,15 @@ from time import monotonic, sleep
 
 import builders
 from chaos.relay import Relay, address
-from slicewise.cli.demo import build_profiles
-from slicewise.cli.promises import Truth
-from slicewise.cli.wiring import ExtenderSettings, run_extender
 from slicewise.dialects import ALLOCATION, DEFAULT, GPUS, write_gpus
-from slicewise.kube.lease import Term
+from slicewise.extender.run import ExtenderSettings, run_extender
+from slicewise.kube.lease import LeaseTiming
 from slicewise.placement import UNLIMITED, feasible
-from slicewise.playground.cluster import Playground
-from slicewise.playground.nodes import SimulatedNode, SimulatedNodes
-from slicewise.playground.scheduler import Patience, Scheduler
+from slicewise_playground.cli.demo import build_profiles
+from slicewise_playground.cluster import Playground
+from slicewise_playground.controlplane.scheduler import SchedulerDelays, SmallScheduler
+from slicewise_playground.demo.allocation_check import AllocationCheck
+from slicewise_playground.kubelet.simulated_nodes import SimulatedNode, SimulatedNodes
 
 # One kind of pod per system; together the burst asks for a little more than there is.
 KINDS = (
@@ -36,8 +36,8 @@ WHOLE = {"nvidia.com/gpu": "1"}
 WHOLE_EVERY = 12
 PLENTY = {"cpu": "999", "memory": "9Ti", "pods": "999"}
 PLENTY |= dict.fromkeys(DEFAULT.resources, "9999999")
-QUICK = Patience(first_seconds=0.05, most_seconds=0.4, bind_seconds=1.0)
-TERM = Term(lease_seconds=2.0, renew_seconds=1.2, retry_seconds=0.3)
+QUICK = SchedulerDelays(first_seconds=0.05, most_seconds=0.4, bind_seconds=1.0)
+TERM = LeaseTiming(lease_seconds=2.0, renew_seconds=1.2, retry_seconds=0.3)
 LEASE = ("kube-system", "slicewise-extender")
 
 
@@ -66,7 +66,7 @@ class Bed:
         """A way to the API that can be cut."""
         profiles = build_profiles(self.front.url)
         api = self.playground.api
-        self.playground.run(Scheduler(api, lambda: self.playground.url, profiles, QUICK).run)
+        self.playground.run(SmallScheduler(api, lambda: self.playground.url, profiles, QUICK).run)
 
     def __enter__(self):
         self.playground.start()
@@ -118,7 +118,7 @@ class Bed:
 
     def truth(self):
         """What the API's objects say, read anew."""
-        return Truth(self.playground.objects("nodes"), self.playground.objects("pods"))
+        return AllocationCheck(self.playground.objects("nodes"), self.playground.objects("pods"))
 
     def waiting_though_they_fit(self):
         """Pods on no node that some node could take."""
@@ -185,7 +185,7 @@ def check_everything(bed, many, stranded=0):
     lost = bed.unnamed()
     assert len(lost) <= stranded
     pods = [pod for pod in bed.playground.objects("pods") if pod["metadata"]["uid"] not in lost]
-    truth = Truth(bed.playground.objects("nodes"), pods)
+    truth = AllocationCheck(bed.playground.objects("nodes"), pods)
     assert truth.problems() == ()
     judged = [truth.judge(pod) for pod in truth.pods if pod.node]
     assert [given for given in judged if given.broken] == []

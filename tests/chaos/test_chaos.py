@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from chaos.bed import WHOLE_EVERY, Bed, Process, Thread, check_everything
-from slicewise.playground.faults import Fault
+from slicewise_playground.api.faults import InjectedFault
 
 PODS = 500
 # Their scheduler goes on without an extender that is gone, as its users have it configured.
@@ -20,13 +20,13 @@ def test_failing_writes_and_lost_answers_break_no_promise():
         # Marks are written inside the filter, where the scheduler waits for them: fewer are slow.
         for resource, verb, slow in (("pods/binding", "create", 3), ("pods", "patch", 1)):
             for fault in (
-                Fault(code=429, retry_after=1, times=slow),
-                Fault(code=500, times=4),
-                Fault(code=500, after=True, times=4),
-                Fault(action="cut", times=4),
-                Fault(action="hang", times=slow),
-                Fault(action="hang", after=True, times=slow),
-                Fault(action="delay", seconds=0.7, times=slow),
+                InjectedFault(code=429, retry_after=1, times=slow),
+                InjectedFault(code=500, times=4),
+                InjectedFault(code=500, after=True, times=4),
+                InjectedFault(action="cut", times=4),
+                InjectedFault(action="hang", times=slow),
+                InjectedFault(action="hang", after=True, times=slow),
+                InjectedFault(action="delay", seconds=0.7, times=slow),
             ):
                 bed.playground.faults.add(replace(fault, resource=resource, verb=verb))
         bed.burst(PODS)
@@ -43,13 +43,13 @@ def test_lost_watches_and_expired_history_break_no_promise():
         bed.burst(PODS)
         bed.wait_bound(10)
         playground.drop_watches(abrupt=True)
-        playground.faults.add(Fault(verb="list", resource="pods", code=503, times=2))
+        playground.faults.add(InjectedFault(verb="list", resource="pods", code=503, times=2))
         bed.wait_bound(30)
         playground.expire()
         bed.wait_bound(50)
         playground.expire(as_status=True)
         playground.drop_watches()
-        playground.faults.add(Fault(verb="watch", resource="pods", action="cut", times=2))
+        playground.faults.add(InjectedFault(verb="watch", resource="pods", action="cut", times=2))
         bed.wait_bound(70)
         playground.faults.delay_events(0, "pods")
 
@@ -74,7 +74,7 @@ def test_extender_killed_in_the_middle_of_a_burst_breaks_no_promise():
     with Bed() as bed:
         process = bed.add(Process(bed.playground.url))
         bed.wait(process.ready, "the extender is ready")
-        slow = Fault(resource="pods/binding", action="delay", seconds=0.1, times=None)
+        slow = InjectedFault(resource="pods/binding", action="delay", seconds=0.1, times=None)
         bed.playground.faults.add(slow)
         bed.burst(PODS)
         for bound in (15, 35):
@@ -110,7 +110,7 @@ def test_leader_that_leaves_in_the_middle_of_a_burst_breaks_no_promise():
         first = bed.add(Thread(bed.playground.url, leads=True))
         bed.wait(first.ready, "the first leads")
         second = bed.add(Thread(bed.playground.url, leads=True))
-        slow = Fault(resource="pods/binding", action="delay", seconds=0.2, times=30)
+        slow = InjectedFault(resource="pods/binding", action="delay", seconds=0.2, times=30)
         bed.playground.faults.add(slow)
         bed.burst(PODS)
         bed.wait_bound(20)

@@ -1,6 +1,6 @@
 """gpushare's nodes and pods as its own agents leave them in an API."""
 
-from slicewise.playground.cluster import Playground
+from slicewise_playground.cluster import Playground
 
 IDX, POD = "ALIYUN_COM_GPU_MEM_IDX", "ALIYUN_COM_GPU_MEM_POD"
 DIVISION = "scheduler.framework.gpushare.allocation"

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from slicewise.cli.agent import agent, read_command
 from slicewise.model import MiB
-from slicewise.nodeagent.settings import DIALECTS, Identity
+from slicewise.nodeagent.settings import DIALECTS, IdentityMode
 
 DOCS = (Path(__file__).parents[2] / "docs" / "agent.md").read_text()
 
@@ -44,7 +44,7 @@ def test_flag_beats_environment_beats_file_beats_default(tmp_path):
     read = command(f"--config-file={file}", "--address=0.0.0.0:3", env=env)
 
     assert read.listen.port == 3
-    assert read.settings.identity is Identity.CDI
+    assert read.settings.identity is IdentityMode.CDI
     assert read.settings.share_unit == MiB(1)
     assert read.settings.record_seconds == 3.0
     assert read.settings.sweep_seconds == 60.0

@@ -8,23 +8,17 @@ from contextlib import asynccontextmanager, suppress
 from structlog.testing import capture_logs
 
 from fakes.kubelet import FakeKubelet
-from slicewise.cli.agent_wiring import (
-    AgentCommand,
-    open_driver,
-    publish,
-    read_setup,
-    start_agent,
-)
 from slicewise.dialects import GPUS, read_gpus
-from slicewise.dialects.injection import Places
+from slicewise.dialects.shared.injection import GpuManagerPaths
 from slicewise.kube.client import Client
 from slicewise.kube.credentials import Access
 from slicewise.kubelet.holders import PodResourcesClient
-from slicewise.nodeagent.gpuwatch import GpuWatch
-from slicewise.nodeagent.health import Health, Patience
-from slicewise.nodeagent.service import Edges
-from slicewise.nodeagent.settings import AgentSettings, Identity, Paths
-from slicewise.playground.cluster import Playground
+from slicewise.nodeagent.agent import AgentEdges
+from slicewise.nodeagent.gpus.gpu_watch import GpuWatch
+from slicewise.nodeagent.gpus.health import GpuHealthTracker, RecoveryPolicy
+from slicewise.nodeagent.run import AgentOptions, open_driver, publish, read_setup, start_agent
+from slicewise.nodeagent.settings import AgentSettings, IdentityMode, Paths
+from slicewise_playground.cluster import Playground
 
 _GPUS = """
 gpus:
@@ -41,10 +35,10 @@ class Wired:
         self.description = folder / "gpus.yaml"
         self.config = folder / "config.json"
         self.describe(_GPUS)
-        self.command = AgentCommand(
+        self.command = AgentOptions(
             settings=AgentSettings(
                 node="n0",
-                identity=Identity.CDI,
+                identity=IdentityMode.CDI,
                 paths=Paths(
                     plugins=kubelet.plugins,
                     pod_resources=kubelet.pod_resources,
@@ -53,7 +47,7 @@ class Wired:
                     dev=folder,
                     state=folder / "state",
                 ),
-                places=Places(str(folder / "vm"), str(folder / "vdriver")),
+                places=GpuManagerPaths(str(folder / "vm"), str(folder / "vdriver")),
                 require_gpus=False,
             ),
             simulated=True,
@@ -88,10 +82,10 @@ class Wired:
         setup = read_setup(self.command)
         driver = open_driver(self.command)
         holders = PodResourcesClient(settings.paths.pod_resources)
-        health = Health(Patience(self.command.recover_seconds))
+        health = GpuHealthTracker(RecoveryPolicy(self.command.recover_seconds))
         watch = GpuWatch(driver, "n0", health=health, scaling=setup.scaling)
         async with Client(Access(self.playground.url)) as client:
-            agent = await start_agent(settings, watch, Edges(client, holders, None, "none"))
+            agent = await start_agent(settings, watch, AgentEdges(client, holders, None, "none"))
             work = asyncio.gather(agent.run(), publish(self.command, agent, watch, client))
             try:
                 await self.until(lambda: work.done() or self.gpus)

@@ -7,11 +7,11 @@ import pytest
 
 import builders
 from fakes.cluster import FakeState, FakeWriter
-from slicewise.cli.asking import Oracle, open_ask
-from slicewise.cli.connecting import Trouble
+from slicewise.cli.cluster_access import CannotTell
+from slicewise.cli.extender_client import ExtenderTarget, open_call
+from slicewise.extender.handlers import Extender
 from slicewise.extender.routes import build_handler
-from slicewise.extender.service import Extender
-from slicewise.httpd import Response, ThreadedServer
+from slicewise.httpd import HttpResponse, ThreadedServer
 from slicewise.kube.client import Client
 from slicewise.kube.credentials import Access
 
@@ -31,7 +31,7 @@ def proxy():
 
     async def handle(request):
         if not request.path.startswith(HOME):
-            return Response(403, b'{"message": "services is forbidden", "reason": "Forbidden"}')
+            return HttpResponse(403, b'{"message": "services is forbidden", "reason": "Forbidden"}')
         return await behind(replace(request, path=request.path.removeprefix(HOME)))
 
     return ThreadedServer(handle)
@@ -39,7 +39,10 @@ def proxy():
 
 def ask(service, *question, **body):
     async def run(url):
-        async with Client(Access(url)) as client, open_ask(client, Oracle(service=service)) as asks:
+        async with (
+            Client(Access(url)) as client,
+            open_call(client, ExtenderTarget(service=service)) as asks,
+        ):
             return await asks(*question, **body)
 
     with proxy() as server:
@@ -67,5 +70,5 @@ def test_pods_are_foretold_through_the_proxy():
     ],
 )
 def test_what_the_proxy_or_the_extender_refuses_is_said(service, pod, words):
-    with pytest.raises(Trouble, match=words):
+    with pytest.raises(CannotTell, match=words):
         ask(service, "/explain", {"pod": pod})

@@ -8,7 +8,14 @@ from rich.console import Console
 
 from slicewise.cli.audit import show, write_lines
 from slicewise.cli.main import main
-from slicewise.httpd import Answer, Request, Response, Settings, ThreadedServer, json_response
+from slicewise.httpd import (
+    Answer,
+    HttpRequest,
+    HttpResponse,
+    ServerSettings,
+    ThreadedServer,
+    json_response,
+)
 
 CLEAN = {"node": "n0", "verdict": "clean", "findings": [], "gaps": []}
 FOUND = {
@@ -33,16 +40,16 @@ class Agent:
     def __init__(self) -> None:
         self.answer: Answer = json_response(CLEAN)
 
-    async def handle(self, request: Request) -> Answer:
+    async def handle(self, request: HttpRequest) -> Answer:
         if request.path == "/audit":
             return self.answer
-        return Response(404, b"no such path\n", content_type="text/plain")
+        return HttpResponse(404, b"no such path\n", content_type="text/plain")
 
 
 @pytest.fixture
 def agent() -> Iterator[tuple[Agent, str]]:
     found = Agent()
-    with ThreadedServer(found.handle, Settings(port=0)) as server:
+    with ThreadedServer(found.handle, ServerSettings(port=0)) as server:
         yield found, server.url
 
 
@@ -79,8 +86,8 @@ def test_json_is_the_answer_as_it_came(agent):
 @pytest.mark.parametrize(
     "answer",
     [
-        pytest.param(Response(500, b"internal error\n"), id="error"),
-        pytest.param(Response(200, b"<html>"), id="no-json"),
+        pytest.param(HttpResponse(500, b"internal error\n"), id="error"),
+        pytest.param(HttpResponse(200, b"<html>"), id="no-json"),
         pytest.param(json_response({"usage": {}}), id="another-page"),
         pytest.param(json_response([]), id="a-list"),
     ],

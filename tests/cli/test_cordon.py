@@ -8,7 +8,7 @@ from cli.gpushare_cluster import add_node, add_pod
 from extender.living import Cluster, wait_until
 from slicewise.cli.plugin import main
 from slicewise.dialects import CORDONED, GPUS, write_gpus
-from slicewise.playground.cluster import Playground
+from slicewise_playground.cluster import Playground
 
 
 @pytest.fixture

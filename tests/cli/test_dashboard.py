@@ -4,7 +4,7 @@ from click.testing import CliRunner
 
 from slicewise.cli.dashboard import dashboard, read_settings
 from slicewise.cli.main import main
-from slicewise.playground.cluster import Playground
+from slicewise_playground.cluster import Playground
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import sys
 import msgspec
 import pytest
 
-from slicewise.cli.promises import Truth
-from slicewise.cli.scenery import build_nodes, find_examples, read_manifests
+from slicewise_playground.demo.allocation_check import AllocationCheck
+from slicewise_playground.demo.demo_cluster import build_nodes, find_examples, read_manifests
 
 SYSTEMS = ("gpu-admission", "gpu-manager", "gpushare", "elastic-gpu", "nvidia-gpu-scheduler")
 
@@ -100,7 +100,7 @@ def gpushare_pod(name, units, **annotations):
     ],
 )
 def test_judgement_reads_a_pods_own_marks(annotations, broken):
-    truth = Truth(node_objects(), [gpushare_pod("p", 3, **annotations)])
+    truth = AllocationCheck(node_objects(), [gpushare_pod("p", 3, **annotations)])
 
     given = truth.judge(truth.pods[0])
 
@@ -111,6 +111,6 @@ def test_judgement_reads_a_pods_own_marks(annotations, broken):
 def test_judgement_finds_a_gpu_that_was_promised_twice():
     pods = [gpushare_pod(name, 12, IDX="0", POD="12") for name in ("one", "two")]
 
-    truth = Truth(node_objects(), pods)
+    truth = AllocationCheck(node_objects(), pods)
 
     assert [each.trouble for each in truth.problems()] == ["OverCommitted"]

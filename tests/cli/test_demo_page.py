@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import builders
-from slicewise.cli.demo_page import check_page, paging, simulate_use
-from slicewise.cli.serving import serving
+from slicewise.cli.service_thread import serving
 from slicewise.dialects import GPUS, write_gpus
 from slicewise.model import NodeState
-from slicewise.playground.cluster import Playground
+from slicewise_playground.cluster import Playground
+from slicewise_playground.demo.demo_page import check_page, serve_page, simulate_use
 
 
 @given(st.floats(0, 1e9), st.integers(1, 100), st.integers(0, 40960))
@@ -44,13 +44,13 @@ def cluster():
 
 
 def test_page_of_the_demo_is_found_well(cluster):
-    with paging(cluster.url) as url:
+    with serve_page(cluster.url) as url:
         assert check_page(url, 1) == []
         assert check_page(url, 2) == ["the page shows 1 nodes of 2"]
 
 
 def test_page_that_is_gone_is_told(cluster):
-    with paging(cluster.url) as url:
+    with serve_page(cluster.url) as url:
         pass
 
     (complaint,) = check_page(url, 1)
@@ -61,7 +61,7 @@ def test_page_that_is_gone_is_told(cluster):
 def test_page_takes_another_port_when_its_own_is_taken(cluster):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with paging(cluster.url, port=port) as url:
+        with serve_page(cluster.url, port=port) as url:
             assert not url.endswith(f":{port}")
             line = http.client.HTTPConnection(url.removeprefix("http://"), timeout=30)
             line.request("GET", "/")

@@ -11,21 +11,21 @@ import builders
 from cli.gpushare_cluster import add_node, add_pod
 from fakes.cluster import FakeState, FakeWriter
 from slicewise import __version__
-from slicewise.cli.doctor_agents import About, judge_agent
-from slicewise.cli.doctor_nodes import check_nodes
-from slicewise.cli.doctor_scheduler import check_config, read_config, read_seconds
-from slicewise.cli.doctor_services import check_apiservice, check_certificates, check_quota
-from slicewise.cli.findings import Finding, Level, write_findings
 from slicewise.cli.main import main
-from slicewise.cli.schedulers import ALL, WIRINGS, build_config
+from slicewise.diagnose.agents import AgentAbout, judge_agent
+from slicewise.diagnose.findings import Finding, FindingSeverity, write_findings
+from slicewise.diagnose.nodes import check_nodes
+from slicewise.diagnose.scheduler import check_config, read_config, read_seconds
+from slicewise.diagnose.services import check_apiservice, check_certificates, check_quota
 from slicewise.dialects import CORDONED, GPUS, write_gpus
+from slicewise.explain.scheduler_config import ALL, WIRINGS, build_config
+from slicewise.extender.handlers import Extender
 from slicewise.extender.routes import build_handler
-from slicewise.extender.service import Extender
 from slicewise.httpd import ThreadedServer
 from slicewise.kube.errors import LostError
-from slicewise.kube.machines import Machine
+from slicewise.kube.node_details import NodeDetails
 from slicewise.model import NodeNotice
-from slicewise.playground.cluster import Playground
+from slicewise_playground.cluster import Playground
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -33,7 +33,7 @@ NOW = datetime(2030, 1, 1, tzinfo=UTC)
 def machine(annotations=None, offers=(), labels=None, runtime="containerd://2.0.1"):
     amounts = {name: 2 if name == "nvidia.com/gpu" else 200 for name in offers}
     notice = NodeNotice("n0", labels or {}, annotations or {}, amounts, amounts)
-    return Machine(notice, labels or {}, runtime=runtime, kubelet="v1.33.1")
+    return NodeDetails(notice, labels or {}, runtime=runtime, kubelet="v1.33.1")
 
 
 OWN, ELASTIC = ("slicewise.io/gpu",), ("elasticgpu.io/gpu-core",)
@@ -44,54 +44,58 @@ def own(*gpus, **annotations):
 
 
 def told(findings, *levels):
-    return [each.what for each in findings if each.level in (levels or tuple(Level))]
+    return [each.what for each in findings if each.level in (levels or tuple(FindingSeverity))]
 
 
 @pytest.mark.parametrize(
     ("node", "level", "words"),
     [
-        pytest.param(machine(), Level.PROBLEM, "none of 1 nodes shows a GPU", id="no-gpu"),
-        pytest.param(machine({GPUS: "[]"}), Level.PROBLEM, "GPUs cannot be read", id="bad-gpus"),
-        pytest.param(machine(own()), Level.PROBLEM, "no resource is", id="no-plugin"),
+        pytest.param(
+            machine(), FindingSeverity.PROBLEM, "none of 1 nodes shows a GPU", id="no-gpu"
+        ),
+        pytest.param(
+            machine({GPUS: "[]"}), FindingSeverity.PROBLEM, "GPUs cannot be read", id="bad-gpus"
+        ),
+        pytest.param(machine(own()), FindingSeverity.PROBLEM, "no resource is", id="no-plugin"),
         pytest.param(
             machine(labels={"gpushare": "true"}),
-            Level.PROBLEM,
+            FindingSeverity.PROBLEM,
             "label gpushare=true is set, and aliyun.com/gpu-mem is 0",
             id="label-without-plugin",
         ),
         pytest.param(
             machine(own(builders.gpu(1, healthy=False)), OWN),
-            Level.WARNING,
+            FindingSeverity.WARNING,
             "gpu 1 is not healthy",
             id="ill",
         ),
         pytest.param(
             machine(own(**{CORDONED: "GPU-n0-1,GPU-gone"}), OWN),
-            Level.NOTE,
+            FindingSeverity.NOTE,
             "cordoned GPU GPU-gone is not there",
             id="cordoned-and-gone",
         ),
         pytest.param(
             machine(None, ELASTIC, runtime="docker://20.10.7"),
-            Level.WARNING,
+            FindingSeverity.WARNING,
             "docker 20.10.7 knows no CDI devices",
             id="docker",
         ),
         pytest.param(
             machine(None, ELASTIC, runtime="containerd://1.6.8"),
-            Level.WARNING,
+            FindingSeverity.WARNING,
             "containerd 1.6.8 knows no CDI devices",
             id="old-containerd",
         ),
         pytest.param(
             machine(None, ELASTIC, runtime="containerd://1.7.2"),
-            Level.NOTE,
+            FindingSeverity.NOTE,
             "has CDI off unless",
             id="containerd-that-must-be-told",
         ),
         pytest.param(
             machine(None, ("nvidia.com/gpu", *ELASTIC)),
-            Level.WARNING,
+            FindingSeverity.WARNING,
             "two device plugins give out one GPU",
             id="two-plugins",
         ),
@@ -108,10 +112,10 @@ def test_node_that_needs_something_is_told_with_its_fix(node, level, words):
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        pytest.param(About(__version__, "cdi"), [], id="well"),
-        pytest.param(About(__version__, "match"), ["by size and age"], id="match"),
-        pytest.param(About(__version__, "cdi", False), ["is not ready"], id="not-ready"),
-        pytest.param(About("0.0.0", "cdi"), ["agent is 0.0.0"], id="version"),
+        pytest.param(AgentAbout(__version__, "cdi"), [], id="well"),
+        pytest.param(AgentAbout(__version__, "match"), ["by size and age"], id="match"),
+        pytest.param(AgentAbout(__version__, "cdi", False), ["is not ready"], id="not-ready"),
+        pytest.param(AgentAbout("0.0.0", "cdi"), ["agent is 0.0.0"], id="version"),
         pytest.param(LostError("x"), ["is silent on port 5678"], id="silent"),
     ],
 )
@@ -134,33 +138,43 @@ def test_our_own_configurations_are_in_order(dialect):
 
     findings = check_config(build_config(dialect, "http://x"), resources, 5000, "f")
 
-    assert told(findings, Level.PROBLEM, Level.WARNING) == [], findings
+    assert told(findings, FindingSeverity.PROBLEM, FindingSeverity.WARNING) == [], findings
 
 
 @pytest.mark.parametrize(
     ("document", "level", "words"),
     [
-        pytest.param({"extenders": []}, Level.PROBLEM, "no extender manages", id="none"),
-        pytest.param(config(httpTimeout=None), Level.WARNING, "httpTimeout is 5 s", id="timeout"),
-        pytest.param(config(ignorable=True), Level.PROBLEM, "nobody counted", id="ignorable"),
-        pytest.param(config(managedResources=[]), Level.WARNING, "every pod", id="unmanaged"),
-        pytest.param(config(nodeCacheCapable=False), Level.WARNING, "whole Node", id="whole-nodes"),
-        pytest.param(config(prioritizeVerb="p"), Level.PROBLEM, "without weight", id="weight"),
+        pytest.param({"extenders": []}, FindingSeverity.PROBLEM, "no extender manages", id="none"),
+        pytest.param(
+            config(httpTimeout=None), FindingSeverity.WARNING, "httpTimeout is 5 s", id="timeout"
+        ),
+        pytest.param(
+            config(ignorable=True), FindingSeverity.PROBLEM, "nobody counted", id="ignorable"
+        ),
+        pytest.param(
+            config(managedResources=[]), FindingSeverity.WARNING, "every pod", id="unmanaged"
+        ),
+        pytest.param(
+            config(nodeCacheCapable=False), FindingSeverity.WARNING, "whole Node", id="whole-nodes"
+        ),
+        pytest.param(
+            config(prioritizeVerb="p"), FindingSeverity.PROBLEM, "without weight", id="weight"
+        ),
         pytest.param(
             {**config(), "percentageOfNodesToScore": 0},
-            Level.WARNING,
+            FindingSeverity.WARNING,
             "of 5000 nodes only some are asked",
             id="sample",
         ),
         pytest.param(
             {**config(), "extenders": config()["extenders"] * 2},
-            Level.PROBLEM,
+            FindingSeverity.PROBLEM,
             "2 extenders have a bindVerb",
             id="two-binds",
         ),
         pytest.param(
             config(managedResources=[{"name": "slicewise.io/gpu", "ignoredByScheduler": True}]),
-            Level.NOTE,
+            FindingSeverity.NOTE,
             "nothing is preempted",
             id="ignored",
         ),
@@ -219,9 +233,9 @@ def certificate(days):
 @pytest.mark.parametrize(
     ("days", "level", "words"),
     [
-        (90, Level.OK, "is valid until 2030-04-01"),
-        (3, Level.WARNING, "runs out on 2030-01-04"),
-        (-1, Level.PROBLEM, "ran out on 2029-12-31"),
+        (90, FindingSeverity.OK, "is valid until 2030-04-01"),
+        (3, FindingSeverity.WARNING, "runs out on 2030-01-04"),
+        (-1, FindingSeverity.PROBLEM, "ran out on 2029-12-31"),
     ],
 )
 def test_certificates_are_judged_by_their_end(days, level, words):
@@ -231,7 +245,9 @@ def test_certificates_are_judged_by_their_end(days, level, words):
 
 
 def test_what_is_no_certificate_is_a_problem():
-    assert [each.level for each in check_certificates("it", b"x", NOW, "f")] == [Level.PROBLEM]
+    assert [each.level for each in check_certificates("it", b"x", NOW, "f")] == [
+        FindingSeverity.PROBLEM
+    ]
 
 
 def test_apiservice_is_judged_by_its_condition_and_authority():
@@ -241,7 +257,7 @@ def test_apiservice_is_judged_by_its_condition_and_authority():
 
     findings = check_apiservice("v1", body, NOW)
 
-    assert told(findings, Level.PROBLEM) == [
+    assert told(findings, FindingSeverity.PROBLEM) == [
         "APIService v1 is not available: no endpoints",
         "authority of APIService v1 ran out on 2029-12-31",
     ]
@@ -250,10 +266,10 @@ def test_apiservice_is_judged_by_its_condition_and_authority():
 @pytest.mark.parametrize(
     ("data", "level"),
     [
-        (None, Level.OK),
-        ({}, Level.WARNING),
-        ({"gpu_quota": "["}, Level.PROBLEM),
-        ({"gpu_quota": '{"a": {"quota": {"A10": 1}}}'}, Level.OK),
+        (None, FindingSeverity.OK),
+        ({}, FindingSeverity.WARNING),
+        ({"gpu_quota": "["}, FindingSeverity.PROBLEM),
+        ({"gpu_quota": '{"a": {"quota": {"A10": 1}}}'}, FindingSeverity.OK),
     ],
 )
 def test_quota_is_read(data, level):
@@ -261,7 +277,7 @@ def test_quota_is_read(data, level):
 
 
 def test_findings_that_differ_in_their_subject_alone_are_told_together():
-    findings = [Finding(Level.NOTE, "t", "is so", "do it", f"n{at}") for at in range(6)]
+    findings = [Finding(FindingSeverity.NOTE, "t", "is so", "do it", f"n{at}") for at in range(6)]
 
     text = [
         line.replace("\x1b[90m", "").replace("\x1b[0m", "") for line in write_findings(findings)

@@ -10,7 +10,7 @@ from cli.gpushare_cluster import add_node, add_pod, contract_cluster
 from slicewise.cli.inspect_gpushare import main
 from slicewise.dialects import GPUS, write_gpus
 from slicewise.model import Gpu, MiB, Node
-from slicewise.playground.cluster import Playground
+from slicewise_playground.cluster import Playground
 
 SUMMARY = """\
 NAME···IPADDRESS··GPU0(Allocated/Total)··GPU1(Allocated/Total)··PENDING(Allocated)··GPU·Memory(GiB)

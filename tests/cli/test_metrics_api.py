@@ -15,10 +15,10 @@ from slicewise.cli.addresses import read_place
 from slicewise.cli.agent import _read_report
 from slicewise.cli.metrics_api import metrics_api, read_choices, read_settings
 from slicewise.cli.report_credentials import SecretCredentials
-from slicewise.cli.witness import AgentWitness, follow_reports
 from slicewise.dialects import ALLOCATION, GPUS
 from slicewise.kube.errors import RefusedError
 from slicewise.kube.secrets import Secret
+from slicewise.metricsapi.report_overlay import ReportOverlay, follow_reports
 from slicewise.model import Container, NodeNotice, Pod
 from slicewise.reports import Reporter, ReportError
 
@@ -186,7 +186,7 @@ def bound(name="a", count=1, **facts):
 def witness(*pods, gpus=None):
     scene = Scene()
     scene.tell(node(gpus=gpus or (gpu("GPU-a", index=0), gpu("GPU-b", index=1)), pods=pods))
-    return scene, AgentWitness(scene.board)
+    return scene, ReportOverlay(scene.board)
 
 
 def test_node_that_publishes_a_mere_count_gets_the_gpus_its_agent_reports():
@@ -260,7 +260,7 @@ class Looking:
     def __init__(self):
         self.looked = []
 
-    def look_again(self, name):
+    def reread_node(self, name):
         self.looked.append(name)
 
 

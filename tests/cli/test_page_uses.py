@@ -5,8 +5,8 @@ import pytest
 
 import builders
 from fakes.cluster import FakeState
-from slicewise.cli.page_uses import AgentUses
-from slicewise.dashboard.uses import GpuUse, NodeUse, PodUse
+from slicewise.dashboard.reported_usage import ReportedUsage
+from slicewise.dashboard.usage import MeasuredGpu, MeasuredNode, MeasuredPod
 from slicewise.kube.errors import RefusedError
 
 GPUINFOS = "/apis/metrics.nvidia.com/v1alpha1/gpuinfos"
@@ -35,7 +35,7 @@ class Scene:
         self.state = FakeState(*(nodes or (builders.node("n0"),)))
         self.client = FakeClient()
         self.now = 0.0
-        self.uses = AgentUses(self.client, self.state, clock=lambda: self.now)
+        self.uses = ReportedUsage(self.client, self.state, clock=lambda: self.now)
 
     def read(self):
         return asyncio.run(self.uses.read())
@@ -68,7 +68,9 @@ def test_what_an_agent_says_is_told_by_gpu_and_pod():
     }
 
     assert scene.read() == {
-        "n0": NodeUse((GpuUse("GPU-n0-1", 55, 900),), (PodUse("ml/p", "GPU-n0-1", 40, 1024),))
+        "n0": MeasuredNode(
+            (MeasuredGpu("GPU-n0-1", 55, 900),), (MeasuredPod("ml/p", "GPU-n0-1", 40, 1024),)
+        )
     }
 
 
@@ -111,7 +113,7 @@ def test_silence_is_what_the_metrics_api_says():
     scene = Scene(builders.node("n0"), builders.node("n1"), builders.node("n2"))
     scene.silence(n0="True", n1="False", n2="UnKnow", elsewhere="False")
 
-    assert scene.read() == {"n1": NodeUse(silent=True)}
+    assert scene.read() == {"n1": MeasuredNode(silent=True)}
 
     scene.silence(n0="True", n1="True")
     scene.now = 5

@@ -5,8 +5,8 @@ import yaml
 from click.testing import CliRunner
 
 from slicewise.cli.main import main
-from slicewise.cli.schedulers import WIRINGS
 from slicewise.dialects import DEFAULT
+from slicewise.explain.scheduler_config import WIRINGS
 from slicewise.extender.routes import build_routes
 
 GPU_ADMISSION = {

@@ -5,7 +5,7 @@ import pytest
 from click.testing import CliRunner
 
 from slicewise.cli.main import main
-from slicewise.cli.sources import read_sample, read_seeds
+from slicewise.sim.trace_source import read_sample, read_seeds
 
 NODES = "sn,cpu_milli,memory_mib,gpu,model\na,64000,262144,4,T4\nb,64000,262144,4,T4\n"
 PODS = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\n" + "".join(

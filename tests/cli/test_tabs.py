@@ -1,4 +1,4 @@
-from slicewise.cli.tabs import align
+from slicewise.cli.render.tabwriter import align
 
 
 def test_cells_are_as_wide_as_the_widest_of_their_block():

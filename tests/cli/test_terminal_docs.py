@@ -8,9 +8,9 @@ from click.testing import CliRunner
 import builders
 from cli.gpushare_cluster import add_node, add_pod
 from slicewise.cli.inspect_gpushare import main as inspect_gpushare
-from slicewise.cli.verbs import ASKING
+from slicewise.cli.lazy_group import CLUSTER_COMMANDS
 from slicewise.dialects import ALLOCATION, GPUS, write_gpus
-from slicewise.playground.cluster import Playground
+from slicewise_playground.cluster import Playground
 
 TEXT = (Path(__file__).parents[2] / "docs" / "terminal.md").read_text()
 
@@ -22,13 +22,15 @@ def options(address):
 
 
 def test_every_verb_is_documented():
-    assert [verb for verb in ASKING if f"`kubectl slicewise {verb}" not in TEXT] == []
+    assert [verb for verb in CLUSTER_COMMANDS if f"`kubectl slicewise {verb}" not in TEXT] == []
 
 
-@pytest.mark.parametrize("verb", sorted(set(ASKING) - {"audit"}))
+@pytest.mark.parametrize("verb", sorted(set(CLUSTER_COMMANDS) - {"audit"}))
 def test_every_flag_of_a_verb_is_documented(verb):
     flags = [
-        max(each.opts, key=len) for each in options(ASKING[verb]) if each.opts[0].startswith("-")
+        max(each.opts, key=len)
+        for each in options(CLUSTER_COMMANDS[verb])
+        if each.opts[0].startswith("-")
     ]
 
     known = ("--output", "--namespace", "--filename", "--help")

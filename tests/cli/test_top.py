@@ -18,14 +18,14 @@ from cli.gpushare_cluster import add_node
 from extender.living import Cluster
 from nodeagent import scenes
 from slicewise.cli.main import main
-from slicewise.cli.top_scene import view_node
-from slicewise.cli.top_text import write_head, write_plain
-from slicewise.cli.usage_reading import UsageReader, Use, read_usage
+from slicewise.cli.render.top_text import write_head, write_plain
 from slicewise.cluster import Ledger, NodeSeen, PodSeen
 from slicewise.dialects import ALLOCATION, DEFAULT
 from slicewise.kube.errors import LostError
-from slicewise.nodeagent.answers import tell_gpus
-from slicewise.nodeagent.usage import measure
+from slicewise.nodeagent.compat.usage_json import write_gpu_usage
+from slicewise.nodeagent.usage.node_usage import measure
+from slicewise.state.agent_usage import AgentUse, UsageReader, read_usage
+from slicewise.state.usage_view import view_node
 
 HALF = {"slicewise.io/cores": "50", "slicewise.io/memory": "1024"}
 
@@ -114,7 +114,7 @@ def test_use_of_gpus_and_containers_stands_beside_what_was_promised():
 
     text = write_plain([node])
 
-    assert node.gpus[0].used == Use(70, 3000)
+    assert node.gpus[0].used == AgentUse(70, 3000)
     assert re.search(r"default/p0 c0 +50% +40% +2048 +2500 +over its memory", text)
     assert "1 process of nobody here" in text
     assert "used 35% and 3%" in write_head([node])
@@ -131,12 +131,12 @@ def test_agents_own_page_is_understood():
     owner = scenes.tenant("p0", uid="u0")
     loads = {"GPU-0": scenes.load(scenes.process(7, memory=300, cores=20), scenes.process(8))}
     reading = scenes.reading(loads, {7: [scenes.inside(owner)], 8: []})
-    told = tell_gpus(measure("n0", [scenes.gpu(0)], [owner], reading))
+    told = write_gpu_usage(measure("n0", [scenes.gpu(0)], [owner], reading))
 
     use = read_usage(msgspec.json.encode(told))
 
-    assert use.gpus == {0: Use(30, 1324)}
-    assert use.containers == {("u0", "c0", 0): Use(20, 300)}
+    assert use.gpus == {0: AgentUse(30, 1324)}
+    assert use.containers == {("u0", "c0", 0): AgentUse(20, 300)}
     assert use.loose == {0: [1024]}
 
 

@@ -6,7 +6,7 @@ from click.testing import CliRunner
 
 from extender.living import Cluster
 from slicewise.cli.main import main
-from slicewise.cli.templates import read_templates
+from slicewise.explain.manifests import read_templates
 
 CAPACITY = {
     "cpu": "64",

@@ -7,11 +7,11 @@ import builders
 from extender.living import Cluster
 from fakes.cluster import FakeState, FakeWriter
 from slicewise.cli.main import main
-from slicewise.cli.telling import describe
+from slicewise.cli.render.explain_text import describe
+from slicewise.explain.format import join_numbers
+from slicewise.extender.handlers import Extender
 from slicewise.extender.routes import build_handler
-from slicewise.extender.service import Extender
 from slicewise.httpd import ThreadedServer
-from slicewise.state.wording import join_numbers
 
 CAPACITY = {
     "cpu": "64",

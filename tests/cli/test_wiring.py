@@ -1,6 +1,6 @@
 """How an extender is put together."""
 
-from slicewise.cli.wiring import ExtenderSettings, elect
+from slicewise.extender.run import ExtenderSettings, elect
 from slicewise.kube.client import Client
 from slicewise.kube.credentials import Access
 

@@ -6,7 +6,7 @@ import builders
 from slicewise.cluster import Ledger, NodeSeen, PodSeen
 from slicewise.dialects import DEFAULT
 from slicewise.model import Container, NodeNotice, Reason, SlicewiseError
-from slicewise.placement import POLICIES, Planner, Question
+from slicewise.placement import POLICIES, PlacementRequest, Planner
 
 GOOD = {"nvidia.com/vcuda-core": 30, "nvidia.com/vcuda-memory": 2048}
 MARKS = {"nvidia.com/predicate-gpu-idx-0": "1", "nvidia.com/predicate-node": "n0"}
@@ -58,11 +58,11 @@ def test_unknown_model_is_refused_by_name_and_other_pods_are_placed():
     asks = pod(GOOD, annotations={"nvidia.com/use-gputype": "h9000"})
     planner = Planner(POLICIES["default"])
 
-    decision = planner.decide(snapshot, Question(DEFAULT.read_request(asks)))
+    decision = planner.decide(snapshot, PlacementRequest(DEFAULT.read_request(asks)))
 
     assert decision.refusals["n0"].reason is Reason.MODEL
     assert "wants h9000" in decision.refusals["n0"].detail
-    assert planner.place(snapshot, Question(DEFAULT.read_request(pod(GOOD)))) is not None
+    assert planner.place(snapshot, PlacementRequest(DEFAULT.read_request(pod(GOOD)))) is not None
 
 
 def test_node_that_lists_a_gpu_twice_is_named_and_others_are_read():

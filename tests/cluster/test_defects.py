@@ -18,7 +18,7 @@ from slicewise.cluster import (
 )
 from slicewise.cluster import ledger as ledger_module
 from slicewise.model import Allocation, ContainerAllocation, Phase
-from slicewise.placement import POLICIES, Planner, Question
+from slicewise.placement import POLICIES, PlacementRequest, Planner
 
 SHARE = builders.fraction(60, 4096)
 
@@ -50,10 +50,10 @@ def cores(ledger, node="n0"):
 
 def test_defect_tkestack_2_a_decision_counts_before_the_watch_shows_it(ledger):
     planner = Planner(POLICIES["binpack"])
-    first = planner.place(ledger.snapshot(), Question(SHARE)).allocation
+    first = planner.place(ledger.snapshot(), PlacementRequest(SHARE)).allocation
     ledger.apply(Assume("u0", "default", "u0", SHARE, first, deadline=30.0))
 
-    second = planner.place(ledger.snapshot(), Question(SHARE)).allocation
+    second = planner.place(ledger.snapshot(), PlacementRequest(SHARE)).allocation
 
     assert first.gpus != second.gpus
 
@@ -132,7 +132,9 @@ def test_defect_elastic_s5_failed_bind_is_refunded(ledger):
 
 
 def test_defect_elastic_s6_a_plan_for_an_old_state_is_refused_at_assume(ledger):
-    stale = Planner(POLICIES["binpack"]).place(ledger.snapshot(), Question(SHARE)).allocation
+    stale = (
+        Planner(POLICIES["binpack"]).place(ledger.snapshot(), PlacementRequest(SHARE)).allocation
+    )
     ledger.apply(PodSeen(bound("u0", gpu=stale.gpus[0])))
 
     assert not ledger.apply(Assume("u1", "default", "u1", SHARE, stale, deadline=30.0))

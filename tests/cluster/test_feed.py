@@ -19,7 +19,7 @@ def twice(name="n0", version=2):
 
 
 def test_node_is_read_by_its_dialect():
-    (event,) = Feed().see_node(notice(gpus=3, version=5))
+    (event,) = Feed().on_node(notice(gpus=3, version=5))
 
     assert isinstance(event, NodeSeen)
     assert (len(event.node.gpus), event.version) == (3, 5)
@@ -27,9 +27,9 @@ def test_node_is_read_by_its_dialect():
 
 def test_node_that_contradicts_itself_keeps_its_last_inventory_and_is_reported():
     feed = Feed()
-    (good,) = feed.see_node(notice())
+    (good,) = feed.on_node(notice())
 
-    (event,) = feed.see_node(twice())
+    (event,) = feed.on_node(twice())
 
     assert (event.node, event.version) == (good.node, 2)
     (problem,) = feed.problems()
@@ -40,17 +40,17 @@ def test_node_that_contradicts_itself_keeps_its_last_inventory_and_is_reported()
 def test_node_that_was_never_good_is_left_out_until_it_is():
     feed = Feed()
 
-    assert feed.see_node(twice()) == ()
+    assert feed.on_node(twice()) == ()
     assert "left out" in feed.problems()[0].detail
-    assert len(feed.see_node(notice(version=3))) == 1
+    assert len(feed.on_node(notice(version=3))) == 1
     assert feed.problems() == ()
 
 
 def test_heartbeat_gives_the_same_inventory_under_its_new_version():
     feed = Feed()
-    (first,) = feed.see_node(notice(version=1))
+    (first,) = feed.on_node(notice(version=1))
 
-    (second,) = feed.see_node(notice(version=2))
+    (second,) = feed.on_node(notice(version=2))
 
     assert second.node is first.node
     assert second.version == 2
@@ -58,21 +58,21 @@ def test_heartbeat_gives_the_same_inventory_under_its_new_version():
 
 def test_lost_node_takes_its_reports_with_it():
     feed = Feed()
-    feed.see_node(twice())
+    feed.on_node(twice())
 
-    assert feed.lose_node("n0", 9) == (NodeGone("n0", 9),)
+    assert feed.on_node_deleted("n0", 9) == (NodeGone("n0", 9),)
     assert feed.problems() == ()
 
 
 def test_listed_minor_numbers_make_gpus_ill_and_well_again():
     feed, ledger = Feed(), Ledger(DEFAULT)
-    feed_all(ledger, feed.see_node(notice()))
+    feed_all(ledger, feed.on_node(notice()))
 
-    feed_all(ledger, feed.see_unhealthy("n0", "1"))
+    feed_all(ledger, feed.on_unhealthy_list("n0", "1"))
     ill = health(ledger)
-    feed_all(ledger, feed.see_unhealthy("n0", "0"))
+    feed_all(ledger, feed.on_unhealthy_list("n0", "0"))
     other = health(ledger)
-    feed_all(ledger, feed.see_unhealthy("n0", None))
+    feed_all(ledger, feed.on_unhealthy_list("n0", None))
 
     assert (ill, other, health(ledger)) == ([True, False], [False, True], [True, True])
 
@@ -80,19 +80,19 @@ def test_listed_minor_numbers_make_gpus_ill_and_well_again():
 def test_list_that_came_before_its_node_counts_when_the_node_comes():
     feed, ledger = Feed(), Ledger(DEFAULT)
 
-    assert feed.see_unhealthy("n0", "0") == ()
-    feed_all(ledger, feed.see_node(notice()))
+    assert feed.on_unhealthy_list("n0", "0") == ()
+    feed_all(ledger, feed.on_node(notice()))
 
     assert health(ledger) == [False, True]
 
 
 def test_gpus_stay_ill_when_their_node_comes_back():
     feed, ledger = Feed(), Ledger(DEFAULT)
-    feed.see_unhealthy("n0", "0")
-    feed_all(ledger, feed.see_node(notice()))
-    feed_all(ledger, feed.lose_node("n0", 2))
+    feed.on_unhealthy_list("n0", "0")
+    feed_all(ledger, feed.on_node(notice()))
+    feed_all(ledger, feed.on_node_deleted("n0", 2))
 
-    feed_all(ledger, feed.see_node(notice(version=3)))
+    feed_all(ledger, feed.on_node(notice(version=3)))
 
     assert health(ledger) == [False, True]
 
@@ -100,32 +100,32 @@ def test_gpus_stay_ill_when_their_node_comes_back():
 def test_gpu_is_ill_by_minor_number_whatever_its_uuid_becomes():
     feed = Feed()
     plain = NodeNotice("n0", capacity={"aliyun.com/gpu-count": 2, "aliyun.com/gpu-mem": 80})
-    feed.see_node(plain)
-    feed.see_unhealthy("n0", "1")
+    feed.on_node(plain)
+    feed.on_unhealthy_list("n0", "1")
 
-    _, well, ill = feed.see_node(notice(version=2))
+    _, well, ill = feed.on_node(notice(version=2))
 
     assert (well.healthy, ill) == (True, GpuHealth("n0", "GPU-n0-1", False))
 
 
 def test_strange_entries_of_a_list_are_reported_and_gpu_0_is_not_blamed():
     feed = Feed()
-    feed.see_node(notice())
+    feed.on_node(notice())
 
-    assert feed.see_unhealthy("n0", "x,1") == (GpuHealth("n0", "GPU-n0-1", False),)
+    assert feed.on_unhealthy_list("n0", "x,1") == (GpuHealth("n0", "GPU-n0-1", False),)
     (problem,) = feed.problems()
     assert (problem.subject, problem.trouble) == ("unhealthy-gpu-n0", "UnreadableHealth")
-    feed.see_unhealthy("n0", "1")
+    feed.on_unhealthy_list("n0", "1")
     assert feed.problems() == ()
 
 
 @pytest.mark.parametrize("text", ["{", '{"a": 1}', '{"a": {"quota": {"T4": -1}}}'])
 def test_mistaken_quota_keeps_the_last_good_one(text):
     feed = Feed()
-    feed.see_quota({"gpu_quota": '{"a": {"quota": {"T4": 2}}}'})
+    feed.on_quota({"gpu_quota": '{"a": {"quota": {"T4": 2}}}'})
     good = feed.quota
 
-    feed.see_quota({"gpu_quota": text})
+    feed.on_quota({"gpu_quota": text})
 
     assert feed.quota is good
     assert [problem.trouble for problem in feed.problems()] == ["UnreadableQuota"]
@@ -134,9 +134,9 @@ def test_mistaken_quota_keeps_the_last_good_one(text):
 @pytest.mark.parametrize("data", [None, {}, {"gpu_quota": "{}"}])
 def test_absent_quota_is_no_quota(data):
     feed = Feed()
-    feed.see_quota({"gpu_quota": '{"a": {"quota": {"T4": 2}}}'})
+    feed.on_quota({"gpu_quota": '{"a": {"quota": {"T4": 2}}}'})
 
-    feed.see_quota(data)
+    feed.on_quota(data)
 
     assert feed.quota == Quota()
 

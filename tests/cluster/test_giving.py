@@ -10,7 +10,7 @@ import builders
 from slicewise.cluster import (
     Assume,
     Expire,
-    Giver,
+    GpuChooser,
     GpuHealth,
     Hold,
     Ledger,
@@ -21,10 +21,10 @@ from slicewise.cluster import (
     PodSeen,
     Quota,
 )
-from slicewise.cluster.giving import Claim, share_out
-from slicewise.dialects import DEFAULT, apply_marks
+from slicewise.cluster.adoption import UnassignedPod, assign_all
+from slicewise.dialects import DEFAULT, apply_record
 from slicewise.model import Allocation, NodeState, Phase, charge
-from slicewise.placement import Planner, Question
+from slicewise.placement import PlacementRequest, Planner
 
 A10, T4 = "NVIDIA A10", "Tesla T4"
 
@@ -47,11 +47,11 @@ def share(uid, cores=30, gpu=0, **facts):
     state = NodeState.empty(mixed())
     placement = Planner().place_on(
         builders.snapshot(state.hold(builders.holding("x", builders.piece(1 - gpu, 100, 40960)))),
-        Question(request),
+        PlacementRequest(request),
         "n0",
     )
-    marks = DEFAULT.write_marks(pod, request, placement.allocation, state.node, now_ns=1)
-    return apply_marks(pod, marks)
+    marks = DEFAULT.record_allocation(pod, request, placement.allocation, state.node, now_ns=1)
+    return apply_record(pod, marks)
 
 
 def ledger_of(*pods, node=None):
@@ -88,7 +88,7 @@ def test_gpu_is_what_the_engine_would_choose_on_that_node():
     ledger = ledger_of(share("s0", gpu=0))
     pod = plain()
     engine = Planner().place_on(
-        ledger.snapshot(), Question(DEFAULT.read_request(pod), salt=pod.uid), "n0"
+        ledger.snapshot(), PlacementRequest(DEFAULT.read_request(pod), salt=pod.uid), "n0"
     )
 
     ledger.apply(PodSeen(pod))
@@ -155,10 +155,10 @@ def test_gpu_whose_record_is_being_written_moves_no_more():
 def test_record_takes_the_place_of_what_was_given():
     ledger = ledger_of(plain("u0"))
     gift = ledger.gift("u0")
-    marks = DEFAULT.write_marks(gift.pod, gift.request, gift.allocation, gift.node, now_ns=1)
+    marks = DEFAULT.record_allocation(gift.pod, gift.request, gift.allocation, gift.node, now_ns=1)
     before = used(ledger)
 
-    ledger.apply(PodSeen(replace(apply_marks(gift.pod, marks), version=2)))
+    ledger.apply(PodSeen(replace(apply_record(gift.pod, marks), version=2)))
 
     assert ledger.gifts() == ()
     assert used(ledger) == before
@@ -241,7 +241,9 @@ def test_cpu_that_is_used_up_takes_no_gpu_from_a_bound_pod():
 def held_on(ledger, *nodes, deadline=5.0, uid="u0"):
     pod = plain(uid, node=None)
     request = DEFAULT.read_request(pod)
-    placed = [Planner().place_on(ledger.snapshot(), Question(request), name) for name in nodes]
+    placed = [
+        Planner().place_on(ledger.snapshot(), PlacementRequest(request), name) for name in nodes
+    ]
     event = Hold(pod, request, tuple(each.allocation for each in placed), deadline)
     return ledger.apply(event)
 
@@ -295,7 +297,9 @@ def test_decision_of_our_own_takes_the_place_of_what_was_held():
     held_on(ledger, "n0")
     pod = plain("u0", node=None)
     request = DEFAULT.read_request(pod)
-    allocation = Planner().place_on(builders.snapshot(mixed(models=(T4,))), Question(request), "n0")
+    allocation = Planner().place_on(
+        builders.snapshot(mixed(models=(T4,))), PlacementRequest(request), "n0"
+    )
 
     assert ledger.apply(Assume("u0", "default", "u0", request, allocation.allocation, deadline=9.0))
     assert used(ledger) == (100,)
@@ -331,7 +335,9 @@ def test_shared_out_gpus_are_free_of_the_model_and_nobody_elses(gpus, asked, bus
     pods = [plain(f"u{at}", count, model) for at, (count, model) in enumerate(asked)]
     requests = {pod.uid: DEFAULT.read_request(pod) for pod in pods}
 
-    found = share_out(state, [Claim(uid, each) for uid, each in requests.items()], Giver())
+    found = assign_all(
+        state, [UnassignedPod(uid, each) for uid, each in requests.items()], GpuChooser()
+    )
 
     taken = [busy] if busy < len(gpus) else []
     for uid, allocation in found.items():
@@ -348,16 +354,18 @@ def test_shared_out_gpus_are_free_of_the_model_and_nobody_elses(gpus, asked, bus
 def test_what_is_given_does_not_depend_on_the_order_of_claims(asked, seed):
     state = NodeState.empty(mixed(models=(A10, A10, T4, T4)))
     pods = [plain(f"u{at}", count, model) for at, (count, model) in enumerate(asked)]
-    given_claims = [Claim(pod.uid, DEFAULT.read_request(pod)) for pod in pods]
+    given_claims = [UnassignedPod(pod.uid, DEFAULT.read_request(pod)) for pod in pods]
     shuffled = list(given_claims)
     seed.shuffle(shuffled)
 
-    assert share_out(state, shuffled, Giver()) == share_out(state, given_claims, Giver())
+    assert assign_all(state, shuffled, GpuChooser()) == assign_all(
+        state, given_claims, GpuChooser()
+    )
 
 
 def test_what_was_given_on_another_node_is_not_kept():
-    claim = Claim("u0", builders.whole(), Allocation("elsewhere"))
+    claim = UnassignedPod("u0", builders.whole(), Allocation("elsewhere"))
 
-    found = share_out(NodeState.empty(mixed()), [claim], Giver())
+    found = assign_all(NodeState.empty(mixed()), [claim], GpuChooser())
 
     assert found["u0"].node == "n0"

@@ -48,7 +48,7 @@ from slicewise.model import (
     Role,
     charge,
 )
-from slicewise.placement import POLICIES, UNLIMITED, Planner, Question, feasible
+from slicewise.placement import POLICIES, UNLIMITED, PlacementRequest, Planner, feasible
 
 NODES = {
     "n0": builders.node("n0", gpus=2, agent=True),
@@ -167,7 +167,8 @@ class LedgerMachine(RuleBasedStateMachine):
         uid = data.draw(st.sampled_from(self.waiting(silent=True)))
         truth, snapshot = self.truth[uid], self.ledger.snapshot()
         placed = [
-            self.planner.place_on(snapshot, Question(truth.request), name) for name in self.nodes
+            self.planner.place_on(snapshot, PlacementRequest(truth.request), name)
+            for name in self.nodes
         ]
         allocations = tuple(each.allocation for each in placed if each is not None)
         self.ledger.apply(Hold(truth.pod, truth.request, allocations, self.now + 5))
@@ -179,7 +180,7 @@ class LedgerMachine(RuleBasedStateMachine):
         uid = data.draw(st.sampled_from(self.waiting(silent=True)))
         names = sorted(self.nodes)
         if heeds:
-            question = Question(self.truth[uid].request)
+            question = PlacementRequest(self.truth[uid].request)
             decision = self.planner.decide(self.ledger.snapshot(), question)
             names = sorted(decision.scores)
         if names:
@@ -209,7 +210,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def decide(self, data):
         uid = data.draw(st.sampled_from(self.undecided()))
         truth = self.truth[uid]
-        placement = self.planner.place(self.ledger.snapshot(), Question(truth.request))
+        placement = self.planner.place(self.ledger.snapshot(), PlacementRequest(truth.request))
         if placement is None:
             return
         assume = Assume(

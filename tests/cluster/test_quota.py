@@ -1,7 +1,7 @@
 import pytest
 
 import builders
-from slicewise.cluster import Usage, read_quota
+from slicewise.cluster import UsageTotals, read_quota
 from slicewise.model import MiB, QuotaError
 from slicewise.placement import UNLIMITED
 
@@ -15,7 +15,7 @@ def holding(cores=60, memory=1024, namespace="ml"):
 
 
 def test_model_with_gpus_left_is_granted_and_a_full_one_is_not():
-    usage = Usage()
+    usage = UsageTotals()
     usage.count(builders.node(model=A100), holding(60), 1)
 
     grant = read_quota(TEXT).grant("ml", builders.fraction(50), usage, GPUS)
@@ -26,18 +26,18 @@ def test_model_with_gpus_left_is_granted_and_a_full_one_is_not():
 
 
 def test_namespace_without_quota_is_unlimited():
-    assert read_quota(TEXT).grant("web", builders.whole(8), Usage(), GPUS) is UNLIMITED
+    assert read_quota(TEXT).grant("web", builders.whole(8), UsageTotals(), GPUS) is UNLIMITED
 
 
 def test_other_namespaces_usage_does_not_count():
-    usage = Usage()
+    usage = UsageTotals()
     usage.count(builders.node(model=A100), holding(100, namespace="web"), 1)
 
     assert A100 in read_quota(TEXT).grant("ml", builders.whole(1), usage, GPUS).models
 
 
 def test_memory_alone_counts_as_its_part_of_the_gpu():
-    usage = Usage()
+    usage = UsageTotals()
     usage.count(builders.node(model=A100, memory=40960), holding(0, 30720), 1)
 
     grant = read_quota(TEXT).grant("ml", builders.fraction(0, 20480), usage, GPUS)
@@ -47,7 +47,7 @@ def test_memory_alone_counts_as_its_part_of_the_gpu():
 
 
 def test_released_share_no_longer_counts():
-    usage, node = Usage(), builders.node(model=A100)
+    usage, node = UsageTotals(), builders.node(model=A100)
     usage.count(node, holding(), 1)
 
     usage.count(node, holding(), -1)
@@ -59,7 +59,7 @@ def test_released_share_no_longer_counts():
 def test_quota_word_does_not_cover_a_longer_model_number():
     quota = read_quota('{"ml": {"quota": {"A10": 4}}}')
 
-    assert quota.grant("ml", builders.whole(1), Usage(), GPUS).models == frozenset()
+    assert quota.grant("ml", builders.whole(1), UsageTotals(), GPUS).models == frozenset()
 
 
 @pytest.mark.parametrize(

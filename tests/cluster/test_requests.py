@@ -1,7 +1,7 @@
 import pytest
 
 import builders
-from slicewise.cluster import Requests
+from slicewise.cluster import CachedPodReader
 from slicewise.dialects import DEFAULT
 from slicewise.model import SlicewiseError
 
@@ -20,7 +20,7 @@ class Counting:
 
 
 def test_equal_requests_of_different_pods_are_one_object():
-    requests = Requests(DEFAULT)
+    requests = CachedPodReader(DEFAULT)
     one, two = (builders.pod(limits=dict(LIMITS), uid=uid) for uid in ("u1", "u2"))
 
     assert requests.read_request(one) is requests.read_request(two)
@@ -29,7 +29,7 @@ def test_equal_requests_of_different_pods_are_one_object():
 
 def test_pod_asked_for_twice_in_a_row_is_read_once():
     counting = Counting()
-    requests = Requests(counting)
+    requests = CachedPodReader(counting)
     pod = builders.pod(limits=LIMITS)
 
     requests.read_request(pod)
@@ -40,7 +40,7 @@ def test_pod_asked_for_twice_in_a_row_is_read_once():
 
 
 def test_unreadable_pod_is_refused_each_time():
-    requests = Requests(DEFAULT)
+    requests = CachedPodReader(DEFAULT)
     pod = builders.pod(limits={"slicewise.io/cores": "many"})
 
     for _ in range(2):

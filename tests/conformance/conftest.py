@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from conformance.server import Client, Server
-from slicewise.playground.cluster import Playground
+from slicewise_playground.cluster import Playground
 
 
 def pytest_addoption(parser):

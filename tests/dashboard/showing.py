@@ -10,13 +10,13 @@ from time import monotonic, sleep
 import builders
 from conformance.bodies import pod
 from slicewise.cli.dashboard import DashboardSettings, run_dashboard
-from slicewise.dashboard.keeper import Pace
-from slicewise.dashboard.service import Habits
+from slicewise.dashboard.server import PageSettings
+from slicewise.dashboard.table_updater import UpdateIntervals
 from slicewise.dialects import ALLOCATION, GPUS, write_gpus
 from slicewise.kube.credentials import Access
-from slicewise.playground.cluster import Playground
+from slicewise_playground.cluster import Playground
 
-QUICK = Pace(look=0.02, troubles=0.05, uses=0.05)
+QUICK = UpdateIntervals(look=0.02, troubles=0.05, uses=0.05)
 
 
 class Showing:
@@ -26,7 +26,7 @@ class Showing:
         self.playground = Playground()
         self.nodes = nodes or (builders.node("n0"), builders.node("n1"))
         self._measure = None if uses is None else lambda _: uses
-        self._habits = habits or Habits(pace=QUICK)
+        self._habits = habits or PageSettings(pace=QUICK)
         self._facts = facts
         self._started = threading.Event()
 

@@ -1,19 +1,19 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slicewise.dashboard.history import History, Point
+from slicewise.dashboard.history import ClusterHistory, HistoryPoint
 
 
 def note(history, count):
     for at in range(count):
         now = float(at)
         if history.due(now):
-            history.note(Point(now, at % 100, 0, 0, 0))
+            history.note(HistoryPoint(now, at % 100, 0, 0, 0))
 
 
 @given(st.integers(3, 20), st.integers(1, 400))
 def test_points_are_bounded_and_end_with_a_recent_one(most, seconds):
-    history = History(most, pace=1.0)
+    history = ClusterHistory(most, pace=1.0)
     note(history, seconds)
     times = [row[0] / 1000 for row in history.rows().values()]
 
@@ -23,7 +23,7 @@ def test_points_are_bounded_and_end_with_a_recent_one(most, seconds):
 
 
 def test_full_history_keeps_its_whole_span_at_half_the_pace():
-    history = History(4, pace=1.0)
+    history = ClusterHistory(4, pace=1.0)
     note(history, 5)
 
     assert [row[0] for row in history.rows().values()] == [0, 2000, 4000]

@@ -4,10 +4,10 @@ from dataclasses import replace
 import builders
 from fakes.cluster import FakeState
 from slicewise.cluster import GpuHealth, NodeGone, NodeSeen, Quota, read_quota
-from slicewise.dashboard.keeper import Keeper
 from slicewise.dashboard.rows import NOT_READY, SILENT, UNSCHEDULABLE
-from slicewise.dashboard.tables import Tables
-from slicewise.dashboard.uses import GpuUse, NodeUse, PodUse
+from slicewise.dashboard.table_updater import TableUpdater
+from slicewise.dashboard.tables import PageTables
+from slicewise.dashboard.usage import MeasuredGpu, MeasuredNode, MeasuredPod
 from slicewise.kube.watch import Gone, Seen
 from slicewise.model import NodeNotice
 
@@ -35,8 +35,8 @@ class Scene:
     def __init__(self, *nodes, quota=None):
         self.state = FakeState(*(nodes or (builders.node("n0"),)), quota=quota)
         self.clock = Clock()
-        self.tables = Tables("e")
-        self.keeper = Keeper(self.state, self.tables, clock=self.clock)
+        self.tables = PageTables("e")
+        self.keeper = TableUpdater(self.state, self.tables, clock=self.clock)
 
     def look(self):
         self.keeper.look()
@@ -111,13 +111,13 @@ def test_unhealthy_gpu_is_flagged_and_not_counted_as_room():
 
 def test_node_that_is_silent_or_closed_is_flagged():
     scene = Scene().look()
-    scene.keeper.hear_nodes([Seen(NodeNotice("n0", ready=False, unschedulable=True))])
+    scene.keeper.on_nodes([Seen(NodeNotice("n0", ready=False, unschedulable=True))])
     scene.look()
 
     assert scene.rows("nodes")[0][1] == NOT_READY | UNSCHEDULABLE
     assert scene.totals["silent"] == 1
 
-    scene.keeper.hear_nodes([Seen(NodeNotice("n0"))])
+    scene.keeper.on_nodes([Seen(NodeNotice("n0"))])
     assert scene.look().rows("nodes")[0][1] == 0
 
 
@@ -133,7 +133,7 @@ def test_node_without_gpus_has_no_row_until_it_has_some():
 def test_waiting_pod_is_told_with_its_reasons():
     scene = Scene(builders.node("n0", 2), builders.node("n1", 2, memory=8192))
     big = builders.pod(limits={"slicewise.io/memory": 50000, "slicewise.io/cores": 5}, name="big")
-    scene.keeper.hear_pods([Seen(big)])
+    scene.keeper.on_pods([Seen(big)])
 
     row = scene.look().rows("waiting")[0]
 
@@ -146,24 +146,24 @@ def test_waiting_pod_is_told_with_its_reasons():
 def test_pod_that_is_placed_or_gone_waits_no_more():
     scene = Scene()
     for uid in ("u0", "u1"):
-        scene.keeper.hear_pods([Seen(builders.pod(limits=LIMITS, uid=uid))])
+        scene.keeper.on_pods([Seen(builders.pod(limits=LIMITS, uid=uid))])
     assert len(scene.look().rows("waiting")) == 2
 
-    scene.keeper.hear_pods([Seen(placed(uid="u0")), Gone("u1", 5)])
+    scene.keeper.on_pods([Seen(placed(uid="u0")), Gone("u1", 5)])
 
     assert scene.look().rows("waiting") == []
 
 
 def test_pod_without_gpus_is_nobody_who_waits():
     scene = Scene()
-    scene.keeper.hear_pods([Seen(builders.pod(limits={"cpu": "1"}))])
+    scene.keeper.on_pods([Seen(builders.pod(limits={"cpu": "1"}))])
 
     assert scene.look().rows("waiting") == []
 
 
 def test_request_that_cannot_be_read_is_the_reason():
     scene = Scene()
-    scene.keeper.hear_pods([Seen(builders.pod(limits={"slicewise.io/cores": "many"}))])
+    scene.keeper.on_pods([Seen(builders.pod(limits={"slicewise.io/cores": "many"}))])
 
     row = scene.look().rows("waiting")[0]
 
@@ -174,7 +174,7 @@ def test_reasons_change_with_the_cluster():
     scene = Scene(builders.node("n0", 1))
     scene.state.see(placed())
     whole = builders.pod(limits={"slicewise.io/gpu": 1}, uid="w")
-    scene.keeper.hear_pods([Seen(whole)])
+    scene.keeper.on_pods([Seen(whole)])
     assert scene.look().rows("waiting")[0][5] == 0
 
     scene.state.ledger.apply(NodeSeen(builders.node("n1", 1), 1))
@@ -185,7 +185,7 @@ def test_reasons_change_with_the_cluster():
 def test_everybody_who_waits_has_a_turn_though_time_is_short():
     scene = Scene()
     pods = [builders.pod(limits=LIMITS, uid=f"u{at}") for at in range(5)]
-    scene.keeper.hear_pods([Seen(pod) for pod in pods])
+    scene.keeper.on_pods([Seen(pod) for pod in pods])
     scene.look()
     for turn in range(1, 6):
         scene.state.ledger.apply(NodeSeen(builders.node(f"m{turn}", 1), 1))
@@ -255,7 +255,9 @@ def test_history_has_a_point_every_two_seconds():
 
 def test_use_is_told_by_the_position_of_its_gpu():
     scene = Scene().look()
-    use = NodeUse((GpuUse("GPU-n0-1", 40, 900),), (PodUse("ml/p", "GPU-n0-1", 40, None),))
+    use = MeasuredNode(
+        (MeasuredGpu("GPU-n0-1", 40, 900),), (MeasuredPod("ml/p", "GPU-n0-1", 40, None),)
+    )
 
     scene.keeper.use({"n0": use, "elsewhere": use})
 
@@ -264,7 +266,7 @@ def test_use_is_told_by_the_position_of_its_gpu():
 
 def test_node_whose_agent_fell_silent_is_flagged_until_it_speaks():
     scene = Scene().look()
-    scene.keeper.use({"n0": NodeUse(silent=True)})
+    scene.keeper.use({"n0": MeasuredNode(silent=True)})
     assert scene.look().rows("nodes")[0][1] == SILENT
     assert scene.totals["silent"] == 1
 

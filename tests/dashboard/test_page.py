@@ -6,9 +6,9 @@ import pytest
 import builders
 from chaos.relay import Relay, address
 from dashboard.showing import QUICK, Showing
-from slicewise.dashboard.service import Habits
-from slicewise.dashboard.uses import GpuUse, NodeUse, PodUse
-from slicewise.playground.faults import Fault
+from slicewise.dashboard.server import PageSettings
+from slicewise.dashboard.usage import MeasuredGpu, MeasuredNode, MeasuredPod
+from slicewise_playground.api.faults import InjectedFault
 
 FOCUSED = "document.activeElement.dataset.node + ' ' + document.activeElement.dataset.at"
 
@@ -269,12 +269,12 @@ class Measured:
     label = "simulated"
 
     async def read(self):
-        pod = PodUse("default/busy", "GPU-n0-0", 35, 2048)
-        return {"n0": NodeUse((GpuUse("GPU-n0-0", 35, 2048),), (pod,))}
+        pod = MeasuredPod("default/busy", "GPU-n0-0", 35, 2048)
+        return {"n0": MeasuredNode((MeasuredGpu("GPU-n0-0", 35, 2048),), (pod,))}
 
 
 def test_use_stands_beside_what_is_promised_under_its_label(look):
-    habits = Habits(pace=QUICK)
+    habits = PageSettings(pace=QUICK)
     with Showing(builders.node("n0", 1), uses=Measured(), habits=habits) as showing:
         showing.place("busy", "n0", cores=60, memory=8192)
         page = look(showing.url)
@@ -363,7 +363,7 @@ def test_explanations_need_a_token_as_well(guarded, headers, status):
 
 
 def test_guarded_feed_is_refused_while_the_api_server_is_silent(guarded):
-    guarded.playground.faults.add(Fault(verb="create", resource="tokenreviews"))
+    guarded.playground.faults.add(InjectedFault(verb="create", resource="tokenreviews"))
     try:
         assert guarded.ask("/api/feed", headers={"Authorization": "Bearer new"})[0] == 503
     finally:

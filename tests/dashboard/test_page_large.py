@@ -7,7 +7,7 @@ import builders
 from dashboard.showing import QUICK
 from fakes.cluster import FakeState
 from slicewise.cluster import NodeSeen
-from slicewise.dashboard.service import Habits, Service
+from slicewise.dashboard.server import DashboardServer, PageSettings
 
 NODES = 5000
 FOCUSED = "document.activeElement.dataset.node"
@@ -38,7 +38,7 @@ class Large:
 
     async def _run(self):
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        service = Service(self.state, None, Habits(pace=QUICK))
+        service = DashboardServer(self.state, None, PageSettings(pace=QUICK))
         await service.start()
         while not service.ready:
             await asyncio.sleep(0.01)

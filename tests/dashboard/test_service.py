@@ -6,8 +6,8 @@ import pytest
 
 import builders
 from dashboard.showing import QUICK, Showing
-from slicewise.dashboard.feed import Manner
-from slicewise.dashboard.service import Habits
+from slicewise.dashboard.feed import FeedSettings
+from slicewise.dashboard.server import PageSettings
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +142,7 @@ def test_pod_that_is_not_there_is_told_so(shown, pod, status):
 
 
 def test_readers_are_bounded():
-    habits = Habits(pace=QUICK, manner=Manner(most=1))
+    habits = PageSettings(pace=QUICK, manner=FeedSettings(most=1))
     with Showing(builders.node("n0"), habits=habits) as showing, feed(showing) as events:
         skip_to(events, lambda message: "reset" in message)
 
@@ -152,7 +152,7 @@ def test_readers_are_bounded():
 
 
 def test_silent_cluster_still_beats():
-    habits = Habits(pace=QUICK, manner=Manner(beat_seconds=0.05))
+    habits = PageSettings(pace=QUICK, manner=FeedSettings(heartbeat_seconds=0.05))
     with Showing(builders.node("n0"), habits=habits) as showing, feed(showing) as events:
         beat = next(event for event in events if "data" not in event)
 
@@ -160,7 +160,7 @@ def test_silent_cluster_still_beats():
 
 
 def test_large_cluster_comes_in_parts_of_which_the_last_is_marked():
-    habits = Habits(pace=QUICK, manner=Manner(rows=2))
+    habits = PageSettings(pace=QUICK, manner=FeedSettings(rows=2))
     nodes = [builders.node(f"n{at}", 1) for at in range(5)]
     with Showing(*nodes, habits=habits) as showing, feed(showing) as events:
         parts = [next(events) for _ in range(3)]

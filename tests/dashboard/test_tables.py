@@ -4,11 +4,11 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slicewise.dashboard.tables import Table, Tables
+from slicewise.dashboard.tables import PageTable, PageTables
 
 
 def tables(**rows):
-    made = Tables("e")
+    made = PageTables("e")
     for name, row in rows.items():
         made.put("nodes", name, [name, row])
     made.publish()
@@ -69,8 +69,8 @@ def test_mark_of_another_process_or_of_the_future_is_not_gone_on_from():
 
 
 def test_reader_from_before_what_is_remembered_begins_anew():
-    made = Tables("e")
-    made.sections["nodes"] = Table(remembered=2)
+    made = PageTables("e")
+    made.sections["nodes"] = PageTable(remembered=2)
     for name in "abc":
         made.put("nodes", name, name)
     made.publish()
@@ -107,7 +107,7 @@ def test_waiting_reader_wakes_at_the_next_revision():
     st.integers(0, 40),
 )
 def test_steps_lead_to_what_the_whole_says(steps, joined):
-    made = Tables("e")
+    made = PageTables("e")
     known, at = {}, 0
     for number, (key, value, publish) in enumerate(steps):
         if value is None:

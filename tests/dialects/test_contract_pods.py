@@ -4,7 +4,7 @@ import pytest
 
 import builders
 import strategies
-from slicewise.dialects import DEFAULT, apply_marks
+from slicewise.dialects import DEFAULT, apply_record
 from slicewise.model import WHOLE_GPU, Container
 
 GPU = builders.share
@@ -52,7 +52,7 @@ def test_pod_of_the_contract_is_read_and_written_back(limits, shares):
     request = DEFAULT.read_request(pod)
     allocation = strategies.place(request, node)
 
-    marks = DEFAULT.write_marks(pod, request, allocation, node, now_ns=1)
+    marks = DEFAULT.record_allocation(pod, request, allocation, node, now_ns=1)
 
     assert [list(each.shares) for each in request.containers] == shares
-    assert DEFAULT.read_allocation(apply_marks(pod, marks), node) == allocation
+    assert DEFAULT.read_allocation(apply_record(pod, marks), node) == allocation

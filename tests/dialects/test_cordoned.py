@@ -36,7 +36,7 @@ def test_pods_on_a_cordoned_gpu_stay_counted():
         node="n0",
         annotations={"slicewise.io/allocation": record},
     )
-    for event in (*feed.see_node(notice("")), PodSeen(pod), *feed.see_node(notice("1", 2))):
+    for event in (*feed.on_node(notice("")), PodSeen(pod), *feed.on_node(notice("1", 2))):
         ledger.apply(event)
 
     state = ledger.snapshot().get("n0")

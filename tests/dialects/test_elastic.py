@@ -92,7 +92,7 @@ def test_marks_are_those_of_the_generation(names, assumed, container):
     pod, node = builders.pod(asking(20, name="cuda", names=names)), shuffled_node()
     allocation = given_gpus(node, cuda=[builders.piece(0, 20, 0)])
 
-    marks = ELASTIC.write_marks(pod, ELASTIC.read_request(pod), allocation, node, now_ns=1)
+    marks = ELASTIC.record_allocation(pod, ELASTIC.read_request(pod), allocation, node, now_ns=1)
 
     assert marks.annotations == {container: "2", assumed: "true"}
     assert marks.labels == {assumed: "true"}
@@ -102,7 +102,7 @@ def test_several_gpus_are_joined_by_commas():
     pod, node = builders.pod(asking(200)), builders.node(gpus=4)
     pieces = [builders.piece(at, 100, 40960) for at in (0, 1)]
 
-    marks = ELASTIC.write_marks(
+    marks = ELASTIC.record_allocation(
         pod, ELASTIC.read_request(pod), given_gpus(node, c0=pieces), node, now_ns=1
     )
 
@@ -142,7 +142,7 @@ def test_defect_elastic_s1_containers_without_gpus_get_and_cost_nothing():
     request, node = ELASTIC.read_request(pod), builders.node()
 
     allocation = read(pod, node)
-    marks = ELASTIC.write_marks(pod, request, allocation, node, now_ns=1)
+    marks = ELASTIC.record_allocation(pod, request, allocation, node, now_ns=1)
 
     assert charge(request, allocation) == (builders.piece(1, 30, 256),)
     assert "elasticgpu.io/container-web" not in marks.annotations
@@ -184,7 +184,7 @@ def test_init_containers_are_read_and_written_by_name():
     pod, node = builders.pod(asking(50, 1, "warm", role=Role.INIT), asking(30)), builders.node()
     allocation = given_gpus(node, warm=[builders.piece(0, 50, 1)], c0=[builders.piece(1, 30, 0)])
 
-    marks = ELASTIC.write_marks(pod, ELASTIC.read_request(pod), allocation, node, now_ns=1)
+    marks = ELASTIC.record_allocation(pod, ELASTIC.read_request(pod), allocation, node, now_ns=1)
 
     assert marks.annotations["elasticgpu.io/container-warm"] == "0"
     assert strategies.remember(ELASTIC, pod, allocation, node) == allocation

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 import builders
 import strategies
-from slicewise.dialects import apply_marks
+from slicewise.dialects import apply_record
 from slicewise.dialects.gpuscheduler import GPUSCHEDULER
 from slicewise.model import (
     WHOLE_GPU,
@@ -108,12 +108,12 @@ def test_only_our_record_is_written():
     request = GPUSCHEDULER.read_request(pod)
     allocation = strategies.place(request, node)
 
-    marks = GPUSCHEDULER.write_marks(pod, request, allocation, node, now_ns=1)
+    marks = GPUSCHEDULER.record_allocation(pod, request, allocation, node, now_ns=1)
 
     assert marks.annotations == {
         "slicewise.io/allocation": ('{"containers":{"c0":[[0,"GPU-n0-0",100,40960]]},"node":"n0"}')
     }
-    assert GPUSCHEDULER.read_allocation(apply_marks(pod, marks), request, node) == allocation
+    assert GPUSCHEDULER.read_allocation(apply_record(pod, marks), request, node) == allocation
 
 
 def test_nvidia_capacity_and_labels_give_equal_gpus():

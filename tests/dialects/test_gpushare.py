@@ -46,7 +46,9 @@ def write(pod, node, *slices, dialect=GPUSHARE):
         ContainerAllocation(each.name, tuple(given))
         for each, given in zip(request.containers, slices, strict=True)
     )
-    return dialect.write_marks(pod, request, Allocation(node.name, containers), node, now_ns=NOW)
+    return dialect.record_allocation(
+        pod, request, Allocation(node.name, containers), node, now_ns=NOW
+    )
 
 
 def test_binpack_example_asks_for_memory_of_one_gpu():
@@ -311,7 +313,7 @@ def test_allocation_without_gpus_is_not_written():
     pod, node = builders.pod(asking(3)), a30s()
 
     with pytest.raises(DialectError, match="pod default/p0: expected an allocation of a GPU"):
-        GPUSHARE.write_marks(
+        GPUSHARE.record_allocation(
             pod, GPUSHARE.read_request(pod), Allocation(node.name), node, now_ns=NOW
         )
 

@@ -6,9 +6,15 @@ import pytest
 
 import builders
 from slicewise.dialects import DEFAULT
-from slicewise.dialects.injection import DeviceNode, Grant, Link, Mount, Places
 from slicewise.dialects.injections import GIVERS
 from slicewise.dialects.offers import hash_ids
+from slicewise.dialects.shared.injection import (
+    ContainerGpus,
+    DeviceNode,
+    GpuManagerPaths,
+    HostMount,
+    Link,
+)
 from slicewise.model import Allocation, Container, ContainerAllocation, Role, cut
 
 GPUS = tuple(
@@ -24,9 +30,9 @@ def grant(limits, *gpus, ids=("1", "2"), **facts):
     (wanting,) = request.containers
     slices = tuple(cut(share, GPUS[at]) for share, at in zip(wanting.shares, gpus, strict=True))
     allocation = Allocation("n0", (ContainerAllocation("c0", slices),))
-    marks = DEFAULT.write_marks(pod, request, allocation, NODE, now_ns=7)
+    marks = DEFAULT.record_allocation(pod, request, allocation, NODE, now_ns=7)
     pod = replace(pod, annotations={**pod.annotations, **marks.annotations})
-    return Grant(
+    return ContainerGpus(
         pod,
         pod.containers[0],
         request,
@@ -38,11 +44,11 @@ def grant(limits, *gpus, ids=("1", "2"), **facts):
     )
 
 
-def give(one: Grant):
+def give(one: ContainerGpus):
     return GIVERS[DEFAULT.claim(one.pod).name].inject(one)
 
 
-def flag(one: Grant):
+def flag(one: ContainerGpus):
     return GIVERS[DEFAULT.claim(one.pod).name].flag(one, 9)
 
 
@@ -63,8 +69,8 @@ def test_tkestack_share_gets_gpu_limiter_folder_and_annotations():
         ("nvidia-uvm", "/dev/nvidia-uvm"),
     ]
     assert given.mounts == (
-        Mount("/etc/gpu-manager/vdriver/nvidia", "/usr/local/nvidia", optional=True),
-        Mount("/etc/gpu-manager/vm/u0", "/etc/vcuda"),
+        HostMount("/etc/gpu-manager/vdriver/nvidia", "/usr/local/nvidia", optional=True),
+        HostMount("/etc/gpu-manager/vm/u0", "/etc/vcuda"),
     )
     assert given.annotations == {
         "nvidia.com/vcuda-core": "30",
@@ -86,7 +92,7 @@ def test_tkestack_whole_gpus_get_the_untouched_driver():
 
 def test_tkestack_ceiling_and_32_bit_libraries_are_passed_on():
     soft = {"annotations": {"nvidia.com/vcuda-core-limit": "150"}}
-    given = give(grant(FORK, 1, pod=soft, compat32=True, places=Places("/vm", "/drv")))
+    given = give(grant(FORK, 1, pod=soft, compat32=True, places=GpuManagerPaths("/vm", "/drv")))
 
     assert given.limit.ceiling == 100
     assert given.env["LD_LIBRARY_PATH"] == "/usr/local/nvidia/lib"
@@ -216,7 +222,9 @@ def test_containers_of_one_pod_are_told_apart():
         for at, one in enumerate(request.containers)
     )
     allocation = Allocation("n0", given)
-    one = Grant(pod, each[1], request, allocation, NODE, "nvidia.com/vcuda-core", frozenset("1"))
+    one = ContainerGpus(
+        pod, each[1], request, allocation, NODE, "nvidia.com/vcuda-core", frozenset("1")
+    )
 
     assert give(one).env == {"NVIDIA_VISIBLE_DEVICES": "GPU-1"}
     assert flag(one).annotations["nvidia.com/predicate-gpu-idx-0"] == "3"

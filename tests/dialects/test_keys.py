@@ -11,11 +11,11 @@ from slicewise.dialects import (
     elastic,
     gpuscheduler,
     gpushare,
-    inventory,
     registry,
     slicewise,
     tkestack,
 )
+from slicewise.dialects.shared import inventory
 
 MODULES = (elastic, gpuscheduler, gpushare, inventory, registry, slicewise, tkestack)
 

@@ -12,15 +12,15 @@ from slicewise.dialects import (
     SLICEWISE,
     TKESTACK,
     Dialects,
-    apply_marks,
+    apply_record,
     write_gpus,
 )
 from slicewise.model import (
     Container,
     DialectError,
     Host,
-    Marks,
     NodeNotice,
+    PodRecord,
     QuantityError,
     Request,
     Role,
@@ -51,23 +51,23 @@ def test_pod_of_any_dialect_is_read_written_and_read_back(limits, dialect):
     request = DEFAULT.read_request(pod)
     allocation = strategies.place(request, node)
 
-    marks = DEFAULT.write_marks(pod, request, allocation, node, now_ns=1)
+    marks = DEFAULT.record_allocation(pod, request, allocation, node, now_ns=1)
 
     assert DEFAULT.read_allocation(pod, node) is None
-    assert DEFAULT.read_allocation(apply_marks(pod, marks), node) == allocation
-    assert DEFAULT.read_allocation(apply_marks(pod, marks), node, request) == allocation
+    assert DEFAULT.read_allocation(apply_record(pod, marks), node) == allocation
+    assert DEFAULT.read_allocation(apply_record(pod, marks), node, request) == allocation
 
 
 @examples
 def test_our_record_is_believed_in_every_dialect(limits, dialect):
     pod, node = builders.pod(limits=limits), builders.node()
     allocation = strategies.place(DEFAULT.read_request(pod), node)
-    first = DEFAULT.write_marks(pod, DEFAULT.read_request(pod), allocation, node, now_ns=1)
+    first = DEFAULT.record_allocation(pod, DEFAULT.read_request(pod), allocation, node, now_ns=1)
     share = DEFAULT.read_request(pod).containers[0].shares[0]
     memory = 40960 if share.whole else share.memory
     record = f'{{"containers":{{"c0":[[1,"GPU-n0-1",{share.cores},{memory}]]}},"node":"n0"}}'
 
-    both = apply_marks(apply_marks(pod, first), Marks({ALLOCATION: record}))
+    both = apply_record(apply_record(pod, first), PodRecord({ALLOCATION: record}))
 
     assert DEFAULT.read_allocation(both, node).gpus == (1,)
 
@@ -108,7 +108,7 @@ def test_pod_that_asks_for_no_gpu_is_claimed_by_none(limits):
     assert DEFAULT.read_request(pod).containers == ()
     assert DEFAULT.read_allocation(pod, node) is None
     empty = strategies.place(Request(), node)
-    assert DEFAULT.write_marks(pod, Request(), empty, node, now_ns=1) == Marks()
+    assert DEFAULT.record_allocation(pod, Request(), empty, node, now_ns=1) == PodRecord()
 
 
 def test_containers_that_speak_two_dialects_are_refused_naming_both():

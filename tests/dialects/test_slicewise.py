@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 import builders
 import strategies
-from slicewise.dialects import ALLOCATION, apply_marks
+from slicewise.dialects import ALLOCATION, apply_record
 from slicewise.dialects.slicewise import SLICEWISE, write_share
 from slicewise.model import (
     WHOLE_GPU,
@@ -171,7 +171,9 @@ def test_record_is_compact_sorted_json():
     pod, node = builders.pod(asking(cores=30, memory=4096)), builders.node()
     request = SLICEWISE.read_request(pod)
 
-    marks = SLICEWISE.write_marks(pod, request, strategies.place(request, node), node, now_ns=1)
+    marks = SLICEWISE.record_allocation(
+        pod, request, strategies.place(request, node), node, now_ns=1
+    )
 
     assert marks.annotations == {
         ALLOCATION: '{"containers":{"c0":[[0,"GPU-n0-0",30,4096]]},"node":"n0"}'
@@ -345,9 +347,11 @@ def test_any_json_in_the_record_reads_or_is_a_dialect_error(containers, slices):
 def test_marks_are_laid_over_what_the_pod_has():
     pod = builders.pod(asking(gpu=1), annotations={"kept": "yes", ALLOCATION: "old"})
     request, node = SLICEWISE.read_request(pod), builders.node()
-    marks = SLICEWISE.write_marks(pod, request, strategies.place(request, node), node, now_ns=1)
+    marks = SLICEWISE.record_allocation(
+        pod, request, strategies.place(request, node), node, now_ns=1
+    )
 
-    marked = apply_marks(pod, marks)
+    marked = apply_record(pod, marks)
 
     assert marked.annotations["kept"] == "yes"
     assert marked.annotations[ALLOCATION].startswith('{"containers"')

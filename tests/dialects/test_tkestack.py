@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 import builders
 import strategies
-from slicewise.dialects import apply_marks
+from slicewise.dialects import apply_record
 from slicewise.dialects.tkestack import FORK, TKESTACK, UPSTREAM, read_ceiling, read_shares
 from slicewise.model import (
     WHOLE_GPU,
@@ -105,7 +105,9 @@ def test_admission_example_is_written_as_the_fork_writes_it():
     pod, node = gpu_pod2(), builders.node()
     allocation = allocate(pod, node, [1], [0])
 
-    marks = TKESTACK.write_marks(pod, TKESTACK.read_request(pod), allocation, node, now_ns=NOW)
+    marks = TKESTACK.record_allocation(
+        pod, TKESTACK.read_request(pod), allocation, node, now_ns=NOW
+    )
 
     assert marks.annotations == {
         "nvidia.com/predicate-gpu-idx-0": "1",
@@ -124,7 +126,9 @@ def test_manager_example_of_two_gpus_is_read_and_written():
     pod, node = builders.pod(whole(200, "nvidia")), builders.node(gpus=4)
     allocation = allocate(pod, node, [2, 3])
 
-    marks = TKESTACK.write_marks(pod, TKESTACK.read_request(pod), allocation, node, now_ns=NOW)
+    marks = TKESTACK.record_allocation(
+        pod, TKESTACK.read_request(pod), allocation, node, now_ns=NOW
+    )
 
     assert marks.annotations["nvidia.com/predicate-gpu-idx-0"] == "2,3"
     assert strategies.remember(TKESTACK, pod, allocation, node) == allocation
@@ -134,7 +138,9 @@ def test_upstream_edition_writes_its_own_prefix_and_no_labels():
     pod, node = builders.pod(shared(10, 1, names=UPSTREAM)), builders.node()
     allocation = allocate(pod, node, [0])
 
-    marks = TKESTACK.write_marks(pod, TKESTACK.read_request(pod), allocation, node, now_ns=NOW)
+    marks = TKESTACK.record_allocation(
+        pod, TKESTACK.read_request(pod), allocation, node, now_ns=NOW
+    )
 
     assert set(marks.annotations) == {
         "tencent.com/predicate-gpu-idx-0",
@@ -149,7 +155,7 @@ def test_positions_count_containers_without_gpus():
     pod = builders.pod(Container("web"), shared(30, 4096, "train"))
     node = builders.node()
 
-    marks = TKESTACK.write_marks(
+    marks = TKESTACK.record_allocation(
         pod, TKESTACK.read_request(pod), allocate(pod, node, [1]), node, now_ns=NOW
     )
 
@@ -233,7 +239,7 @@ def test_allocation_of_a_gpu_the_node_lacks_is_not_written():
     allocation = allocate(pod, builders.node(gpus=4), [3])
 
     with pytest.raises(DialectError, match="allocation of gpu 3: node n0 has no such gpu"):
-        TKESTACK.write_marks(pod, TKESTACK.read_request(pod), allocation, node, now_ns=NOW)
+        TKESTACK.record_allocation(pod, TKESTACK.read_request(pod), allocation, node, now_ns=NOW)
 
 
 def test_same_gpu_twice_is_refused():
@@ -262,11 +268,13 @@ def test_half_marked_pod_is_unreadable():
 def test_defect_tkestack_1_an_old_decision_is_overwritten():
     pod, node = gpu_pod2(), builders.node()
     request = TKESTACK.read_request(pod)
-    first = TKESTACK.write_marks(pod, request, allocate(pod, node, [0], [0]), node, now_ns=NOW)
+    first = TKESTACK.record_allocation(
+        pod, request, allocate(pod, node, [0], [0]), node, now_ns=NOW
+    )
 
     again = allocate(pod, node, [1], [1])
 
-    assert strategies.remember(TKESTACK, apply_marks(pod, first), again, node) == again
+    assert strategies.remember(TKESTACK, apply_record(pod, first), again, node) == again
 
 
 @pytest.mark.parametrize("core", [101, 150, 250])
@@ -318,7 +326,7 @@ def test_defect_tkestack_12_init_containers_are_read_and_recorded():
     allocation = allocate(pod, node, [0], [1])
     request = TKESTACK.read_request(pod)
 
-    marks = TKESTACK.write_marks(pod, request, allocation, node, now_ns=NOW)
+    marks = TKESTACK.record_allocation(pod, request, allocation, node, now_ns=NOW)
 
     assert request.containers[0].role is Role.INIT
     assert marks.annotations["nvidia.com/predicate-gpu-idx-0"] == "1"

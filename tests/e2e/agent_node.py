@@ -24,7 +24,7 @@ from e2e.gpu_cluster import GpuCluster
 from e2e.promises import Gpu, describe_gpus, make_devices, promised_gpus
 from e2e.reports import Report, read_reports
 from fakes.nvml import build_library
-from slicewise.nvml.lines import FILE_VARIABLE, write_machine
+from slicewise.nvml.lines import FILE_VARIABLE, write_library_file
 from slicewise_testbed.control_plane import ControlPlane
 from slicewise_testbed.ports import free_port
 from slicewise_testbed.real_nodes import RealNodes
@@ -72,7 +72,7 @@ class AgentNode:
     def describe(self, **fields: Any) -> None:
         """The driver says this from now on: faults, or GPUs that differ from what they were."""
         self._description.write_text(yaml.safe_dump({**describe_gpus(self.gpus), **fields}))
-        write_machine(self._description, self._machine)
+        write_library_file(self._description, self._machine)
 
     def start_agent(self, *flags: str) -> int:
         """The process id of an agent that runs and is ready."""

@@ -23,7 +23,7 @@ from e2e.metrics_server import (
     decode,
 )
 from reports.values import gpu, node, pod
-from slicewise.reports import Use
+from slicewise.reports import MeasuredUse
 from slicewise_testbed.api import ApiError
 from slicewise_testbed.binaries import Binaries
 from slicewise_testbed.control_plane import ControlPlane
@@ -131,7 +131,9 @@ def test_raw_watch_matches_the_contract_line_by_line(server, fleet):
 
 
 def test_kubectl_prints_tables(server, fleet):
-    busy = node("n1", gpus=(gpu("GPU-0", memory_mib=15360, use=Use(memory_mib=512, cores=7)),))
+    busy = node(
+        "n1", gpus=(gpu("GPU-0", memory_mib=15360, use=MeasuredUse(memory_mib=512, cores=7)),)
+    )
     fleet.report(busy)
     report(fleet, server, pod("a", gpus=["GPU-0", "GPU-1"]))
 

@@ -22,14 +22,14 @@ from slicewise.dialects import write_gpus
 from slicewise.httpd import (
     Answer,
     Handler,
-    Request,
-    Response,
-    Settings,
+    HttpRequest,
+    HttpResponse,
+    ServerSettings,
     ThreadedServer,
     json_response,
 )
-from slicewise.nodeagent.answers import tell_gpus
-from slicewise.nodeagent.usage import measure
+from slicewise.nodeagent.compat.usage_json import write_gpu_usage
+from slicewise.nodeagent.usage.node_usage import measure
 from slicewise_testbed.links import Links
 from slicewise_testbed.testbed import wait_until
 
@@ -231,13 +231,13 @@ def agent_pages(uid: str) -> Handler:
     reading = scenes.reading(loads, {7: [scenes.inside(owner, "main")]})
     gpu = scenes.gpu(0, uuid="GPU-agented-0")
     pages = {
-        "/usage/gpus": tell_gpus(measure("agented", [gpu], [owner], reading)),
+        "/usage/gpus": write_gpu_usage(measure("agented", [gpu], [owner], reading)),
         "/agent": {"version": __version__, "identity": "match", "ready": True},
     }
 
-    async def handle(request: Request) -> Answer:
+    async def handle(request: HttpRequest) -> Answer:
         page = pages.get(request.path)
-        return Response(404, b"") if page is None else json_response(page)
+        return HttpResponse(404, b"") if page is None else json_response(page)
 
     return handle
 
@@ -257,7 +257,9 @@ def test_agents_are_asked_through_the_real_api_server(gpu_cluster: GpuCluster, r
     gpu_cluster.apply(busy)
     [found] = gpu_cluster.pods("default")
 
-    with ThreadedServer(agent_pages(found["metadata"]["uid"]), Settings(host=reachable)) as server:
+    with ThreadedServer(
+        agent_pages(found["metadata"]["uid"]), ServerSettings(host=reachable)
+    ) as server:
         port = server.url.rpartition(":")[2]
         top = kubectl(gpu_cluster, "slicewise", "top", "--agent-port", port)
         doctor = kubectl(gpu_cluster, "slicewise", "doctor", "--agent-port", port)

@@ -7,13 +7,13 @@ import pytest
 
 from e2e.pods import PODS, in_phase, pod
 from nodeagent import scenes
-from slicewise.kube.localpods import LocalPod, LocalPodBody, read_local_pod
-from slicewise.kube.objects import Keep, ObjectReader
+from slicewise.kube.local_pods import LocalPod, LocalPodBody, read_local_pod
+from slicewise.kube.objects import KeyFilter, ObjectReader
 from slicewise.model import Node
-from slicewise.nodeagent.census import read_tenant
-from slicewise.nodeagent.cgroups import Processes
-from slicewise.nodeagent.tenants import Occupant, Register
-from slicewise.nodeagent.usage import Origin, measure
+from slicewise.nodeagent.census import read_node_pod
+from slicewise.nodeagent.tenants import PodIndex, ProcessOwner
+from slicewise.nodeagent.usage.cgroups import ProcessTable
+from slicewise.nodeagent.usage.node_usage import StrayOrigin, measure
 from slicewise_testbed.fixtures import REAL
 
 pytestmark = pytest.mark.cluster
@@ -46,7 +46,7 @@ def read_command(path: Path) -> bytes:
 
 def read(found: dict) -> LocalPod:
     body = msgspec.json.decode(msgspec.json.encode(found), type=LocalPodBody)
-    return read_local_pod(ObjectReader(Keep()), body)
+    return read_local_pod(ObjectReader(KeyFilter()), body)
 
 
 @pytest.fixture(scope="module")
@@ -61,25 +61,25 @@ def running(control_plane, real_nodes):
 
 
 def test_processes_of_real_containers_are_traced_by_name(running):
-    tenant = read_tenant(read(running), Node("real-a"))
-    register = Register([tenant])
+    tenant = read_node_pod(read(running), Node("real-a"))
+    register = PodIndex([tenant])
     pids = {name: find_pid(seconds) for name, seconds in NAPS.items()}
-    seen = Processes().look(pids.values())
+    seen = ProcessTable().look(pids.values())
 
     found = {name: register.find(seen[pid].places) for name, pid in pids.items()}
 
-    assert found == {name: Occupant(tenant, name) for name in NAPS}
+    assert found == {name: ProcessOwner(tenant, name) for name in NAPS}
 
 
 def test_a_real_container_on_a_gpu_it_does_not_hold_trespasses(running):
-    tenant = read_tenant(read(running), Node("real-a"))
+    tenant = read_node_pod(read(running), Node("real-a"))
     pid = find_pid(NAPS["two"])
     load = scenes.load(scenes.process(pid), scenes.process(1))
     reading = scenes.reading({"GPU-0": load})
-    looked = scenes.Reading(reading.loads, Processes().look([pid, 1]), 0)
+    looked = scenes.Reading(reading.loads, ProcessTable().look([pid, 1]), 0)
     usage = measure("real-a", [scenes.gpu(0)], [tenant], looked)
 
     assert [(each.tenant.name, each.container) for each in usage.trespasses] == [
         ("sleepers", "two")
     ]
-    assert [each.origin for each in usage.strays] == [Origin.HOST]
+    assert [each.origin for each in usage.strays] == [StrayOrigin.HOST]

@@ -7,11 +7,11 @@ import pytest
 import yaml
 
 import builders
-from slicewise.cli.schedulers import convert_policy
 from slicewise.cluster import read_quota
-from slicewise.dialects import DEFAULT, apply_marks
+from slicewise.dialects import DEFAULT, apply_record
+from slicewise.explain.scheduler_config import convert_policy
 from slicewise.extender.protocol import decode_pod
-from slicewise.placement import Planner, Question
+from slicewise.placement import PlacementRequest, Planner
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DIALECTS = {
@@ -60,11 +60,11 @@ def test_example_is_read_placed_and_read_back(folder, pod):
     assert DEFAULT.claim(pod).name == DIALECTS[folder]
     request, snapshot = DEFAULT.read_request(pod), cluster()
 
-    allocation = Planner().place(snapshot, Question(request)).allocation
+    allocation = Planner().place(snapshot, PlacementRequest(request)).allocation
 
     node = snapshot.get(allocation.node).node
-    marks = DEFAULT.write_marks(pod, request, allocation, node, now_ns=1)
-    assert DEFAULT.read_allocation(apply_marks(pod, marks), node) == allocation
+    marks = DEFAULT.record_allocation(pod, request, allocation, node, now_ns=1)
+    assert DEFAULT.read_allocation(apply_record(pod, marks), node) == allocation
 
 
 def test_gpushare_pod_gets_3_gib_on_each_of_four_gpus():
@@ -74,7 +74,7 @@ def test_gpushare_pod_gets_3_gib_on_each_of_four_gpus():
         if path.name == "four-gpus.yaml"
     )
 
-    allocation = Planner().place(cluster(), Question(DEFAULT.read_request(pod))).allocation
+    allocation = Planner().place(cluster(), PlacementRequest(DEFAULT.read_request(pod))).allocation
 
     assert [piece.memory for piece in allocation.slices_of("trainer")] == [3072] * 4
     assert len(allocation.gpus) == 4
@@ -83,7 +83,7 @@ def test_gpushare_pod_gets_3_gib_on_each_of_four_gpus():
 def test_a10_is_not_taken_for_an_a100():
     (pod,) = (each.values[1] for each in pods() if "gpu-admission" in each.id)
 
-    allocation = Planner().place(cluster(), Question(DEFAULT.read_request(pod))).allocation
+    allocation = Planner().place(cluster(), PlacementRequest(DEFAULT.read_request(pod))).allocation
 
     assert allocation.node == "a10"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import builders
 from slicewise.dialects import GPUS, write_gpus
-from slicewise.playground.cluster import Playground
+from slicewise_playground.cluster import Playground
 
 _CODE = "from slicewise.cli.main import main; main()"
 

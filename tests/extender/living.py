@@ -7,15 +7,15 @@ import threading
 
 import builders
 from extender import bodies
-from slicewise.cli.wiring import ExtenderSettings, run_extender
 from slicewise.cluster import Ledger, NodeSeen, PodSeen
 from slicewise.dialects import DEFAULT, GPUS, write_gpus
 from slicewise.extender.protocol import decode_pod
-from slicewise.httpd import Settings
-from slicewise.kube.watch import Following
-from slicewise.playground.cluster import Playground
-from slicewise.playground.nodes import SimulatedNode, SimulatedNodes
+from slicewise.extender.run import ExtenderSettings, run_extender
+from slicewise.httpd import ServerSettings
+from slicewise.kube.watch import WatchSettings
 from slicewise.state.live import StateSettings
+from slicewise_playground.cluster import Playground
+from slicewise_playground.kubelet.simulated_nodes import SimulatedNode, SimulatedNodes
 
 
 class Cluster:
@@ -53,8 +53,8 @@ class Cluster:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         settings = ExtenderSettings(
             master=self.playground.url,
-            listen=Settings(request_seconds=20),
-            state=StateSettings(following=Following()),
+            listen=ServerSettings(request_seconds=20),
+            state=StateSettings(following=WatchSettings()),
             bind_seconds=1.0,
             **self.facts,
         )

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 import builders
 from extender import bodies
 from fakes.cluster import FakeState, FakeWriter
+from slicewise.extender.handlers import Extender
 from slicewise.extender.protocol import decode_pod
 from slicewise.extender.routes import build_handler
-from slicewise.extender.service import Extender
-from slicewise.httpd import Request
+from slicewise.httpd import HttpRequest
 
 NAMES = ["n0", "n1", "n2", "n3"]
 MODELS = {"NVIDIA A100-SXM4-40GB": 40960, "Tesla T4": 15360}
@@ -52,7 +52,7 @@ class Asked:
         self.handler = build_handler(Extender(self.state, self.writer))
 
     async def post(self, path, body):
-        answer = await self.handler(Request("POST", path, {}, {}, body, asyncio.Event().wait))
+        answer = await self.handler(HttpRequest("POST", path, {}, {}, body, asyncio.Event().wait))
         return json.loads(answer.body)
 
     def add(self, at, asked):

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 import builders
 from extender import bodies
 from fakes.cluster import FakeState, FakeWriter
-from slicewise.extender.binding import Binder, Timing
-from slicewise.extender.committing import Committer
-from slicewise.extender.protocol import Ask, Candidates, decode_binding
-from slicewise.extender.verbs import TAKEN_ELSEWHERE, Verbs
-from slicewise.kube.writer import WriteStatus
-from slicewise.state.scene import Stage
+from slicewise.extender.binder import Binder, BindTimeouts
+from slicewise.extender.commit_filter import CommitFilter
+from slicewise.extender.decisions import TAKEN_ELSEWHERE, Decisions
+from slicewise.extender.protocol import CandidateNodes, SchedulerRequest, decode_binding
+from slicewise.kube.outcomes import WriteStatus
+from slicewise.state.queries import PodQueries
 
 A100 = "NVIDIA A100-SXM4-40GB"
 SHARE = {"slicewise.io/cores": 60, "slicewise.io/memory": 4096}
@@ -28,15 +28,15 @@ class Bench:
         self.writer = FakeWriter(*pods)
         if known:
             self.state.see(*pods)
-        stage = Stage(self.state)
-        self.binder = Binder(stage, self.writer, Timing(clock=lambda: 0.0, wall=lambda: 7))
-        self.committer = Committer(Verbs(stage), self.binder)
+        stage = PodQueries(self.state)
+        self.binder = Binder(stage, self.writer, BindTimeouts(clock=lambda: 0.0, wall=lambda: 7))
+        self.committer = CommitFilter(Decisions(stage), self.binder)
 
     def bind(self, node, name="p0", uid="u0"):
         return self.binder.bind(decode_binding(bodies.binding(node, name, uid)))
 
     def commit(self, pod, *names):
-        return self.committer.filter(Ask(pod, Candidates(list(names))))
+        return self.committer.filter(SchedulerRequest(pod, CandidateNodes(list(names))))
 
     def used(self, node):
         return self.state.snapshot().get(node).used_cores

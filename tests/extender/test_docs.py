@@ -2,9 +2,9 @@ from pathlib import Path
 
 from fakes.cluster import FakeState, FakeWriter
 from slicewise.cli.extender import extender
-from slicewise.cli.schedulers import ALL, WIRINGS
+from slicewise.explain.scheduler_config import ALL, WIRINGS
+from slicewise.extender.handlers import Extender
 from slicewise.extender.routes import build_routes
-from slicewise.extender.service import Extender
 
 TEXT = (Path(__file__).parents[2] / "docs" / "extender.md").read_text()
 

@@ -8,7 +8,7 @@ import pytest
 
 from extender import bodies
 from extender.living import Cluster, wait_until
-from slicewise.playground.faults import Fault
+from slicewise_playground.api.faults import InjectedFault
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_gpus_fill_up_and_then_refuse(cluster):
 def test_lost_answer_of_a_bind_is_settled_by_reading(cluster):
     pod = cluster.add("p", {"slicewise.io/cores": "30"})
     cluster.playground.faults.add(
-        Fault(action="cut", verb="create", resource="pods/binding", after=True)
+        InjectedFault(action="cut", verb="create", resource="pods/binding", after=True)
     )
 
     assert cluster.schedule(pod)["spec"]["nodeName"] == "n0"
@@ -92,7 +92,7 @@ def test_lost_answer_of_a_bind_is_settled_by_reading(cluster):
 
 def test_refused_bind_is_told_and_can_be_repeated(cluster):
     pod = cluster.add("p", {"slicewise.io/gpu": "2"})
-    cluster.playground.faults.add(Fault(verb="create", resource="pods/binding", code=403))
+    cluster.playground.faults.add(InjectedFault(verb="create", resource="pods/binding", code=403))
     body = bodies.binding("n0", "p", pod["metadata"]["uid"])
 
     refused = json.loads(cluster.ask("/bind", body)[1])

@@ -12,10 +12,10 @@ from extender import bodies
 from fakes.cluster import FakeState, FakeWriter
 from slicewise.cluster import NodeSeen, PodGone
 from slicewise.dialects import DEFAULT
+from slicewise.extender.handlers import Extender
 from slicewise.extender.protocol import decode_pod
 from slicewise.extender.routes import build_handler
-from slicewise.extender.service import Extender
-from slicewise.httpd import Request
+from slicewise.httpd import HttpRequest
 from slicewise.model import FULL
 
 policies = st.sampled_from(["default", "binpack", "spread", "best-fit"])
@@ -31,7 +31,7 @@ class Played:
 
     async def post(self, path, body):
         text = body if isinstance(body, bytes) else json.dumps(body).encode()
-        answer = await self.handler(Request("POST", path, {}, {}, text, asyncio.Event().wait))
+        answer = await self.handler(HttpRequest("POST", path, {}, {}, text, asyncio.Event().wait))
         return json.loads(answer.body)
 
     async def foretell(self, *pods):

@@ -20,8 +20,8 @@ from extender import bodies
 from extender.commanding import Command, gpu_playground
 from extender.hostility import CORPUS, GOOD, SHARE, anything, broken_bytes, damaged
 from fakes.cluster import FakeState, FakeWriter
+from slicewise.extender.handlers import Extender
 from slicewise.extender.routes import build_routes
-from slicewise.extender.service import Extender
 
 LIMIT_MIB = 4
 SCHEDULE = "/apis/metrics.nvidia.com/v1alpha1/schedule"

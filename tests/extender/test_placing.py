@@ -5,11 +5,11 @@ import builders
 from extender import bodies
 from fakes.cluster import FakeState, FakeWriter
 from slicewise.cluster import Expire, GpuHealth, PodGone
-from slicewise.extender.binding import Binder, Timing
-from slicewise.extender.placing import Placer
-from slicewise.extender.protocol import Ask, Candidates, decode_binding
-from slicewise.extender.verbs import Verbs
-from slicewise.state.scene import Stage
+from slicewise.extender.binder import Binder, BindTimeouts
+from slicewise.extender.decisions import Decisions
+from slicewise.extender.place_filter import PlaceFilter
+from slicewise.extender.protocol import CandidateNodes, SchedulerRequest, decode_binding
+from slicewise.state.queries import PodQueries
 
 SHARE = {"slicewise.io/cores": 60, "slicewise.io/memory": 4096}
 WHOLE = {"slicewise.io/gpu": 1}
@@ -23,13 +23,13 @@ class Bench:
         self.state = FakeState(*nodes)
         self.writer = FakeWriter(*pods)
         self.state.see(*pods)
-        stage = Stage(self.state)
-        timing = Timing(hold_seconds=60.0, clock=lambda: self.now, wall=lambda: 7)
+        stage = PodQueries(self.state)
+        timing = BindTimeouts(hold_seconds=60.0, clock=lambda: self.now, wall=lambda: 7)
         self.binder = Binder(stage, self.writer, timing)
-        self.placer = Placer(Verbs(stage), self.binder)
+        self.placer = PlaceFilter(Decisions(stage), self.binder)
 
     def place(self, pod, *names):
-        ask = Ask(pod, Candidates(list(names)))
+        ask = SchedulerRequest(pod, CandidateNodes(list(names)))
         return asyncio.run(self.placer.filter(ask)).reply
 
     def bind(self, node, name="p0", uid="u0"):
@@ -183,7 +183,9 @@ def test_place_waits_while_binds_pile_up():
         gate = asyncio.Event()
         waiting = [asyncio.create_task(bench.binder.finish(gate.wait())) for _ in range(16)]
         await asyncio.sleep(0)
-        asking = asyncio.create_task(bench.placer.filter(Ask(pod(0), Candidates(["a"]))))
+        asking = asyncio.create_task(
+            bench.placer.filter(SchedulerRequest(pod(0), CandidateNodes(["a"])))
+        )
         done, _ = await asyncio.wait({asking}, timeout=0.05)
         gate.set()
         await asyncio.gather(*waiting)

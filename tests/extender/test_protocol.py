@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from extender import bodies
 from slicewise.extender.protocol import (
     BindingReply,
-    Candidates,
+    CandidateNodes,
     FilterReply,
     HostScore,
     ProtocolError,
@@ -33,7 +33,7 @@ def test_keys_are_read_in_any_letter_case(change):
     ask = decode_args(respell(bodies.args(bodies.pod(GPU), ["a", "b"]), change))
 
     assert ask.pod.name == "p0"
-    assert ask.candidates == Candidates(["a", "b"])
+    assert ask.candidates == CandidateNodes(["a", "b"])
 
 
 @pytest.mark.parametrize("change", [str, str.lower, str.upper])
@@ -51,7 +51,7 @@ def test_binding_is_read_in_any_letter_case(change):
 def test_node_names_win_over_node_objects():
     ask = decode_args(bodies.args(bodies.pod(GPU), ["a"], [bodies.node("b")]))
 
-    assert ask.candidates == Candidates(["a"])
+    assert ask.candidates == CandidateNodes(["a"])
 
 
 @pytest.mark.parametrize(

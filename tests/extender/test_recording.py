@@ -8,9 +8,9 @@ import builders
 from fakes.cluster import FakeState, FakeWriter
 from slicewise.cluster import PodSeen
 from slicewise.dialects import ALLOCATION
-from slicewise.extender.recording import Recorder
-from slicewise.extender.service import Extender
-from slicewise.kube.writer import WriteStatus
+from slicewise.extender.handlers import Extender
+from slicewise.extender.recorder import Recorder
+from slicewise.kube.outcomes import WriteStatus
 
 
 def on_a_loop(test):
@@ -205,14 +205,14 @@ async def test_pods_are_written_side_by_side():
 
 @on_a_loop
 async def test_loop_writes_when_something_stirs():
-    scene, stirred = Scene(), asyncio.Event()
-    running = asyncio.create_task(scene.recorder.run(stirred))
+    scene, dirty = Scene(), asyncio.Event()
+    running = asyncio.create_task(scene.recorder.run(dirty))
     await asyncio.sleep(0)
     pod = replace(plain(), version=2)
     scene.writer.add(pod)
     scene.state.see(pod)
 
-    stirred.set()
+    dirty.set()
     async with asyncio.timeout(10):
         while scene.record() is None:
             await asyncio.sleep(0)

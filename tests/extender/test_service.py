@@ -14,10 +14,10 @@ from extender import bodies
 from fakes.cluster import FakeState, FakeWriter
 from slicewise import __version__
 from slicewise.dialects import DEFAULT
+from slicewise.extender.handlers import Extender
 from slicewise.extender.routes import build_handler
-from slicewise.extender.running import Service
-from slicewise.extender.service import Extender
-from slicewise.httpd import Request, Settings
+from slicewise.extender.server import ExtenderServer
+from slicewise.httpd import HttpRequest, ServerSettings
 
 SHARE = {"slicewise.io/cores": 30, "slicewise.io/memory": 4096}
 SCHEDULE = "/apis/metrics.nvidia.com/v1alpha1/schedule"
@@ -35,7 +35,9 @@ class Running:
         self.writer = FakeWriter()
         metrics = tracing and tracing.watch(self.state, None)
         self.extender = Extender(self.state, self.writer, metrics=metrics)
-        self.service = Service(self.extender, Settings(max_body_bytes=1 << 20), **options)
+        self.service = ExtenderServer(
+            self.extender, ServerSettings(max_body_bytes=1 << 20), **options
+        )
         self._started, self._stop = threading.Event(), None
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
 
@@ -351,7 +353,7 @@ plausible = st.builds(
 )
 def test_hostile_bodies_never_break_the_service(path, body):
     handler = build_handler(Extender(FakeState(builders.node("a")), FakeWriter()))
-    request = Request("POST", path, {}, {}, body, gone=asyncio.Event().wait)
+    request = HttpRequest("POST", path, {}, {}, body, gone=asyncio.Event().wait)
 
     assert asyncio.run(handler(request)).status in (200, 400)
 

@@ -20,8 +20,8 @@ from extender.living import wait_until
 from extender.test_hostile import ask, wait_ready
 from extender.test_service import Running
 from fakes.cluster import FakeState, FakeWriter
+from slicewise.extender.handlers import Extender
 from slicewise.extender.metrics import Metrics
-from slicewise.extender.service import Extender
 from slicewise.extender.tracing import Tracing
 
 SHARE = {"slicewise.io/cores": 30, "slicewise.io/memory": 4096}

@@ -6,10 +6,10 @@ import builders
 from extender import bodies
 from fakes.cluster import FakeState
 from slicewise.cluster import read_quota
+from slicewise.extender.decisions import UNKNOWN_NODE, Decisions, spread_points
 from slicewise.extender.protocol import Victims, decode_args, decode_pod
-from slicewise.extender.verbs import UNKNOWN_NODE, Verbs, spread_points
 from slicewise.model import DialectError
-from slicewise.state.scene import NotReadyError, Stage
+from slicewise.state.queries import NotReadyError, PodQueries
 
 T4 = "Tesla T4"
 
@@ -52,7 +52,7 @@ def state():
 
 @pytest.fixture
 def verbs(state):
-    return Verbs(Stage(state))
+    return Decisions(PodQueries(state))
 
 
 def test_fitting_nodes_stay_in_the_order_they_were_sent(verbs):
@@ -116,7 +116,7 @@ def test_quota_refuses_one_model_and_admits_another():
     state = FakeState(builders.node("a"), builders.node("t", model=T4), quota=quota)
     state.see(holder("x", "a", [0], namespace="team"))
 
-    reply = Verbs(Stage(state)).filter(ask(whole(), ["a", "t"], namespace="team")).reply
+    reply = Decisions(PodQueries(state)).filter(ask(whole(), ["a", "t"], namespace="team")).reply
 
     assert reply.node_names == ["t"]
     assert reply.failed_and_unresolvable_nodes == {"a": "Namespace is over its GPU quota"}
@@ -134,7 +134,7 @@ def test_a_pod_does_not_stand_in_its_own_way():
     state.see(builders.pod(limits=limits, annotations=marks))
     assert state.snapshot().get("a").used_cores == (100,)
 
-    reply = Verbs(Stage(state)).filter(ask(limits, ["a"], annotations=marks)).reply
+    reply = Decisions(PodQueries(state)).filter(ask(limits, ["a"], annotations=marks)).reply
 
     assert reply.node_names == ["a"]
     assert state.ledger.usage.held("default", "NVIDIA A100-SXM4-40GB") == 100
@@ -159,7 +159,7 @@ def test_points_are_whole_numbers_between_zero_and_ten():
 def test_free_gpus_of_the_wanted_model_are_counted_up_to_ten():
     state = FakeState(builders.node("a", 12), builders.node("b", 3), builders.node("t", model=T4))
     state.see(holder("x", "b", [0], cores=50, memory=1))
-    verbs = Verbs(Stage(state))
+    verbs = Decisions(PodQueries(state))
     wanted = {"nvidia.com/gpu.model": "A100"}
 
     scores = verbs.count_free(ask({"nvidia.com/gpu": 1}, ["a", "b", "t"], annotations=wanted))
@@ -214,7 +214,7 @@ def test_preemption_for_a_pod_without_gpus_is_left_alone(verbs):
 
 def test_pods_own_policy_decides(state):
     state.see(holder("x", "b", [0], cores=50, memory=4096))
-    verbs = Verbs(Stage(state))
+    verbs = Decisions(PodQueries(state))
     question = ask(share(), ["a", "b"], annotations={"slicewise.io/policy": "spread"})
 
     points = {each.host: each.score for each in verbs.prioritize(question)}

@@ -9,9 +9,9 @@ import pytest
 import builders
 from extender import bodies
 from fakes.cluster import FakeState, FakeWriter
+from slicewise.extender.handlers import Extender
 from slicewise.extender.routes import build_handler
-from slicewise.extender.service import Extender
-from slicewise.httpd import Request
+from slicewise.httpd import HttpRequest
 
 SHARE = {"slicewise.io/cores": 30, "slicewise.io/memory": 4096}
 # "b" has GPUs that are taken, "c" has none: one may be helped by an eviction, the other never.
@@ -61,7 +61,7 @@ def ask(path, body):
 
 def run(handler, path, body):
     async def once():
-        request = Request("POST", path, {}, {}, json.dumps(body).encode(), lambda: None)
+        request = HttpRequest("POST", path, {}, {}, json.dumps(body).encode(), lambda: None)
         answer = await handler(request)
         content = answer.body if hasattr(answer, "body") else b"".join(answer.pieces)
         assert answer.status == 200

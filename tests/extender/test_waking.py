@@ -8,8 +8,8 @@ import pytest
 import builders
 from extender.living import Cluster, wait_until
 from fakes.cluster import FakeState, FakeWriter
-from slicewise.extender.waking import WOKEN, Waker
-from slicewise.kube.writer import PodName, WriteStatus
+from slicewise.extender.requeuer import REQUEUED, Requeuer
+from slicewise.kube.outcomes import PodName, WriteStatus
 
 SHARE = {"slicewise.io/cores": 30, "slicewise.io/memory": 4096}
 RECORD = '{"node":"n0","containers":{"c0":[[0,"GPU-n0-0",30,4096]]}}'
@@ -26,8 +26,8 @@ def wake(*pods, own=None, ready=True, answers=()):
     state, writer = FakeState(builders.node("n0")), FakeWriter(*pods)
     state.ready, writer.answers = ready, list(answers)
     state.see(*pods)
-    count = asyncio.run(Waker(state, writer, lambda: "now", own).wake())
-    return count, sorted(pod.name for pod in writer.pods.values() if WOKEN in pod.annotations)
+    count = asyncio.run(Requeuer(state, writer, lambda: "now", own).wake())
+    return count, sorted(pod.name for pod in writer.pods.values() if REQUEUED in pod.annotations)
 
 
 def test_one_write_wakes_however_many_wait():
@@ -91,5 +91,5 @@ def touched(cluster):
     return [
         pod["metadata"]["name"]
         for pod in cluster.playground.objects("pods")
-        if WOKEN in pod["metadata"].get("annotations", {})
+        if REQUEUED in pod["metadata"].get("annotations", {})
     ]

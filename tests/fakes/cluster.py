@@ -5,8 +5,8 @@ from collections import Counter
 from dataclasses import replace
 
 from slicewise.cluster import Expire, Ledger, NodeSeen, PodSeen, Quota
-from slicewise.dialects import DEFAULT, apply_marks
-from slicewise.kube.writer import WriteOutcome, WriteStatus
+from slicewise.dialects import DEFAULT, apply_record
+from slicewise.kube.outcomes import WriteOutcome, WriteStatus
 from slicewise.model import Node, Pod
 from slicewise.placement import Planner, read_policy
 
@@ -74,12 +74,12 @@ class FakeWriter:
         if seen is None or seen.uid != pod.uid or seen.deleting:
             return WriteOutcome(WriteStatus.GONE, "not found")
         if seen.node is not None:
-            same = apply_marks(seen, marks) == seen
+            same = apply_record(seen, marks) == seen
             if seen.node != node:
                 return WriteOutcome(WriteStatus.CONFLICT, f"is on {seen.node}", seen)
             status = WriteStatus.REPEATED if same else WriteStatus.OTHER_MARKS
             return WriteOutcome(status, "", seen)
-        bound = replace(apply_marks(seen, marks), node=node, version=seen.version + 1)
+        bound = replace(apply_record(seen, marks), node=node, version=seen.version + 1)
         self.pods[pod.namespace, pod.name] = bound
         return WriteOutcome(WriteStatus.DONE)
 
@@ -92,7 +92,7 @@ class FakeWriter:
             return WriteOutcome(WriteStatus.GONE)
         if seen.node is None:
             return WriteOutcome(WriteStatus.REFUSED, "not bound")
-        same = seen.node == node and apply_marks(seen, marks) == seen
+        same = seen.node == node and apply_record(seen, marks) == seen
         return WriteOutcome(WriteStatus.REPEATED if same else WriteStatus.CONFLICT, "", seen)
 
     async def annotate_pod(self, pod, marks, *, version=None):
@@ -112,11 +112,11 @@ class FakeWriter:
             return WriteOutcome(WriteStatus.GONE, "not found")
         if version is not None and version != seen.version:
             return WriteOutcome(WriteStatus.REFUSED, "conflict", seen)
-        marked = replace(apply_marks(seen, marks), version=seen.version + 1)
+        marked = replace(apply_record(seen, marks), version=seen.version + 1)
         self.pods[pod.namespace, pod.name] = marked
         return WriteOutcome(WriteStatus.DONE, pod=marked)
 
-    async def remove_marks(self, pod, marks):
+    async def remove_record(self, pod, marks):
         self.calls["remove_marks"] += 1
         return WriteOutcome(WriteStatus.DONE)
 

@@ -4,8 +4,8 @@ import ssl
 import pytest
 import trustme
 
-from slicewise.httpd import Settings, ThreadedServer, Tls, json_response
-from slicewise.httpd.certificates import Certificates
+from slicewise.httpd import ServerSettings, ThreadedServer, Tls, json_response
+from slicewise.httpd.certificates import CertificateReloader
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def quick(monkeypatch):
 
 def test_replaced_certificate_is_shown_without_a_restart(tmp_path, ca, quick):
     other = trustme.CA()
-    with ThreadedServer(answer, Settings(tls=write(tmp_path, ca))) as server:
+    with ThreadedServer(answer, ServerSettings(tls=write(tmp_path, ca))) as server:
         assert ask(server, ca) == b'{"common":null}'
         write(tmp_path, other)
 
@@ -70,7 +70,7 @@ def test_replaced_certificate_is_shown_without_a_restart(tmp_path, ca, quick):
 
 def test_replaced_client_authority_is_believed_and_the_old_one_is_not(tmp_path, ca, quick):
     old, new = trustme.CA(), trustme.CA()
-    with ThreadedServer(answer, Settings(tls=write(tmp_path, ca, client_ca=old))) as server:
+    with ThreadedServer(answer, ServerSettings(tls=write(tmp_path, ca, client_ca=old))) as server:
         ask(server, ca, old.issue_cert("client@example.com"))
         new.cert_pem.write_to_path(tmp_path / "ca.pem")
 
@@ -81,14 +81,14 @@ def test_replaced_client_authority_is_believed_and_the_old_one_is_not(tmp_path, 
 
 def test_nothing_is_served_without_a_client_certificate(tmp_path, ca):
     with (
-        ThreadedServer(answer, Settings(tls=write(tmp_path, ca, client_ca=ca))) as server,
+        ThreadedServer(answer, ServerSettings(tls=write(tmp_path, ca, client_ca=ca))) as server,
         pytest.raises((ssl.SSLError, ConnectionError, http.client.RemoteDisconnected)),
     ):
         ask(server, ca)
 
 
 def test_broken_files_leave_the_old_certificate(tmp_path, ca):
-    certificates = Certificates(write(tmp_path, ca), Clock())
+    certificates = CertificateReloader(write(tmp_path, ca), Clock())
     before = certificates.current
     (tmp_path / "cert.pem").write_text("half written")
 
@@ -97,6 +97,6 @@ def test_broken_files_leave_the_old_certificate(tmp_path, ca):
 
 
 def test_unchanged_files_are_not_read_again(tmp_path, ca):
-    certificates = Certificates(write(tmp_path, ca), Clock())
+    certificates = CertificateReloader(write(tmp_path, ca), Clock())
 
     assert not certificates.refresh()

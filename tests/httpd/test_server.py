@@ -9,10 +9,10 @@ import trustme
 
 from slicewise.httpd import (
     CutError,
+    HttpResponse,
     Pieces,
-    Response,
     Server,
-    Settings,
+    ServerSettings,
     Stream,
     ThreadedServer,
     Tls,
@@ -100,13 +100,13 @@ def test_server_that_is_not_ready_says_so():
 
 
 def test_body_over_the_limit_is_refused():
-    with ThreadedServer(echo, Settings(max_body_bytes=10)) as server:
+    with ThreadedServer(echo, ServerSettings(max_body_bytes=10)) as server:
         assert ask(server, "POST", "/", b"x" * 10)[0] == 200
         assert ask(server, "POST", "/", b"x" * 11) == (413, b"request body over 10 bytes\n")
 
 
 def test_chunked_body_over_the_limit_is_refused():
-    with ThreadedServer(echo, Settings(max_body_bytes=10)) as server:
+    with ThreadedServer(echo, ServerSettings(max_body_bytes=10)) as server:
         connection = connect(server)
         connection.request("POST", "/", iter([b"x" * 6, b"x" * 6]), encode_chunked=True)
 
@@ -118,7 +118,7 @@ def test_slow_handler_is_given_up():
     async def never(_request):
         await asyncio.Event().wait()
 
-    with ThreadedServer(never, Settings(request_seconds=0.05)) as server:
+    with ThreadedServer(never, ServerSettings(request_seconds=0.05)) as server:
         assert ask(server) == (504, b"no answer within 0.05 s\n")
 
 
@@ -134,7 +134,7 @@ def test_failing_handler_is_answered_500_and_logged(caplog):
 
 def test_cut_answer_ends_early():
     async def cut(_request):
-        return Response(200, b"0123456789", cut_after=4)
+        return HttpResponse(200, b"0123456789", cut_after=4)
 
     with ThreadedServer(cut) as server, pytest.raises(http.client.IncompleteRead) as caught:
         ask(server)
@@ -228,7 +228,7 @@ def test_stop_frees_the_port():
     port = server.port
     server.stop()
 
-    again = ThreadedServer(echo, Settings(port=port))
+    again = ThreadedServer(echo, ServerSettings(port=port))
     with again:
         assert ask(again)[0] == 200
 
@@ -238,7 +238,7 @@ def test_server_that_never_started_gives_its_port_back():
     port = server.port
     server.stop()
 
-    with ThreadedServer(echo, Settings(port=port)) as again:
+    with ThreadedServer(echo, ServerSettings(port=port)) as again:
         assert ask(again)[0] == 200
 
 
@@ -249,13 +249,13 @@ def test_taken_port_is_named():
         port = taken.getsockname()[1]
 
         with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{port}"):
-            Server(echo, Settings(port=port))
+            Server(echo, ServerSettings(port=port))
 
 
 @pytest.mark.parametrize("settings", [{"max_body_bytes": 0}, {"request_seconds": 0}], ids=str)
 def test_impossible_limits_are_refused(settings):
     with pytest.raises(ValueError, match=next(iter(settings))):
-        Settings(**settings)
+        ServerSettings(**settings)
 
 
 @pytest.fixture(scope="module")
@@ -290,7 +290,7 @@ def test_request_knows_the_certificate_of_its_client(authority, tmp_path, shows)
         names = {"common_name": "front-proxy-client", "organization_name": "system:masters"}
         authority.issue_cert("a@example.com", **names).configure_cert(context)
 
-    with ThreadedServer(name_peer, Settings(tls=Tls(chain, key, root))) as server:
+    with ThreadedServer(name_peer, ServerSettings(tls=Tls(chain, key, root))) as server:
         status, body = ask_securely(server, context)
 
     assert status == 200
@@ -310,7 +310,7 @@ def test_https_is_served_with_the_given_certificate(authority, tmp_path):
     context = ssl.create_default_context()
     authority.configure_trust(context)
 
-    with ThreadedServer(echo, Settings(tls=tls)) as server:
+    with ThreadedServer(echo, ServerSettings(tls=tls)) as server:
         assert server.url.startswith("https://")
         assert ask_securely(server, context)[0] == 200
 
@@ -322,7 +322,9 @@ def test_client_without_a_certificate_is_turned_away_when_one_is_required(author
     context = ssl.create_default_context()
     authority.configure_trust(context)
 
-    with ThreadedServer(echo, Settings(tls=Tls(chain, key, root, require_client=True))) as server:
+    with ThreadedServer(
+        echo, ServerSettings(tls=Tls(chain, key, root, require_client=True))
+    ) as server:
         with pytest.raises((ssl.SSLError, ConnectionError)):
             ask_securely(server, context)
         authority.issue_cert("client@example.com").configure_cert(context)

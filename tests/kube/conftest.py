@@ -1,6 +1,6 @@
 import pytest
 
-from slicewise.playground.cluster import Playground
+from slicewise_playground.cluster import Playground
 
 
 @pytest.fixture

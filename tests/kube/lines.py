@@ -7,13 +7,13 @@ from random import Random
 
 from fakes.follower import Follower
 from slicewise.kube import sources
-from slicewise.kube.backoff import Backoff
-from slicewise.kube.client import Client, Timing
+from slicewise.kube.client import Client, RequestTimeouts
 from slicewise.kube.credentials import Access
-from slicewise.kube.objects import Keep, ObjectReader
-from slicewise.kube.watch import Following, Informer
+from slicewise.kube.objects import KeyFilter, ObjectReader
+from slicewise.kube.watch import Informer, WatchSettings
+from slicewise.model.backoff import Backoff
 
-KEEP = Keep(
+KEEP = KeyFilter(
     labels=("slicewise.io/", "tydic.io/"),
     annotations=("slicewise.io/", "gpu"),
     amounts=("cpu", "memory", "nvidia.com/"),
@@ -22,7 +22,7 @@ QUICK = Backoff(0.01, 0.05)
 
 
 def client(url: str, *, seconds: float = 5.0, attempts: int = 4, **facts) -> Client:
-    timing = Timing(request_seconds=seconds, attempts=attempts, backoff=QUICK)
+    timing = RequestTimeouts(request_seconds=seconds, attempts=attempts, backoff=QUICK)
     access = Access(url) if isinstance(url, str) else url
     return Client(access, timing=timing, chance=Random(1), **facts)
 
@@ -35,7 +35,7 @@ async def following(
 
     With a version, it begins by watching from there, as if it had listed once.
     """
-    how = Following(**{"backoff": QUICK, "page": 2, **how})
+    how = WatchSettings(**{"backoff": QUICK, "page": 2, **how})
     async with client(url, seconds=seconds) as line:
         source = source or sources.pods(ObjectReader(KEEP), "")
         follower = Follower(lambda each: getattr(each, "uid", None) or each.name)

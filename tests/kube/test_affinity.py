@@ -1,12 +1,12 @@
 import pytest
 
-from slicewise.kube.affinity import read_wants, turn_away
-from slicewise.kube.machines import Machine, Taint
+from slicewise.kube.affinity import read_node_requirements, rejection
+from slicewise.kube.node_details import NodeDetails, Taint
 from slicewise.model import NodeNotice
 
 
 def machine(labels=None, taints=(), **facts):
-    return Machine(NodeNotice("n0"), labels or {}, taints=taints, **facts)
+    return NodeDetails(NodeNotice("n0"), labels or {}, taints=taints, **facts)
 
 
 def required(*expressions, fields=()):
@@ -44,7 +44,7 @@ def wish(operator, *values):
     ],
 )
 def test_demands_on_labels_are_read_as_the_scheduler_reads_them(spec, reason):
-    assert turn_away(read_wants(spec), machine({"zone": "5"})) == reason
+    assert rejection(read_node_requirements(spec), machine({"zone": "5"})) == reason
 
 
 TAINT = Taint("gpu", "yes", "NoSchedule")
@@ -64,7 +64,7 @@ TAINT = Taint("gpu", "yes", "NoSchedule")
 def test_taint_keeps_pods_off_that_do_not_tolerate_it(toleration, kept):
     spec = {"tolerations": [toleration]} if toleration else {}
 
-    reason = turn_away(read_wants(spec), machine(taints=(TAINT,)))
+    reason = rejection(read_node_requirements(spec), machine(taints=(TAINT,)))
 
     assert reason == ("taint gpu=yes:NoSchedule" if kept else None)
 
@@ -72,6 +72,6 @@ def test_taint_keeps_pods_off_that_do_not_tolerate_it(toleration, kept):
 def test_preferred_taints_and_cordoned_nodes():
     soft = Taint("gpu", "", "PreferNoSchedule")
 
-    assert turn_away(read_wants({}), machine(taints=(soft,))) is None
-    closed = turn_away(read_wants({}), machine(unschedulable=True))
+    assert rejection(read_node_requirements({}), machine(taints=(soft,))) is None
+    closed = rejection(read_node_requirements({}), machine(unschedulable=True))
     assert closed == "taint node.kubernetes.io/unschedulable:NoSchedule"

@@ -9,13 +9,13 @@ import trustme
 
 from conformance.bodies import pod
 from kube.lines import client
-from slicewise.httpd import Settings, ThreadedServer, Tls, json_response
-from slicewise.kube.backoff import Backoff
+from slicewise.httpd import ServerSettings, ThreadedServer, Tls, json_response
 from slicewise.kube.client import Call
 from slicewise.kube.credentials import Access, CommandToken, FileToken, read_in_cluster
 from slicewise.kube.errors import AccessError, LostError, RefusedError, UnreachedError
 from slicewise.kube.kubeconfig import find_access, read_kubeconfig
-from slicewise.playground.faults import Fault
+from slicewise.model.backoff import Backoff
+from slicewise_playground.api.faults import InjectedFault
 
 LIST = Call("list", "pods", "/api/v1/pods")
 PODS = "/api/v1/namespaces/default/pods"
@@ -32,11 +32,11 @@ def ask(url, call=LIST, **facts):
 @pytest.mark.parametrize(
     "fault",
     [
-        pytest.param(Fault(code=500, times=3), id="500"),
-        pytest.param(Fault(code=503, times=3), id="503"),
-        pytest.param(Fault(code=429, times=3), id="429"),
-        pytest.param(Fault(action="cut", times=3), id="cut"),
-        pytest.param(Fault(action="hang", times=1), id="hang"),
+        pytest.param(InjectedFault(code=500, times=3), id="500"),
+        pytest.param(InjectedFault(code=503, times=3), id="503"),
+        pytest.param(InjectedFault(code=429, times=3), id="429"),
+        pytest.param(InjectedFault(action="cut", times=3), id="cut"),
+        pytest.param(InjectedFault(action="hang", times=1), id="hang"),
     ],
 )
 def test_read_outlives_passing_failures(playground, fault):
@@ -48,21 +48,21 @@ def test_read_outlives_passing_failures(playground, fault):
 
 
 def test_read_gives_up_after_its_attempts(playground):
-    playground.faults.add(Fault(code=500, times=None))
+    playground.faults.add(InjectedFault(code=500, times=None))
 
     with pytest.raises(RefusedError, match="500 InternalError"):
         ask(playground.url, attempts=3)
 
 
 def test_refusal_is_not_tried_again(playground):
-    playground.faults.add(Fault(code=403))
+    playground.faults.add(InjectedFault(code=403))
 
     with pytest.raises(RefusedError, match="403"):
         ask(playground.url)
 
 
 def test_retry_after_is_honoured(playground):
-    playground.faults.add(Fault(code=429, retry_after=3))
+    playground.faults.add(InjectedFault(code=429, retry_after=3))
     slept = []
 
     async def note(seconds):
@@ -80,7 +80,7 @@ def test_retry_after_is_honoured(playground):
 
 
 def test_unreachable_server_is_told_from_a_lost_answer(playground):
-    playground.faults.add(Fault(action="hang", verb="create"))
+    playground.faults.add(InjectedFault(action="hang", verb="create"))
 
     async def claim():
         async with client("http://127.0.0.1:9", attempts=1) as line:
@@ -94,8 +94,8 @@ def test_unreachable_server_is_told_from_a_lost_answer(playground):
 
 
 def test_write_is_sent_once_unless_throttled(playground):
-    playground.faults.add(Fault(verb="create", code=429, retry_after=0))
-    playground.faults.add(Fault(verb="create", code=500))
+    playground.faults.add(InjectedFault(verb="create", code=429, retry_after=0))
+    playground.faults.add(InjectedFault(verb="create", code=500))
 
     async def claim():
         async with client(playground.url) as line:
@@ -109,7 +109,7 @@ def test_write_is_sent_once_unless_throttled(playground):
 
 
 def test_calls_are_counted_by_verb_resource_and_code(playground):
-    playground.faults.add(Fault(code=503))
+    playground.faults.add(InjectedFault(code=503))
 
     _, counts = ask(playground.url)
 
@@ -207,7 +207,7 @@ def test_client_certificate_of_a_kubeconfig_is_shown(tmp_path, inline):
     async def whoami(request):
         return json_response({"shown": request.peer is not None})
 
-    with ThreadedServer(whoami, Settings(tls=tls)) as server:
+    with ThreadedServer(whoami, ServerSettings(tls=tls)) as server:
         path = write_config(tmp_path, server.url, inline)
         body, _ = ask(read_kubeconfig(path), Call("get", "whoami", "/"))
 

@@ -6,18 +6,18 @@ import pytest
 from conformance.bodies import pod
 from kube.lines import client
 from playground.waiting import wait_for
-from slicewise.kube.events import Events, Pace
-from slicewise.kube.writer import PodName, Remark
-from slicewise.playground.faults import Fault
+from slicewise.kube.events import EventRate, EventRecorder
+from slicewise.kube.outcomes import PodEvent, PodName
+from slicewise_playground.api.faults import InjectedFault
 
 POD = PodName("u1", "default", "a")
-PLACED = Remark(reason="Placed", note="gpu 0 of n1")
+PLACED = PodEvent(reason="Placed", note="gpu 0 of n1")
 
 
 @asynccontextmanager
 async def posting(playground, **facts):
     async with client(playground.url) as line:
-        events = Events(line, **facts)
+        events = EventRecorder(line, **facts)
         task = asyncio.create_task(events.run())
         try:
             yield events
@@ -43,7 +43,7 @@ def test_remark_is_an_event_of_the_pod(playground):
 
     async def claim():
         async with posting(playground) as events:
-            events.post(POD, Remark(reason="Late", note="no GPU", warning=True))
+            events.post(POD, PodEvent(reason="Late", note="no GPU", warning=True))
             await stored(playground, lambda rows: len(rows) == 1)
 
     asyncio.run(claim())
@@ -81,7 +81,7 @@ def test_event_that_the_server_dropped_is_made_again(playground):
 
 
 def test_refused_event_is_dropped_and_the_next_is_sent(playground):
-    playground.faults.add(Fault(resource="events", code=403))
+    playground.faults.add(InjectedFault(resource="events", code=403))
 
     async def claim():
         async with posting(playground) as events:
@@ -104,7 +104,9 @@ def test_events_are_sent_no_faster_than_allowed(playground):
 
     async def claim():
         async with client(playground.url, sleep=sleep) as line:
-            events = Events(line, pace=Pace(each_second=2, burst=1), clock=lambda: now[0])
+            events = EventRecorder(
+                line, pace=EventRate(each_second=2, burst=1), clock=lambda: now[0]
+            )
             for number in range(3):
                 events.post(PodName(f"u{number}", "default", "a"), PLACED)
             task = asyncio.create_task(events.run())
@@ -120,7 +122,7 @@ def test_events_are_sent_no_faster_than_allowed(playground):
 def test_remarks_beyond_the_queue_are_dropped_and_counted(playground):
     async def claim():
         async with client(playground.url) as line:
-            events = Events(line, pace=Pace(waiting=2))
+            events = EventRecorder(line, pace=EventRate(waiting=2))
             for number in range(5):
                 events.post(PodName(f"u{number}", "default", "a"), PLACED)
             return events.dropped

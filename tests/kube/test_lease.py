@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 import pytest
 
 from kube.lines import client
-from slicewise.kube.lease import Election, Term, Time
-from slicewise.playground.faults import Fault
+from slicewise.kube.lease import Election, ElectionClock, LeaseTiming
+from slicewise_playground.api.faults import InjectedFault
 
 NAME = ("kube-system", "slicewise")
 
@@ -18,7 +18,9 @@ class Clock:
         self.seconds = 100.0
 
     def time(self):
-        return Time(lambda: self.seconds, lambda: datetime.fromtimestamp(self.seconds, UTC))
+        return ElectionClock(
+            lambda: self.seconds, lambda: datetime.fromtimestamp(self.seconds, UTC)
+        )
 
 
 @asynccontextmanager
@@ -43,7 +45,9 @@ def claims(playground, work, *identities):
 @pytest.mark.parametrize(("seconds", "written"), [(15.0, 15), (2.5, 3), (0.4, 1)])
 def test_lease_is_written_no_shorter_than_it_is_kept(playground, seconds, written):
     """Others count in whole seconds; fewer would let them in while we still lead."""
-    term = Term(lease_seconds=seconds, renew_seconds=seconds * 0.8, retry_seconds=seconds / 10)
+    term = LeaseTiming(
+        lease_seconds=seconds, renew_seconds=seconds * 0.8, retry_seconds=seconds / 10
+    )
 
     async def run():
         async with client(playground.url, seconds=5.0) as line:
@@ -99,7 +103,7 @@ def test_leader_that_cannot_renew_steps_down_before_another_can_take_over(playgr
     async def claim(clock, one, two):
         await one._try()
         await two._try()
-        playground.faults.add(Fault(verb="update", resource="leases", times=None))
+        playground.faults.add(InjectedFault(verb="update", resource="leases", times=None))
         clock.seconds += 9.9
         await one._try()
         assert one.leading
@@ -114,7 +118,7 @@ def test_leader_that_cannot_renew_steps_down_before_another_can_take_over(playgr
 def test_lost_answer_of_a_renewal_is_no_loss_of_the_lease(playground):
     async def claim(clock, one):
         await one._try()
-        playground.faults.add(Fault(verb="update", resource="leases", code=504, after=True))
+        playground.faults.add(InjectedFault(verb="update", resource="leases", code=504, after=True))
         clock.seconds += 2
         await one._try()
         clock.seconds += 2
@@ -167,12 +171,14 @@ def test_run_tells_of_every_change(playground):
         async def sleep(seconds):
             clock.seconds += next(turns)
             if clock.seconds == 104.0:
-                playground.faults.add(Fault(resource="leases", times=None))
+                playground.faults.add(InjectedFault(resource="leases", times=None))
             if clock.seconds == 114.0 and told[-1] is False:
                 raise asyncio.CancelledError
 
         async with client(playground.url) as line:
-            election = Election(line, NAME, "one", time=Time(lambda: clock.seconds, sleep=sleep))
+            election = Election(
+                line, NAME, "one", time=ElectionClock(lambda: clock.seconds, sleep=sleep)
+            )
             with pytest.raises(asyncio.CancelledError):
                 await election.run(told.append)
         return told
@@ -182,4 +188,4 @@ def test_run_tells_of_every_change(playground):
 
 def test_terms_that_cannot_work_are_refused():
     with pytest.raises(ValueError, match="expected each to be longer"):
-        Term(lease_seconds=10, renew_seconds=10)
+        LeaseTiming(lease_seconds=10, renew_seconds=10)

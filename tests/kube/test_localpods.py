@@ -1,8 +1,8 @@
 import msgspec
 import pytest
 
-from slicewise.kube.localpods import LocalContainer, LocalPod, LocalPodBody, read_local_pod
-from slicewise.kube.objects import Keep, ObjectReader
+from slicewise.kube.local_pods import LocalContainer, LocalPod, LocalPodBody, read_local_pod
+from slicewise.kube.objects import KeyFilter, ObjectReader
 from slicewise.model import Role
 
 ONE = "a1" * 32
@@ -16,7 +16,7 @@ def read(spec: dict | None = None, status: dict | None = None, **metadata) -> Lo
         "status": status or {},
     }
     decoded = msgspec.json.decode(msgspec.json.encode(body), type=LocalPodBody)
-    return read_local_pod(ObjectReader(Keep()), decoded)
+    return read_local_pod(ObjectReader(KeyFilter()), decoded)
 
 
 def status(name: str = "c0", container_id: str = f"containerd://{ONE}", **state) -> dict:

@@ -3,13 +3,13 @@
 import asyncio
 
 from kube.lines import client
-from slicewise.kube.nodepatch import NodePatch, NodePatches
+from slicewise.kube.node_patch import NodePatch, NodePatcher
 
 
 def _run(playground, work, name="n1"):
     async def claim():
         async with client(playground.url) as line:
-            return await work(NodePatches(line, name)), line.calls.counts
+            return await work(NodePatcher(line, name)), line.calls.counts
 
     return asyncio.run(claim())
 

@@ -4,7 +4,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kube.lines import KEEP
-from slicewise.kube.objects import Keep, NodeBody, ObjectReader, PodBody, Shelf, read_version
+from slicewise.kube.objects import (
+    InternPool,
+    KeyFilter,
+    NodeBody,
+    ObjectReader,
+    PodBody,
+    read_version,
+)
 from slicewise.model import NodeNotice, Phase, Role
 
 
@@ -73,7 +80,7 @@ def test_equal_containers_labels_and_names_are_one_object():
 
 def test_sharing_never_mixes_up_pods_however_often_the_shelf_is_cleared():
     reader = ObjectReader(KEEP)
-    reader._shelf = Shelf(3)
+    reader._shelf = InternPool(3)
     for number in range(50):
         limits = {"nvidia.com/gpu": str(number % 7), "cpu": str(number % 3)}
         spec = {"containers": [{"name": f"c{number % 4}", "resources": {"limits": limits}}]}
@@ -128,7 +135,7 @@ def test_node_is_read_as_its_agents_published_it():
 def test_node_is_ready_as_its_condition_says(conditions, ready):
     body = {"metadata": {"name": "a1"}, "status": {"conditions": conditions}}
 
-    notice = ObjectReader(Keep()).read_node_notice(msgspec.convert(body, NodeBody))
+    notice = ObjectReader(KeyFilter()).read_node_notice(msgspec.convert(body, NodeBody))
 
     assert (notice.ready, notice.unschedulable) == (ready, False)
 
@@ -136,7 +143,7 @@ def test_node_is_ready_as_its_condition_says(conditions, ready):
 def test_closed_node_is_told_apart():
     body = {"metadata": {"name": "a1"}, "spec": {"unschedulable": True}}
 
-    assert ObjectReader(Keep()).read_node_notice(msgspec.convert(body, NodeBody)).unschedulable
+    assert ObjectReader(KeyFilter()).read_node_notice(msgspec.convert(body, NodeBody)).unschedulable
 
 
 def test_versions_are_numbers_that_grow():
@@ -145,7 +152,7 @@ def test_versions_are_numbers_that_grow():
 
 @given(st.dictionaries(st.sampled_from(["cpu", "nvidia.com/gpu", "other"]), st.text(max_size=3)))
 def test_kept_amounts_are_exactly_those_with_a_wanted_prefix(amounts):
-    keep = Keep(amounts=("cpu", "nvidia.com/"))
+    keep = KeyFilter(amounts=("cpu", "nvidia.com/"))
     spec = {"containers": [{"name": "c", "resources": {"requests": amounts}}]}
 
     (container,) = ObjectReader(keep).read_pod(body(spec=spec)).containers

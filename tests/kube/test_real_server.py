@@ -8,17 +8,17 @@ import pytest
 from conformance.bodies import pod
 from kube.lines import KEEP, client, following
 from slicewise.kube import sources
-from slicewise.kube.events import Events
+from slicewise.kube.events import EventRecorder
 from slicewise.kube.kubeconfig import read_kubeconfig
 from slicewise.kube.lease import Election
 from slicewise.kube.objects import ObjectReader
-from slicewise.kube.writer import PodName, Remark, WriteStatus
-from slicewise.kube.writes import Writes
-from slicewise.model import Marks
+from slicewise.kube.outcomes import PodEvent, PodName, WriteStatus
+from slicewise.kube.pod_writer import PodWriter
+from slicewise.model import PodRecord
 
 pytestmark = pytest.mark.cluster
 
-MARKS = Marks({"gpu": "0", "other": "1"}, {"slicewise.io/bound": "yes"})
+MARKS = PodRecord({"gpu": "0", "other": "1"}, {"slicewise.io/bound": "yes"})
 # Nobody schedules these pods but the test.
 UNSCHEDULED = {"schedulerName": "nobody"}
 
@@ -126,11 +126,11 @@ def test_binding_carries_marks_and_means_what_it_says(control_plane, pods):
 
     async def claim():
         async with client(access(control_plane)) as line:
-            writes = Writes(line, ObjectReader(KEEP))
+            writes = PodWriter(line, ObjectReader(KEEP))
             return [
                 (await writes.bind(one, "n1", MARKS)).status,
                 (await writes.bind(one, "n1", MARKS)).status,
-                (await writes.bind(one, "n1", Marks({"gpu": "1"}))).status,
+                (await writes.bind(one, "n1", PodRecord({"gpu": "1"}))).status,
                 (await writes.bind(one, "n2", MARKS)).status,
                 (await writes.bind(old, "n1", MARKS)).status,
                 (await writes.bind(PodName("u", pods.space, "none"), "n1", MARKS)).status,
@@ -161,9 +161,9 @@ def test_marks_are_put_on_and_taken_off_the_pod_that_is_meant(control_plane, pod
 
     async def claim():
         async with client(access(control_plane)) as line:
-            writes = Writes(line, ObjectReader(KEEP))
+            writes = PodWriter(line, ObjectReader(KEEP))
             put = await writes.annotate_pod(one, MARKS)
-            taken = await writes.remove_marks(one, MARKS)
+            taken = await writes.remove_record(one, MARKS)
             other = await writes.annotate_pod(old, MARKS)
             return put.status, dict(put.pod.annotations), taken.status, other.status
 
@@ -174,11 +174,11 @@ def test_marks_are_put_on_and_taken_off_the_pod_that_is_meant(control_plane, pod
 
 def test_events_are_stored_and_counted(control_plane, pods):
     (one,) = pods.make("one")
-    remark = Remark(reason="GpuAssigned", note="gpu 0")
+    remark = PodEvent(reason="GpuAssigned", note="gpu 0")
 
     async def claim():
         async with client(access(control_plane)) as line:
-            events = Events(line)
+            events = EventRecorder(line)
             task = asyncio.create_task(events.run())
             for count in (1, 2):
                 events.post(one, remark)

@@ -7,7 +7,7 @@ from kube.lines import KEEP, following
 from slicewise.kube import sources
 from slicewise.kube.objects import ObjectReader
 from slicewise.kube.watch import Gone, split_lines
-from slicewise.playground.faults import Fault
+from slicewise_playground.api.faults import InjectedFault
 
 
 def create(playground, *names):
@@ -82,7 +82,7 @@ def test_what_vanished_in_lost_history_is_gone_and_what_came_is_seen(playground,
     async def claim():
         async with following(playground.url) as (informer, follower):
             gone = uid(playground, "a")
-            playground.faults.add(Fault(verb="watch", code=503, times=3))
+            playground.faults.add(InjectedFault(verb="watch", code=503, times=3))
             await drop(playground)
             playground.delete("pods", "a")
             create(playground, "d")
@@ -100,7 +100,7 @@ def test_relist_hands_over_only_what_changed(playground):
     async def claim():
         async with following(playground.url) as (_, follower):
             follower.changes.clear()
-            playground.faults.add(Fault(verb="watch", code=503, times=2))
+            playground.faults.add(InjectedFault(verb="watch", code=503, times=2))
             await drop(playground)
             create(playground, "d")
             playground.expire()
@@ -116,7 +116,7 @@ def test_namesake_made_while_nobody_watched_is_another_pod(playground):
     async def claim():
         async with following(playground.url) as (_, follower):
             before = uid(playground, "a")
-            playground.faults.add(Fault(verb="watch", code=500, times=3))
+            playground.faults.add(InjectedFault(verb="watch", code=500, times=3))
             await drop(playground)
             playground.delete("pods", "a")
             create(playground, "a")
@@ -132,7 +132,7 @@ def test_node_made_anew_while_nobody_watched_is_not_gone(playground):
 
     async def claim():
         async with following(playground.url, sources.nodes(ObjectReader(KEEP))) as (_, follower):
-            playground.faults.add(Fault(verb="watch", code=500, times=3))
+            playground.faults.add(InjectedFault(verb="watch", code=500, times=3))
             await drop(playground)
             playground.delete("nodes", "n1")
             playground.create(
@@ -147,8 +147,10 @@ def test_node_made_anew_while_nobody_watched_is_not_gone(playground):
 
 def test_history_lost_between_pages_starts_the_list_over(playground):
     create(playground, *"abcde")
-    playground.faults.add(Fault(verb="list", resource="pods", action="delay", seconds=0, times=1))
-    playground.faults.add(Fault(verb="list", resource="pods", code=410, times=1))
+    playground.faults.add(
+        InjectedFault(verb="list", resource="pods", action="delay", seconds=0, times=1)
+    )
+    playground.faults.add(InjectedFault(verb="list", resource="pods", code=410, times=1))
 
     async def claim():
         async with following(playground.url) as (informer, follower):
@@ -161,18 +163,18 @@ def test_history_lost_between_pages_starts_the_list_over(playground):
 @pytest.mark.parametrize(
     "fault",
     [
-        pytest.param(Fault(verb="list", code=500, times=2), id="list-500"),
-        pytest.param(Fault(verb="list", code=429, retry_after=0, times=2), id="list-429"),
-        pytest.param(Fault(verb="list", action="cut", times=2), id="list-cut"),
-        pytest.param(Fault(verb="list", action="hang"), id="list-hang"),
-        pytest.param(Fault(verb="list", action="delay", seconds=0.05), id="list-delay"),
-        pytest.param(Fault(verb="list", code=403, times=6), id="list-refused-outright"),
-        pytest.param(Fault(verb="watch", code=500, times=8), id="watch-500"),
-        pytest.param(Fault(verb="watch", code=429, retry_after=0, times=2), id="watch-429"),
-        pytest.param(Fault(verb="watch", code=410, times=3), id="watch-410"),
-        pytest.param(Fault(verb="watch", action="hang"), id="watch-hang"),
-        pytest.param(Fault(verb="watch", action="cut", times=2), id="watch-cut"),
-        pytest.param(Fault(verb="watch", action="delay", seconds=0.05), id="watch-delay"),
+        pytest.param(InjectedFault(verb="list", code=500, times=2), id="list-500"),
+        pytest.param(InjectedFault(verb="list", code=429, retry_after=0, times=2), id="list-429"),
+        pytest.param(InjectedFault(verb="list", action="cut", times=2), id="list-cut"),
+        pytest.param(InjectedFault(verb="list", action="hang"), id="list-hang"),
+        pytest.param(InjectedFault(verb="list", action="delay", seconds=0.05), id="list-delay"),
+        pytest.param(InjectedFault(verb="list", code=403, times=6), id="list-refused-outright"),
+        pytest.param(InjectedFault(verb="watch", code=500, times=8), id="watch-500"),
+        pytest.param(InjectedFault(verb="watch", code=429, retry_after=0, times=2), id="watch-429"),
+        pytest.param(InjectedFault(verb="watch", code=410, times=3), id="watch-410"),
+        pytest.param(InjectedFault(verb="watch", action="hang"), id="watch-hang"),
+        pytest.param(InjectedFault(verb="watch", action="cut", times=2), id="watch-cut"),
+        pytest.param(InjectedFault(verb="watch", action="delay", seconds=0.05), id="watch-delay"),
     ],
 )
 def test_every_fault_is_outlived(playground, fault):
@@ -238,7 +240,7 @@ def test_known_pod_newer_than_a_list_is_kept(playground):
             newer = uid(playground, "a")
             informer._known["future"] = 10**9
             informer._known["past"] = 1
-            playground.faults.add(Fault(verb="watch", code=410))
+            playground.faults.add(InjectedFault(verb="watch", code=410))
             await drop(playground)
             await follower.until(lambda: any(isinstance(each, Gone) for each in follower.changes))
             assert set(informer._known) == {newer, "future"}

@@ -6,12 +6,12 @@ import pytest
 from conformance.bodies import config_map, pod
 from kube.lines import KEEP, client
 from slicewise.kube.objects import ObjectReader
-from slicewise.kube.writer import PodName, WriteStatus
-from slicewise.kube.writes import Writes
-from slicewise.model import Marks
-from slicewise.playground.faults import Fault
+from slicewise.kube.outcomes import PodName, WriteStatus
+from slicewise.kube.pod_writer import PodWriter
+from slicewise.model import PodRecord
+from slicewise_playground.api.faults import InjectedFault
 
-MARKS = Marks({"gpu": "0", "other": "1"}, {"slicewise.io/bound": "yes"})
+MARKS = PodRecord({"gpu": "0", "other": "1"}, {"slicewise.io/bound": "yes"})
 
 
 class Hands:
@@ -29,7 +29,7 @@ async def writing(playground, *, seconds=1.0, hands=None):
     facts = {} if hands is None else {"sleep": hands.sleep}
     async with client(playground.url, **facts) as line:
         clock = None if hands is None else lambda: hands.now
-        yield Writes(line, ObjectReader(KEEP), bind_seconds=seconds, clock=clock)
+        yield PodWriter(line, ObjectReader(KEEP), bind_seconds=seconds, clock=clock)
 
 
 def made(playground, name="a"):
@@ -66,7 +66,7 @@ def test_bind_and_marks_are_one_write(playground):
     ("node", "marks", "status"),
     [
         pytest.param("n1", MARKS, WriteStatus.REPEATED, id="same"),
-        pytest.param("n1", Marks({"gpu": "1"}), WriteStatus.OTHER_MARKS, id="other-marks"),
+        pytest.param("n1", PodRecord({"gpu": "1"}), WriteStatus.OTHER_MARKS, id="other-marks"),
         pytest.param("n2", MARKS, WriteStatus.CONFLICT, id="elsewhere"),
     ],
 )
@@ -112,18 +112,18 @@ def test_gated_pod_is_refused_in_the_servers_words(playground):
 @pytest.mark.parametrize(
     ("fault", "status"),
     [
-        pytest.param(Fault(code=403), WriteStatus.REFUSED, id="403"),
-        pytest.param(Fault(code=429, retry_after=0), WriteStatus.DONE, id="429-once"),
-        pytest.param(Fault(code=429, times=None), WriteStatus.REFUSED, id="429-always"),
-        pytest.param(Fault(code=500), WriteStatus.UNKNOWN, id="500"),
-        pytest.param(Fault(code=504, after=True), WriteStatus.UNKNOWN, id="504-after"),
-        pytest.param(Fault(action="cut"), WriteStatus.UNKNOWN, id="cut"),
-        pytest.param(Fault(action="hang"), WriteStatus.UNKNOWN, id="hang"),
+        pytest.param(InjectedFault(code=403), WriteStatus.REFUSED, id="403"),
+        pytest.param(InjectedFault(code=429, retry_after=0), WriteStatus.DONE, id="429-once"),
+        pytest.param(InjectedFault(code=429, times=None), WriteStatus.REFUSED, id="429-always"),
+        pytest.param(InjectedFault(code=500), WriteStatus.UNKNOWN, id="500"),
+        pytest.param(InjectedFault(code=504, after=True), WriteStatus.UNKNOWN, id="504-after"),
+        pytest.param(InjectedFault(action="cut"), WriteStatus.UNKNOWN, id="cut"),
+        pytest.param(InjectedFault(action="hang"), WriteStatus.UNKNOWN, id="hang"),
     ],
 )
 def test_answers_of_a_bind_mean_what_they_say(playground, fault, status):
     name = made(playground)
-    playground.faults.add(Fault(**{**_fields(fault), "resource": "pods/binding"}))
+    playground.faults.add(InjectedFault(**{**_fields(fault), "resource": "pods/binding"}))
 
     outcome, _ = run(playground, lambda writes: writes.bind(name, "n1", MARKS), seconds=0.3)
 
@@ -137,15 +137,15 @@ def _fields(fault):
 @pytest.mark.parametrize(
     ("fault", "status"),
     [
-        pytest.param(Fault(code=504, after=True), WriteStatus.REPEATED, id="carried-out"),
-        pytest.param(Fault(action="cut"), WriteStatus.REPEATED, id="carried-out-and-cut"),
-        pytest.param(Fault(code=504), WriteStatus.REFUSED, id="not-carried-out"),
+        pytest.param(InjectedFault(code=504, after=True), WriteStatus.REPEATED, id="carried-out"),
+        pytest.param(InjectedFault(action="cut"), WriteStatus.REPEATED, id="carried-out-and-cut"),
+        pytest.param(InjectedFault(code=504), WriteStatus.REFUSED, id="not-carried-out"),
     ],
 )
 def test_unknown_bind_is_settled_by_reading(playground, fault, status):
     name = made(playground)
-    playground.faults.add(Fault(**{**_fields(fault), "resource": "pods/binding"}))
-    playground.faults.add(Fault(verb="get", code=500, times=2))
+    playground.faults.add(InjectedFault(**{**_fields(fault), "resource": "pods/binding"}))
+    playground.faults.add(InjectedFault(verb="get", code=500, times=2))
 
     async def bind_and_settle(writes):
         unknown = await writes.bind(name, "n1", MARKS)
@@ -159,7 +159,7 @@ def test_unknown_bind_is_settled_by_reading(playground, fault, status):
 
 def test_unbound_pod_is_not_called_unbound_while_the_server_may_still_bind_it(playground):
     name, hands = made(playground), Hands()
-    playground.faults.add(Fault(resource="pods/binding", code=504))
+    playground.faults.add(InjectedFault(resource="pods/binding", code=504))
 
     async def settle(writes):
         await writes.bind(name, "n1", MARKS)
@@ -174,7 +174,7 @@ def test_unbound_pod_is_not_called_unbound_while_the_server_may_still_bind_it(pl
 
 def test_bind_that_lands_late_is_found(playground):
     name, hands = made(playground), Hands()
-    playground.faults.add(Fault(resource="pods/binding", code=504))
+    playground.faults.add(InjectedFault(resource="pods/binding", code=504))
 
     async def settle(writes):
         await writes.bind(name, "n1", MARKS)
@@ -190,7 +190,7 @@ def test_bind_that_lands_late_is_found(playground):
 
 def test_settling_without_an_answer_stays_unknown(playground):
     name = made(playground)
-    playground.faults.add(Fault(verb="get", code=500, times=None))
+    playground.faults.add(InjectedFault(verb="get", code=500, times=None))
 
     outcome, _ = run(
         playground, lambda w: w.settle_bind(name, "n1", MARKS, seconds=1), hands=Hands()
@@ -204,7 +204,7 @@ def test_marks_are_put_on_and_taken_off(playground):
 
     put, _ = run(playground, lambda writes: writes.annotate_pod(name, MARKS))
     marked = playground.get("pods", "a")["metadata"]
-    taken, _ = run(playground, lambda writes: writes.remove_marks(name, MARKS))
+    taken, _ = run(playground, lambda writes: writes.remove_record(name, MARKS))
     bare = playground.get("pods", "a")["metadata"]
 
     assert put.status is taken.status is WriteStatus.DONE
@@ -228,16 +228,16 @@ def test_namesake_gets_no_marks(playground):
 @pytest.mark.parametrize(
     ("fault", "status"),
     [
-        (Fault(code=403), WriteStatus.REFUSED),
-        (Fault(code=409), WriteStatus.REFUSED),
-        (Fault(code=404), WriteStatus.GONE),
-        (Fault(code=500), WriteStatus.UNKNOWN),
-        (Fault(action="cut"), WriteStatus.UNKNOWN),
+        (InjectedFault(code=403), WriteStatus.REFUSED),
+        (InjectedFault(code=409), WriteStatus.REFUSED),
+        (InjectedFault(code=404), WriteStatus.GONE),
+        (InjectedFault(code=500), WriteStatus.UNKNOWN),
+        (InjectedFault(action="cut"), WriteStatus.UNKNOWN),
     ],
 )
 def test_answers_of_a_patch_mean_what_they_say(playground, fault, status):
     name = made(playground)
-    playground.faults.add(Fault(**{**_fields(fault), "verb": "patch"}))
+    playground.faults.add(InjectedFault(**{**_fields(fault), "verb": "patch"}))
 
     outcome, _ = run(playground, lambda writes: writes.annotate_pod(name, MARKS))
 
@@ -261,8 +261,8 @@ def test_reads_tell_absent_from_present(playground):
 
 def test_bind_of_unknown_outcome_is_left_unknown_in_time_when_the_server_falls_silent(playground):
     name = made(playground)
-    playground.faults.add(Fault(verb="create", resource="pods/binding", action="hang"))
-    playground.faults.add(Fault(verb="get", resource="pods", action="hang", times=None))
+    playground.faults.add(InjectedFault(verb="create", resource="pods/binding", action="hang"))
+    playground.faults.add(InjectedFault(verb="get", resource="pods", action="hang", times=None))
 
     async def work(writes):
         first = await writes.bind(name, "n1", MARKS)

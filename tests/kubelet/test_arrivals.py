@@ -2,9 +2,9 @@ import asyncio
 import time
 
 from fakes.kubelet import FakeKubelet
-from slicewise.kubelet.arrivals import Arrivals
-from slicewise.kubelet.plugin import Offer, Plugin
-from slicewise.kubelet.registering import Registrar
+from slicewise.kubelet.inotify import InotifyWatch
+from slicewise.kubelet.plugin import DevicePlugin, PluginOffer
+from slicewise.kubelet.registrar import Registrar
 from slicewise.kubelet.v1beta1 import Unit
 
 LONG = 60.0
@@ -12,7 +12,7 @@ LONG = 60.0
 
 def test_wait_ends_when_the_named_file_is_made_and_for_no_other(tmp_path):
     async def scenario():
-        with Arrivals(tmp_path / "kubelet.sock") as arrivals:
+        with InotifyWatch(tmp_path / "kubelet.sock") as arrivals:
             waiting = asyncio.create_task(arrivals.wait(LONG))
             await asyncio.sleep(0)
             (tmp_path / "vcore.sock").touch()
@@ -27,7 +27,7 @@ def test_wait_ends_when_the_named_file_is_made_and_for_no_other(tmp_path):
 def test_folder_that_is_made_later_is_watched_from_the_next_wait_on(tmp_path):
     async def scenario():
         folder = tmp_path / "device-plugins"
-        with Arrivals(folder / "kubelet.sock") as arrivals:
+        with InotifyWatch(folder / "kubelet.sock") as arrivals:
             folder.mkdir()
             await arrivals.wait(0.01)
             waiting = asyncio.create_task(arrivals.wait(LONG))
@@ -41,7 +41,7 @@ def test_folder_that_is_made_later_is_watched_from_the_next_wait_on(tmp_path):
 def test_restarted_kubelet_knows_its_plugins_again_long_before_the_next_look(tmp_path):
     async def scenario():
         async with FakeKubelet(tmp_path) as kubelet:
-            plugin = Plugin(kubelet.plugins, Offer("example.com/gpu", "gpu.sock"), None)
+            plugin = DevicePlugin(kubelet.plugins, PluginOffer("example.com/gpu", "gpu.sock"), None)
             plugin.publish("well", lambda: [Unit("a")])
             registrar = Registrar(kubelet.plugins, [plugin], every=LONG)
             running = asyncio.create_task(registrar.run())

@@ -6,8 +6,8 @@ import pytest
 import builders
 from fakes.kubelet import AdmissionError, FakeKubelet, StartError
 from slicewise.kubelet.errors import DeniedError
-from slicewise.kubelet.plugin import Offer, Plugin
-from slicewise.kubelet.registering import Registrar
+from slicewise.kubelet.plugin import DevicePlugin, PluginOffer
+from slicewise.kubelet.registrar import Registrar
 from slicewise.kubelet.v1beta1 import CdiDevice, ContainerAllocateResponse, Unit
 
 RESOURCE = "example.com/share"
@@ -36,7 +36,7 @@ class Servant:
 @contextlib.asynccontextmanager
 async def living(kubelet, servant=None, count=4, socket="share.sock"):
     """A registered plugin of so many units."""
-    plugin = Plugin(kubelet.plugins, Offer(RESOURCE, socket), servant or Servant())
+    plugin = DevicePlugin(kubelet.plugins, PluginOffer(RESOURCE, socket), servant or Servant())
     plugin.publish("well", lambda: [Unit(f"u{at}") for at in range(count)])
     registrar = Registrar(kubelet.plugins, [plugin], every=0.01)
     running = asyncio.create_task(registrar.run())
@@ -108,7 +108,7 @@ def test_plugin_waits_for_a_kubelet_that_is_not_there_yet(tmp_path):
     kubelet = FakeKubelet(tmp_path)
 
     async def scene():
-        plugin = Plugin(kubelet.plugins, Offer(RESOURCE, "share.sock"), Servant())
+        plugin = DevicePlugin(kubelet.plugins, PluginOffer(RESOURCE, "share.sock"), Servant())
         plugin.publish("well", lambda: [Unit("u0")])
         registrar = Registrar(kubelet.plugins, [plugin])
         await registrar.look()

@@ -7,7 +7,7 @@ import pytest
 
 from slicewise.kubelet.codec import delimited, varint
 from slicewise.kubelet.errors import KubeletError
-from slicewise.kubelet.runtime import RuntimeClient, knows_cdi
+from slicewise.kubelet.runtime import RuntimeClient, supports_cdi
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ from slicewise.kubelet.runtime import RuntimeClient, knows_cdi
     ],
 )
 def test_cdi_is_known_by_runtime_version_and_switch(name, version, switch, cdi):
-    assert knows_cdi(name, version, switch) is cdi
+    assert supports_cdi(name, version, switch) is cdi
 
 
 def pair(key, value):

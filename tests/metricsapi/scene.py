@@ -4,14 +4,14 @@ import asyncio
 import json
 from datetime import UTC, datetime, timedelta
 
-from slicewise.httpd import Request, Stream, Upgrade
-from slicewise.kube.reviews import User
+from slicewise.httpd import HttpRequest, Stream, Upgrade
+from slicewise.kube.access_reviews import User
 from slicewise.metricsapi.agents import AgentRules
+from slicewise.metricsapi.auth import RequestAuth
 from slicewise.metricsapi.authorities import Authorities
-from slicewise.metricsapi.board import Board
-from slicewise.metricsapi.callers import Callers
-from slicewise.metricsapi.hub import Hub
-from slicewise.metricsapi.routes import Api
+from slicewise.metricsapi.broadcaster import Broadcaster
+from slicewise.metricsapi.registry import NodeRegistry
+from slicewise.metricsapi.routes import MetricsRoutes
 
 PREFIX = "/apis/metrics.nvidia.com/v1alpha1"
 SECOND = "/apis/nvidia-gpu-scheduler/v1"
@@ -42,15 +42,15 @@ class Scene:
     def __init__(self, *, rules=None, history=8192, queue=4096):
         self.seconds = 0.0
         self.judge = Judge()
-        self.hub = Hub(history, queue)
-        self.board = Board(
+        self.hub = Broadcaster(history, queue)
+        self.board = NodeRegistry(
             self.hub,
             clock=lambda: self.seconds,
             now=lambda: START + timedelta(seconds=self.seconds),
         )
         self.hub.attach(self.board)
-        callers = Callers(self.judge, Authorities)
-        self.api = Api(
+        callers = RequestAuth(self.judge, Authorities)
+        self.api = MetricsRoutes(
             self.board, self.hub, callers, rules or AgentRules(), namespace="kube-system"
         )
 
@@ -65,7 +65,7 @@ class Scene:
         fields = [*headers]
         if token:
             fields.append(("authorization", f"Bearer {token}"))
-        request = Request(
+        request = HttpRequest(
             method=method,
             path=path,
             query=query,

@@ -2,8 +2,8 @@ import pytest
 
 from metricsapi.scene import Scene
 from reports.values import gpu, node, pod
-from slicewise.metricsapi.board import Health, count_stations
-from slicewise.reports import Change
+from slicewise.metricsapi.registry import AgentHealth, count_by_health
+from slicewise.reports import ReportDelta
 
 
 def held(scene):
@@ -14,12 +14,14 @@ def test_deleted_pod_leaves_its_neighbours():
     scene = Scene()
     session = scene.tell(node(pods=[pod("a"), pod("b"), pod("c")]))
 
-    session.change(Change(pods_lost=("ml/b",)))
+    session.change(ReportDelta(pods_lost=("ml/b",)))
 
     assert held(scene) == {"ml/a": "n1", "ml/c": "n1"}
 
 
-@pytest.mark.parametrize(("seconds", "health"), [(3.2, Health.WELL), (3.4, Health.SILENT)])
+@pytest.mark.parametrize(
+    ("seconds", "health"), [(3.2, AgentHealth.WELL), (3.4, AgentHealth.SILENT)]
+)
 def test_node_is_ill_after_its_time_of_silence(seconds, health):
     scene = Scene()
     scene.tell(node())
@@ -27,7 +29,7 @@ def test_node_is_ill_after_its_time_of_silence(seconds, health):
     scene.seconds = seconds
     scene.board.sweep()
 
-    assert scene.board.stations["n1"].health is health
+    assert scene.board.node_records["n1"].health is health
 
 
 def test_beat_makes_a_silent_node_well_at_once():
@@ -38,8 +40,8 @@ def test_beat_makes_a_silent_node_well_at_once():
 
     session.beat()
 
-    assert scene.board.stations["n1"].health is Health.WELL
-    assert count_stations(scene.board.stations)[Health.WELL] == 1
+    assert scene.board.node_records["n1"].health is AgentHealth.WELL
+    assert count_by_health(scene.board.node_records)[AgentHealth.WELL] == 1
 
 
 def test_closed_connection_alone_does_not_make_a_node_ill():
@@ -49,7 +51,7 @@ def test_closed_connection_alone_does_not_make_a_node_ill():
     scene.seconds = 1.0
     scene.board.sweep()
 
-    assert scene.board.stations["n1"].health is Health.WELL
+    assert scene.board.node_records["n1"].health is AgentHealth.WELL
 
 
 def test_newer_connection_of_a_node_replaces_the_older():
@@ -68,7 +70,7 @@ def test_newer_connection_of_a_node_replaces_the_older():
 
     assert closed == ["old"]
     assert held(scene) == {"ml/b": "n1"}
-    assert scene.board.stations["n1"].health is Health.SILENT
+    assert scene.board.node_records["n1"].health is AgentHealth.SILENT
     assert new.current
 
 
@@ -98,25 +100,25 @@ def test_pod_goes_back_to_the_node_that_still_holds_it():
 def test_node_that_left_the_cluster_is_forgotten_once_it_is_silent():
     scene = Scene()
     scene.tell(node(pods=[pod("a")]))
-    scene.board.lose_node("n1")
-    assert "n1" in scene.board.stations
+    scene.board.on_node_deleted("n1")
+    assert "n1" in scene.board.node_records
 
     scene.seconds = 10.0
     scene.board.sweep()
 
-    assert scene.board.stations == {}
+    assert scene.board.node_records == {}
     assert held(scene) == {}
 
 
 def test_silent_node_that_is_still_in_the_cluster_is_kept():
     scene = Scene()
     scene.tell(node())
-    scene.board.lose_node("n1")
-    scene.board.see_node("n1")
+    scene.board.on_node_deleted("n1")
+    scene.board.on_node("n1")
     scene.seconds = 1e6
     scene.board.sweep()
 
-    assert scene.board.stations["n1"].health is Health.SILENT
+    assert scene.board.node_records["n1"].health is AgentHealth.SILENT
 
 
 def test_versions_grow_from_one_process_to_the_next():
@@ -133,9 +135,9 @@ def test_changed_gpu_changes_the_node_and_not_its_pods():
     scene = Scene()
     session = scene.tell(node(pods=[pod("a")]))
     before = next(scene.board.pods())
-    revision = scene.board.stations["n1"].revision
+    revision = scene.board.node_records["n1"].revision
 
     session.replace(node(gpus=(gpu(healthy=False),), pods=[pod("a")]))
 
-    assert scene.board.stations["n1"].revision > revision
+    assert scene.board.node_records["n1"].revision > revision
     assert next(scene.board.pods()) == before

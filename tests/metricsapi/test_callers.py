@@ -8,12 +8,12 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from metricsapi.scene import PREFIX, SECOND, Scene
 from reports.values import node, pod
-from slicewise.httpd import Peer, Request, Response, Upgrade
+from slicewise.httpd import HttpRequest, HttpResponse, Peer, Upgrade
+from slicewise.kube.access_reviews import User
 from slicewise.kube.errors import LostError
-from slicewise.kube.reviews import User
 from slicewise.metricsapi.agents import AgentRules
+from slicewise.metricsapi.auth import NODE_CLAIM, RequestAuth, speaks_for
 from slicewise.metricsapi.authorities import read_authorities
-from slicewise.metricsapi.callers import NODE_CLAIM, Callers, speaks_for
 
 PODS = f"{PREFIX}/podresources"
 UPGRADE = [("upgrade", "slicewise-reports/1"), ("connection", "Upgrade")]
@@ -54,7 +54,7 @@ def peer(authority, name, *organizations):
 
 
 def identify(believed, shown, *fields):
-    request = Request(
+    request = HttpRequest(
         method="GET",
         path="/",
         query={},
@@ -66,7 +66,7 @@ def identify(believed, shown, *fields):
     )
 
     async def asking():
-        return await Callers(Scene().judge, lambda: believed).identify(request)
+        return await RequestAuth(Scene().judge, lambda: believed).identify(request)
 
     return run(asking())
 
@@ -204,7 +204,7 @@ def test_schedulers_verbs_need_the_right_to_create_and_reach_the_scheduler():
 
     async def scheduler(request):
         asked.append(request.path)
-        return Response(200, b"[]")
+        return HttpResponse(200, b"[]")
 
     scene.api.scheduler = scheduler
     path = f"{PREFIX}/schedule/filter"
@@ -359,7 +359,7 @@ def test_old_agents_nonsense_is_answered_with_success_and_changes_nothing(path):
     answer = ask(scene, path, "POST", token="", body=b"{nonsense")
 
     assert answer.status == 200
-    assert scene.board.stations == {}
+    assert scene.board.node_records == {}
 
 
 def test_old_agent_without_credentials_is_refused_unless_admitted():
@@ -367,14 +367,14 @@ def test_old_agent_without_credentials_is_refused_unless_admitted():
 
     assert old(scene, "/hostgpuinfo", INVENTORY, token="").status == 401
     assert ask(scene, "/health", token="", node="n1").status == 200
-    assert scene.board.stations == {}
+    assert scene.board.node_records == {}
 
 
 def test_probe_is_nobodys_heartbeat():
     scene = old_scene()
 
     assert ask(scene, "/health", token="").status == 200
-    assert scene.board.stations == {}
+    assert scene.board.node_records == {}
 
 
 def test_report_over_a_connection_beats_nothing_of_other_nodes():

@@ -7,13 +7,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from cryptography import x509
 
-from slicewise.httpd import Settings, ThreadedServer, Tls, json_response
+from slicewise.httpd import ServerSettings, ThreadedServer, Tls, json_response
 from slicewise.kube.errors import LostError
 from slicewise.kube.secrets import Secret
 from slicewise.kube.watch import Gone, Seen
+from slicewise.metricsapi.certificate_manager import CertificateManager, CertificateSettings
 from slicewise.metricsapi.certificates import (
-    Identity,
-    Pair,
+    KeyPair,
+    ServerIdentity,
     authority_lasts,
     is_valid,
     make_authority,
@@ -22,7 +23,6 @@ from slicewise.metricsapi.certificates import (
     renew,
     write_identity,
 )
-from slicewise.metricsapi.keeper import Keeper, Keeping
 
 HOST = "nvidia-gpu-scheduler.kube-system.svc"
 NOW = datetime(2026, 1, 5, tzinfo=UTC)
@@ -75,11 +75,13 @@ def test_certificate_must_verify_half_a_year_from_now(identity, host, now, valid
 def test_certificate_of_another_authority_or_key_is_not_valid(identity):
     other = renew(None, HOST, NOW)
 
-    assert not is_valid(Identity(other.authority, identity.server), HOST, NOW)
+    assert not is_valid(ServerIdentity(other.authority, identity.server), HOST, NOW)
     assert not is_valid(
-        Identity(identity.authority, Pair(identity.server.certificate, other.server.key)), HOST, NOW
+        ServerIdentity(identity.authority, KeyPair(identity.server.certificate, other.server.key)),
+        HOST,
+        NOW,
     )
-    assert not is_valid(Identity(identity.authority, Pair(b"no", b"no")), HOST, NOW)
+    assert not is_valid(ServerIdentity(identity.authority, KeyPair(b"no", b"no")), HOST, NOW)
 
 
 def test_authority_is_kept_while_it_lasts_another_year(identity):
@@ -95,7 +97,7 @@ def test_authority_is_kept_while_it_lasts_another_year(identity):
 
 def test_authority_without_its_key_signs_nothing(identity):
     assert authority_lasts(identity.authority, NOW)
-    assert not authority_lasts(Pair(identity.authority.certificate, b""), NOW)
+    assert not authority_lasts(KeyPair(identity.authority.certificate, b""), NOW)
 
 
 @pytest.mark.parametrize("missing", ["ca-cert.pem", "cert.pem", "key.pem"])
@@ -110,7 +112,7 @@ def test_long_service_names_fit_into_a_certificate():
     host = f"{'a' * 63}.{'b' * 63}.svc"
     authority = make_authority(NOW)
 
-    assert is_valid(Identity(authority, make_server(authority, host, NOW)), host, NOW)
+    assert is_valid(ServerIdentity(authority, make_server(authority, host, NOW)), host, NOW)
 
 
 class Vault:
@@ -147,8 +149,10 @@ class Registry:
 
 
 def keep(vault, folder, registry=None, now=NOW):
-    keeping = Keeping(host=HOST, folder=folder, overlap_seconds=0.0, check_seconds=1000.0)
-    return Keeper(vault, registry or Registry(), keeping, now=lambda: now)
+    keeping = CertificateSettings(
+        host=HOST, folder=folder, overlap_seconds=0.0, check_seconds=1000.0
+    )
+    return CertificateManager(vault, registry or Registry(), keeping, now=lambda: now)
 
 
 async def turn(keeper, until):
@@ -189,7 +193,7 @@ def test_valid_secret_is_used_as_it_is(tmp_path, identity):
 
 
 def test_expiring_certificate_is_renewed_under_its_authority(tmp_path, identity):
-    old = Identity(
+    old = ServerIdentity(
         identity.authority, make_server(identity.authority, HOST, NOW, timedelta(days=100))
     )
     vault = Vault(write_identity(old))
@@ -266,7 +270,7 @@ def test_former_authority_is_dropped_after_a_day(tmp_path, identity):
     asyncio.run(keeper.begin())
 
     assert both.former
-    assert keeper.identity == Identity(both.authority, both.server)
+    assert keeper.identity == ServerIdentity(both.authority, both.server)
 
 
 def test_registration_that_fails_is_tried_again(tmp_path, identity, monkeypatch):
@@ -297,7 +301,7 @@ def test_certificate_serves_its_service_name(tmp_path):
         return json_response({})
 
     context = ssl.create_default_context(cadata=fresh.trusted.decode())
-    with ThreadedServer(answer, Settings(tls=Tls(file, file))) as server:
+    with ThreadedServer(answer, ServerSettings(tls=Tls(file, file))) as server:
         plain = socket.create_connection(("127.0.0.1", server.port), timeout=10)
         with context.wrap_socket(plain, server_hostname=HOST) as line:
             assert line.getpeercert()["subject"] == ((("commonName", HOST),),)

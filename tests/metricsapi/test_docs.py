@@ -6,7 +6,7 @@ import yaml
 
 from slicewise.cli.metrics_api import metrics_api
 from slicewise.metricsapi.agents import HEALTH, HOLDINGS, INVENTORY
-from slicewise.metricsapi.profiles import PROFILES
+from slicewise.metricsapi.api_versions import API_VERSIONS
 from slicewise.reports import PATH, PROTOCOL
 
 ROOT = Path(__file__).parents[2]
@@ -48,7 +48,7 @@ def test_manifests_register_both_groups_and_grant_their_resources():
         for resource in rule["resources"]
     }
 
-    assert registered == {f"{profile.version}.{profile.group}" for profile in PROFILES}
-    assert {(p.group, r.name) for p in PROFILES for r in p.resources} <= granted
-    assert {(p.group, "schedule") for p in PROFILES} <= granted
+    assert registered == {f"{profile.version}.{profile.group}" for profile in API_VERSIONS}
+    assert {(p.group, r.name) for p in API_VERSIONS for r in p.resources} <= granted
+    assert {(p.group, "schedule") for p in API_VERSIONS} <= granted
     assert all("*" not in str(d.get("rules", "")) for d in documents)

@@ -8,8 +8,8 @@ import pytest
 
 from metricsapi.scene import PREFIX, SECOND, Scene, read
 from reports.values import gpu, node, pod
-from slicewise.metricsapi.views import write_age, write_exact_time, write_time
-from slicewise.reports import ContainerReport, DeviceReport, NodeReport, PodReport, Use
+from slicewise.metricsapi.objects import write_age, write_exact_time, write_time
+from slicewise.reports import ContainerReport, DeviceReport, MeasuredUse, NodeReport, PodReport
 
 
 @pytest.fixture(autouse=True)
@@ -210,7 +210,7 @@ def test_use_is_no_change_of_a_pod():
     session = scene.tell(node(pods=[pod("a")]))
     before = read(scene, f"{PREFIX}/podresources")
     scene.seconds = 60.0
-    used = DeviceReport(gpu="GPU-a", use=Use(memory_mib=4096, cores=70))
+    used = DeviceReport(gpu="GPU-a", use=MeasuredUse(memory_mib=4096, cores=70))
     busy = PodReport(
         namespace="ml", name="a", containers=(ContainerReport(name="main", devices=(used,)),)
     )

@@ -10,17 +10,17 @@ import trustme
 
 from reports.listener import reporting, until
 from reports.values import node, pod
-from slicewise.httpd import Settings, Tls
+from slicewise.httpd import ServerSettings, Tls
 from slicewise.kube.client import Client
 from slicewise.kube.credentials import Access
-from slicewise.metricsapi.callers import NODE_CLAIM
-from slicewise.metricsapi.service import Service, ServiceSettings
-from slicewise.playground.cluster import Playground
-from slicewise.reports import Reporter, Timing, trust
+from slicewise.metricsapi.auth import NODE_CLAIM
+from slicewise.metricsapi.server import MetricsApiServer, MetricsApiSettings
+from slicewise.reports import Reporter, ReportTiming, trust
+from slicewise_playground.cluster import Playground
 
 PREFIX = "/apis/metrics.nvidia.com/v1alpha1"
-QUICK = Timing(beat_seconds=0.2, first_pause=0.02, most_pause=0.1)
-LISTEN = Settings(host="127.0.0.1", stop_seconds=2.0)
+QUICK = ReportTiming(heartbeat_seconds=0.2, first_pause=0.02, most_pause=0.1)
+LISTEN = ServerSettings(host="127.0.0.1", stop_seconds=2.0)
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def serving(playground, **settings):
 
     async def build():
         client = await Client(Access(playground.url)).__aenter__()
-        service = Service(client, ServiceSettings(**{"listen": LISTEN, **settings}))
+        service = MetricsApiServer(client, MetricsApiSettings(**{"listen": LISTEN, **settings}))
         await service.start()
         return client, service
 
@@ -144,8 +144,8 @@ def test_agent_that_stops_is_ill_and_one_that_returns_is_well(playground):
         async def health(word):
             await until(
                 lambda: (
-                    "n1" in service.board.stations
-                    and service.board.stations["n1"].health.value == word
+                    "n1" in service.board.node_records
+                    and service.board.node_records["n1"].health.value == word
                 )
             )
 
@@ -165,7 +165,7 @@ def test_certificates_that_are_not_made_here_are_served(playground, tmp_path):
     leaf.private_key_pem.write_to_path(tmp_path / "key.pem")
     leaf.cert_chain_pems[0].write_to_path(tmp_path / "cert.pem")
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
-    listen = Settings(host="127.0.0.1", tls=Tls(tmp_path / "cert.pem", tmp_path / "key.pem"))
+    listen = ServerSettings(host="127.0.0.1", tls=Tls(tmp_path / "cert.pem", tmp_path / "key.pem"))
 
     with serving(playground, listen=listen, authority=tmp_path / "ca.pem") as (service, _):
         pem = (tmp_path / "ca.pem").read_text()
@@ -180,9 +180,9 @@ def test_node_that_was_deleted_is_forgotten(playground):
 
         async def report_and_fall_silent():
             service.board.open("n1").replace(node(pods=[pod("a")]))
-            await until(lambda: service.board.stations["n1"].health.value == "False")
+            await until(lambda: service.board.node_records["n1"].health.value == "False")
             playground.delete("nodes", "n1")
-            await until(lambda: not service.board.stations)
+            await until(lambda: not service.board.node_records)
 
         run(report_and_fall_silent())
 

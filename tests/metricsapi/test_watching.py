@@ -6,9 +6,9 @@ import pytest
 from metricsapi.scene import PREFIX, SECOND, TABLE, Lines, Scene, read
 from reports.values import gpu, node, pod
 from slicewise.httpd import Stream
-from slicewise.metricsapi.hub import Event, Watcher
-from slicewise.metricsapi.views import view_node
-from slicewise.reports import ContainerReport, DeviceReport, PodReport, Use
+from slicewise.metricsapi.broadcaster import ObjectEvent, WatchQueue
+from slicewise.metricsapi.objects import make_node_object
+from slicewise.reports import ContainerReport, DeviceReport, MeasuredUse, PodReport
 
 PODS = f"{PREFIX}/podresources"
 NODES = f"{PREFIX}/gpuinfos"
@@ -82,7 +82,7 @@ def test_use_alone_wakes_no_watcher():
         session = scene.tell(node(pods=[pod("a")]))
         lines = Lines(await scene.ask(PODS, watch="true"))
         await lines.next()
-        device = DeviceReport(gpu="GPU-a", use=Use(memory_mib=1, cores=1))
+        device = DeviceReport(gpu="GPU-a", use=MeasuredUse(memory_mib=1, cores=1))
         main = ContainerReport(name="main", devices=(device,))
         used = PodReport(namespace="ml", name="a", containers=(main,))
         session.replace(node(pods=[used]))
@@ -208,10 +208,10 @@ def test_watcher_that_overran_is_given_nothing_more():
     async def filling():
         scene = Scene()
         scene.tell(node())
-        view = view_node(scene.board, scene.board.stations["n1"])
-        watcher = Watcher(limit=2)
+        view = make_node_object(scene.board, scene.board.node_records["n1"])
+        watcher = WatchQueue(limit=2)
         for at in range(4):
-            watcher.put(Event(at, "ADDED", view))
+            watcher.put(ObjectEvent(at, "ADDED", view))
 
         assert watcher.overrun.is_set()
         assert await watcher.take() == []

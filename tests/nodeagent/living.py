@@ -9,16 +9,16 @@ from pathlib import Path
 import builders
 from fakes.kubelet import FakeKubelet
 from slicewise.dialects import DEFAULT
-from slicewise.dialects.injection import Places
+from slicewise.dialects.shared.injection import GpuManagerPaths
 from slicewise.kube.client import Client
 from slicewise.kube.credentials import Access
 from slicewise.kubelet.holders import PodResourcesClient
 from slicewise.model import Allocation, Container, ContainerAllocation, Pod, cut
-from slicewise.nodeagent.inventory import Inventory
-from slicewise.nodeagent.service import Agent, Edges
-from slicewise.nodeagent.settings import AgentSettings, Identity, Paths
+from slicewise.nodeagent.agent import Agent, AgentEdges
+from slicewise.nodeagent.gpus.inventory import GpuInventory
+from slicewise.nodeagent.settings import AgentSettings, IdentityMode, Paths
 from slicewise.nvml.driver import GpuDevice, Hardware
-from slicewise.playground.cluster import Playground
+from slicewise_playground.cluster import Playground
 
 NODE = "n0"
 CONTROLS = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools")
@@ -63,9 +63,9 @@ class Scene:
         self.settings = replace(
             AgentSettings(
                 node=NODE,
-                identity=Identity.CDI,
+                identity=IdentityMode.CDI,
                 paths=paths,
-                places=Places(str(root / "vm"), str(root / "vdriver")),
+                places=GpuManagerPaths(str(root / "vm"), str(root / "vdriver")),
                 record_seconds=0.3,
                 watch_seconds=2.0,
                 sweep_seconds=0.05,
@@ -89,8 +89,8 @@ class Scene:
         """An agent that the kubelet knows."""
         async with Client(Access(self.playground.url)) as client:
             holders = PodResourcesClient(self.settings.paths.pod_resources)
-            inventory = Inventory(NODE, hardware(self.gpus))
-            edges = Edges(client, holders, self.turns, "containerd 2.3.4")
+            inventory = GpuInventory(NODE, hardware(self.gpus))
+            edges = AgentEdges(client, holders, self.turns, "containerd 2.3.4")
             self.agent = Agent(self.settings, inventory, edges)
             self.agent.registrar._every = 0.02
             work = asyncio.create_task(self.agent.run())
@@ -124,7 +124,9 @@ class Scene:
             )
             for each, chosen in zip(request.containers, indexes, strict=True)
         )
-        marks = DEFAULT.write_marks(pod, request, Allocation(NODE, given), self.node, now_ns=1)
+        marks = DEFAULT.record_allocation(
+            pod, request, Allocation(NODE, given), self.node, now_ns=1
+        )
         return replace(
             pod, annotations={**pod.annotations, **marks.annotations}, labels=dict(marks.labels)
         )

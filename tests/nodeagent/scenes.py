@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import builders
-from slicewise.kube.localpods import LocalContainer
+from slicewise.kube.local_pods import LocalContainer
 from slicewise.model import Allocation, ContainerAllocation, MiB, Percent, Role, Slice
-from slicewise.nodeagent.cgroups import Place, Sighting
-from slicewise.nodeagent.tenants import Tenant
-from slicewise.nodeagent.usage import Reading
+from slicewise.nodeagent.tenants import NodePod
+from slicewise.nodeagent.usage.cgroups import CgroupRef, HostProcess
+from slicewise.nodeagent.usage.node_usage import UsageSample
 from slicewise.nvml.driver import DriverError, GpuDevice, Load, Process
 
 
@@ -21,7 +21,7 @@ def container(name: str = "c0", **facts) -> LocalContainer:
     return LocalContainer(name, **facts)
 
 
-def tenant(name: str = "p0", held: Mapping[str, Sequence[Slice]] | None = None, **facts) -> Tenant:
+def tenant(name: str = "p0", held: Mapping[str, Sequence[Slice]] | None = None, **facts) -> NodePod:
     """A pod of running containers, each with an id of its own, that holds these slices."""
     held = {"c0": [builders.piece()]} if held is None else held
     uid = facts.pop("uid", f"uid-{name}")
@@ -33,7 +33,7 @@ def tenant(name: str = "p0", held: Mapping[str, Sequence[Slice]] | None = None, 
         tuple(ContainerAllocation(each, tuple(pieces)) for each, pieces in held.items() if pieces),
     )
     facts = {"namespace": "ml", "asks": True, **facts}
-    return Tenant(uid=uid, name=name, containers=tuple(containers), allocation=allocation, **facts)
+    return NodePod(uid=uid, name=name, containers=tuple(containers), allocation=allocation, **facts)
 
 
 def process(pid: int, memory: int = 1024, cores: int = 10) -> Process:
@@ -46,21 +46,23 @@ def load(*processes: Process, **facts) -> Load:
     return Load(MiB(memory), Percent(cores), tuple(processes), **facts)
 
 
-def sighting(pid: int, *places: Place, command: str = "python3") -> Sighting:
-    return Sighting(pid, pid, command, places)
+def sighting(pid: int, *places: CgroupRef, command: str = "python3") -> HostProcess:
+    return HostProcess(pid, pid, command, places)
 
 
-def inside(owner: Tenant, name: str = "c0") -> Place:
+def inside(owner: NodePod, name: str = "c0") -> CgroupRef:
     """Where the processes of that container run."""
     found = next((each for each in owner.containers if each.name == name), None)
-    return Place(owner.cgroup or owner.uid, None if found is None else found.id)
+    return CgroupRef(owner.cgroup or owner.uid, None if found is None else found.id)
 
 
 def reading(
-    loads: Mapping[str, Load], seen: Mapping[int, Sequence[Place]] | None = None, at: float = 1000.0
-) -> Reading:
+    loads: Mapping[str, Load],
+    seen: Mapping[int, Sequence[CgroupRef]] | None = None,
+    at: float = 1000.0,
+) -> UsageSample:
     seen = seen or {}
-    return Reading(loads, {pid: sighting(pid, *places) for pid, places in seen.items()}, at)
+    return UsageSample(loads, {pid: sighting(pid, *places) for pid, places in seen.items()}, at)
 
 
 @dataclass
@@ -91,7 +93,7 @@ class FakeDriver:
 class FakeCensus:
     """What the agent would know, as values that the test changes."""
 
-    held: list[Tenant] = field(default_factory=list)
+    held: list[NodePod] = field(default_factory=list)
     present: list[GpuDevice] = field(default_factory=lambda: [device(0), device(1)])
     node: str = "n0"
 

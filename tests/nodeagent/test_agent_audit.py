@@ -6,11 +6,11 @@ import pytest
 
 from nodeagent import scenes
 from nodeagent.living import Scene, live
-from slicewise.cli.agent_pages import view_node
-from slicewise.nodeagent.auditing import Auditor
-from slicewise.nodeagent.cgroups import Processes
-from slicewise.nodeagent.findings import AuditReport, Kind, Verdict
-from slicewise.nodeagent.sampling import Sampler
+from slicewise.diagnose.audit_report import AuditKind, AuditReport, AuditVerdict
+from slicewise.nodeagent.agent_pages import view_node
+from slicewise.nodeagent.audit.auditor import Auditor
+from slicewise.nodeagent.usage.cgroups import ProcessTable
+from slicewise.nodeagent.usage.sampler import UsageSampler
 
 FORK = {"nvidia.com/vcuda-core": 20, "nvidia.com/vcuda-memory": 256}
 OWN = {"slicewise.io/cores": 20, "slicewise.io/memory": 256}
@@ -45,7 +45,7 @@ async def run_pod(scene: Scene, limits: dict, *indexes: tuple[int, ...]):
 
 
 async def look(scene: Scene) -> AuditReport:
-    sampler = Sampler(scenes.FakeDriver(), Processes(scene.root / "proc"))
+    sampler = UsageSampler(scenes.FakeDriver(), ProcessTable(scene.root / "proc"))
     holders = scene.agent._edges.holders
     views = view_node(scene.agent, holders, sampler)
     return await Auditor(views.collect, pause_seconds=0).audit()
@@ -77,7 +77,7 @@ def test_a_node_that_runs_as_promised_is_clean(tmp_path, limits):
     report = live(tmp_path, act)
 
     assert report.findings == ()
-    assert report.verdict is Verdict.CLEAN
+    assert report.verdict is AuditVerdict.CLEAN
 
 
 def test_a_spec_changed_by_hand_is_found(tmp_path):
@@ -91,7 +91,7 @@ def test_a_spec_changed_by_hand_is_found(tmp_path):
     pod, report = live(tmp_path, act)
 
     (finding,) = report.findings
-    assert (finding.kind, finding.subject) == (Kind.WRONG_SPEC, f"default/{pod.name}/c0")
+    assert (finding.kind, finding.subject) == (AuditKind.WRONG_SPEC, f"default/{pod.name}/c0")
     assert "GPU-1" in finding.what
 
 
@@ -108,8 +108,8 @@ def test_a_spec_removed_or_cut_short_is_found(tmp_path):
 
     cut, gone = live(tmp_path, act, sweep_seconds=3600)
 
-    assert [each.kind for each in cut.findings] == [Kind.BROKEN_SPEC]
-    assert [each.kind for each in gone.findings] == [Kind.MISSING_SPEC]
+    assert [each.kind for each in cut.findings] == [AuditKind.BROKEN_SPEC]
+    assert [each.kind for each in gone.findings] == [AuditKind.MISSING_SPEC]
 
 
 def test_units_the_kubelet_kept_for_a_deleted_pod_leak(tmp_path):
@@ -125,9 +125,9 @@ def test_units_the_kubelet_kept_for_a_deleted_pod_leak(tmp_path):
     pod, kept, released = live(tmp_path, act)
 
     assert [(each.kind, each.subject) for each in kept.findings] == [
-        (Kind.KUBELET_LEAK, f"default/{pod.name}/c0")
+        (AuditKind.KUBELET_LEAK, f"default/{pod.name}/c0")
     ]
-    assert released.verdict is Verdict.CLEAN
+    assert released.verdict is AuditVerdict.CLEAN
 
 
 def test_a_record_moved_to_another_gpu_after_the_start_is_found(tmp_path):
@@ -142,7 +142,7 @@ def test_a_record_moved_to_another_gpu_after_the_start_is_found(tmp_path):
             await scene.until(lambda: scene.agent.census.find(pod.uid).allocation.gpus == (1,))
             return await look(scene)
 
-    assert [each.kind for each in live(tmp_path, act).findings] == [Kind.WRONG_SPEC]
+    assert [each.kind for each in live(tmp_path, act).findings] == [AuditKind.WRONG_SPEC]
 
 
 def test_a_silent_kubelet_leaves_a_gap(tmp_path):
@@ -157,5 +157,5 @@ def test_a_silent_kubelet_leaves_a_gap(tmp_path):
 
     report = live(tmp_path, act)
 
-    assert report.verdict is Verdict.UNKNOWN
+    assert report.verdict is AuditVerdict.UNKNOWN
     assert report.gaps[0].startswith("the kubelet: ")

@@ -6,34 +6,40 @@ from hypothesis import strategies as st
 
 import builders
 from nodeagent import scenes
+from slicewise.diagnose.audit import audit
+from slicewise.diagnose.audit_report import (
+    AuditFinding,
+    AuditKind,
+    AuditReport,
+    AuditVerdict,
+    confirm,
+)
+from slicewise.diagnose.evidence import Evidence, SpecFile
 from slicewise.kubelet.holders import Holder
 from slicewise.model import Slice
-from slicewise.nodeagent.audit import audit
-from slicewise.nodeagent.cdi import name_units
-from slicewise.nodeagent.cgroups import Place
-from slicewise.nodeagent.evidence import Evidence, SpecFile
-from slicewise.nodeagent.findings import AuditReport, Finding, Kind, Verdict, confirm
-from slicewise.nodeagent.tenants import Tenant
-from slicewise.nodeagent.usage import measure
+from slicewise.nodeagent.plugin.cdi import name_units
+from slicewise.nodeagent.tenants import NodePod
+from slicewise.nodeagent.usage.cgroups import CgroupRef
+from slicewise.nodeagent.usage.node_usage import measure
 
 GPUS = (scenes.device(0), scenes.device(1))
 CORES = "slicewise.io/cores"
 WHOLE = builders.piece(0, 100, 40960)
 
 
-def grant(tenant: Tenant, container: str = "c0", start: int = 0, **facts) -> Holder:
+def grant(tenant: NodePod, container: str = "c0", start: int = 0, **facts) -> Holder:
     units = {CORES: frozenset(f"{CORES}-{start + at}" for at in range(30))}
     return Holder(tenant.namespace, tenant.name, container, facts.get("units", units))
 
 
-def spec(tenant: Tenant, holder: Holder, *gpus: str) -> SpecFile:
+def spec(tenant: NodePod, holder: Holder, *gpus: str) -> SpecFile:
     """The spec of the units that a container of the pod holds."""
     name = name_units(CORES, holder.units[CORES])
     return SpecFile(name, tenant.uid, holder.container, frozenset(gpus) or None)
 
 
 def gather(
-    *tenants: Tenant,
+    *tenants: NodePod,
     holders: list[Holder] | None = None,
     specs: list[SpecFile] | None = None,
     gpus=GPUS,
@@ -69,14 +75,14 @@ def gather(
     )
 
 
-def find(evidence: Evidence) -> list[tuple[Kind, str]]:
+def find(evidence: Evidence) -> list[tuple[AuditKind, str]]:
     findings = audit(evidence).findings
     assert all(each.what and each.remedy for each in findings)
     return [(each.kind, each.subject) for each in findings]
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> tuple[Tenant, ...]:
+def worlds(draw: st.DrawFn) -> tuple[NodePod, ...]:
     """Pods that share two GPUs without taking more than there is."""
     count = draw(st.integers(0, 6))
     return tuple(
@@ -99,7 +105,7 @@ def test_where_all_views_agree_nothing_is_found(tenants):
     report = audit(gather(*tenants))
 
     assert report.findings == ()
-    assert report.verdict is Verdict.CLEAN
+    assert report.verdict is AuditVerdict.CLEAN
 
 
 @given(worlds(), st.data())
@@ -114,17 +120,17 @@ def test_forgetting_any_spec_or_grant_is_noticed(tenants, data):
     held = tuple(each for each in evidence.holders if each is not given_up)
     (missed,) = audit(replace(evidence, holders=held)).findings
 
-    assert found.kind is Kind.MISSING_SPEC
+    assert found.kind is AuditKind.MISSING_SPEC
     assert found.subject.endswith(f"/{lost.container}")
     assert CORES in found.what
-    assert missed.kind is Kind.MISSING_GRANT
+    assert missed.kind is AuditKind.MISSING_GRANT
     assert missed.subject == f"{given_up.namespace}/{given_up.pod}/{given_up.container}"
 
 
 def test_a_whole_gpu_held_twice_is_a_double_grant():
     evidence = gather(scenes.tenant("a", {"c0": [WHOLE]}), scenes.tenant("b"))
 
-    assert find(evidence) == [(Kind.DOUBLE_GRANT, "gpu 0 (GPU-0)")]
+    assert find(evidence) == [(AuditKind.DOUBLE_GRANT, "gpu 0 (GPU-0)")]
 
 
 def test_a_gpu_promised_beyond_its_memory_is_over_committed():
@@ -132,7 +138,7 @@ def test_a_gpu_promised_beyond_its_memory_is_over_committed():
     evidence = gather(scenes.tenant("a", {"c0": [big]}), scenes.tenant("b", {"c0": [big]}))
 
     (finding,) = audit(evidence).findings
-    assert finding.kind is Kind.OVER_COMMIT
+    assert finding.kind is AuditKind.OVER_COMMIT
     assert "60000 of 40960 MiB" in finding.what
     assert "ml/a, ml/b" in finding.what
 
@@ -156,19 +162,19 @@ def test_an_ill_gpu_in_use_is_found_and_an_idle_one_is_not():
 def test_a_promise_of_a_gpu_that_is_gone_is_found():
     evidence = gather(scenes.tenant("a", {"c0": [builders.piece(7)]}), specs=[])
 
-    assert (Kind.UNKNOWN_GPU, "ml/a") in find(evidence)
+    assert (AuditKind.UNKNOWN_GPU, "ml/a") in find(evidence)
 
 
 def test_a_pod_without_a_record_is_found_once():
     tenant = scenes.tenant("a", {"c0": []}, trouble="it asks for GPUs and records no allocation")
 
-    assert find(gather(tenant, holders=[grant(tenant)])) == [(Kind.MISSING_ALLOCATION, "ml/a")]
+    assert find(gather(tenant, holders=[grant(tenant)])) == [(AuditKind.MISSING_ALLOCATION, "ml/a")]
 
 
 def test_units_held_for_a_pod_that_is_gone_leak():
     evidence = gather(holders=[grant(scenes.tenant("gone"))])
 
-    assert find(evidence) == [(Kind.KUBELET_LEAK, "ml/gone/c0")]
+    assert find(evidence) == [(AuditKind.KUBELET_LEAK, "ml/gone/c0")]
 
 
 def test_units_of_other_plugins_are_not_ours_to_judge():
@@ -180,7 +186,7 @@ def test_units_of_other_plugins_are_not_ours_to_judge():
 def test_units_without_a_promise_are_found():
     plain = scenes.tenant("a", {"c0": []}, asks=False)
 
-    assert find(gather(plain, holders=[grant(plain)])) == [(Kind.UNPROMISED_GRANT, "ml/a/c0")]
+    assert find(gather(plain, holders=[grant(plain)])) == [(AuditKind.UNPROMISED_GRANT, "ml/a/c0")]
 
 
 def test_units_given_to_two_containers_are_a_double_grant():
@@ -188,7 +194,7 @@ def test_units_given_to_two_containers_are_a_double_grant():
     evidence = gather(one, other, holders=[grant(one), grant(other, start=25)])
 
     (finding,) = audit(evidence).findings
-    assert (finding.kind, finding.subject) == (Kind.DOUBLE_GRANT, "ml/a/c0, ml/b/c0")
+    assert (finding.kind, finding.subject) == (AuditKind.DOUBLE_GRANT, "ml/a/c0, ml/b/c0")
     assert "5 units" in finding.what
 
 
@@ -211,7 +217,7 @@ def test_a_spec_that_hands_over_another_gpu_is_found():
     report = audit(gather(tenant, specs=[spec(tenant, grant(tenant), "GPU-1")]))
 
     (finding,) = report.findings
-    assert (finding.kind, finding.subject) == (Kind.WRONG_SPEC, "ml/a/c0")
+    assert (finding.kind, finding.subject) == (AuditKind.WRONG_SPEC, "ml/a/c0")
     assert "GPU-1" in finding.what
     assert "GPU-0" in finding.what
 
@@ -227,8 +233,8 @@ def test_specs_of_gone_pods_and_broken_files_are_found():
     broken = SpecFile("half", trouble="it ends in the middle")
 
     assert find(gather(specs=[gone, broken])) == [
-        (Kind.BROKEN_SPEC, "half"),
-        (Kind.LEFTOVER_SPEC, "old"),
+        (AuditKind.BROKEN_SPEC, "half"),
+        (AuditKind.LEFTOVER_SPEC, "old"),
     ]
 
 
@@ -242,18 +248,18 @@ def test_specs_of_pods_that_just_left_are_not_due_yet():
 def test_containers_of_other_plugins_need_no_spec():
     evidence = gather(scenes.tenant("a"), specs=[])
 
-    assert find(evidence) == [(Kind.MISSING_SPEC, "ml/a/c0")]
+    assert find(evidence) == [(AuditKind.MISSING_SPEC, "ml/a/c0")]
     assert find(replace(evidence, served=frozenset())) == []
 
 
 def test_processes_of_nobody_are_strays():
     loads = {"GPU-0": scenes.load(scenes.process(7), scenes.process(8), scenes.process(9))}
-    report = audit(gather(loads=loads, seen={7: [], 8: [Place("gone-uid", "x")]}))
+    report = audit(gather(loads=loads, seen={7: [], 8: [CgroupRef("gone-uid", "x")]}))
 
     assert [(each.kind, each.subject) for each in report.findings] == [
-        (Kind.STRAY, "pid 7 on gpu 0 (GPU-0)"),
-        (Kind.STRAY, "pid 8 on gpu 0 (GPU-0)"),
-        (Kind.STRAY, "pid 9 on gpu 0 (GPU-0)"),
+        (AuditKind.STRAY, "pid 7 on gpu 0 (GPU-0)"),
+        (AuditKind.STRAY, "pid 8 on gpu 0 (GPU-0)"),
+        (AuditKind.STRAY, "pid 9 on gpu 0 (GPU-0)"),
     ]
     assert "gone-uid" in report.findings[1].what
     assert "hostPID" in report.findings[2].remedy
@@ -268,8 +274,8 @@ def test_a_trespass_and_overuse_name_the_container():
     seen = {pid: [scenes.inside(tenant)] for pid in (7, 8)}
 
     assert find(gather(tenant, loads=loads, seen=seen)) == [
-        (Kind.TRESPASS, "ml/a/c0 on gpu 1 (GPU-1)"),
-        (Kind.OVERUSE, "ml/a/c0 on gpu 0 (GPU-0)"),
+        (AuditKind.TRESPASS, "ml/a/c0 on gpu 1 (GPU-1)"),
+        (AuditKind.OVERUSE, "ml/a/c0 on gpu 0 (GPU-0)"),
     ]
 
 
@@ -285,13 +291,13 @@ def test_views_that_nobody_gave_are_not_compared():
     report = audit(evidence)
 
     assert report.findings == ()
-    assert report.verdict is Verdict.UNKNOWN
+    assert report.verdict is AuditVerdict.UNKNOWN
 
 
 def test_findings_outweigh_gaps():
     report = audit(gather(specs=[SpecFile("x", trouble="cut")], gaps=("the kubelet",)))
 
-    assert report.verdict is Verdict.FINDINGS
+    assert report.verdict is AuditVerdict.FINDINGS
 
 
 def test_the_gravest_findings_come_first():
@@ -300,14 +306,14 @@ def test_the_gravest_findings_come_first():
     specs = [*gather(*tenants).specs, broken]
     kinds = [kind for kind, _ in find(gather(*tenants, specs=specs))]
 
-    assert kinds == [Kind.DOUBLE_GRANT, Kind.BROKEN_SPEC]
+    assert kinds == [AuditKind.DOUBLE_GRANT, AuditKind.BROKEN_SPEC]
 
 
 def test_only_what_stays_wrong_is_confirmed():
-    stays = Finding(Kind.STRAY, "pid 7", "1 MiB", "end it")
+    stays = AuditFinding(AuditKind.STRAY, "pid 7", "1 MiB", "end it")
     grown = replace(stays, what="2 MiB")
-    passing = Finding(Kind.MISSING_GRANT, "ml/a/c0", "none", "wait")
-    new = Finding(Kind.MISSING_SPEC, "ml/b/c0", "none", "wait")
+    passing = AuditFinding(AuditKind.MISSING_GRANT, "ml/a/c0", "none", "wait")
+    new = AuditFinding(AuditKind.MISSING_SPEC, "ml/b/c0", "none", "wait")
     report = confirm(AuditReport("n0", (passing, stays)), AuditReport("n0", (new, grown)))
 
     assert report == AuditReport("n0", (grown,))

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 import pytest
 
 from nodeagent import scenes
+from slicewise.diagnose.audit_report import AuditKind, AuditVerdict
+from slicewise.diagnose.evidence import SpecFile
 from slicewise.kubelet.errors import KubeletError
 from slicewise.kubelet.holders import Holder
-from slicewise.nodeagent.auditing import Auditor, Views, tell_audit
-from slicewise.nodeagent.cgroups import Processes
-from slicewise.nodeagent.evidence import SpecFile
-from slicewise.nodeagent.findings import Kind, Verdict
-from slicewise.nodeagent.sampling import Sampler
+from slicewise.nodeagent.audit.auditor import Auditor, EvidenceCollector, write_audit
+from slicewise.nodeagent.usage.cgroups import ProcessTable
+from slicewise.nodeagent.usage.sampler import UsageSampler
 
 CORES = "slicewise.io/cores"
 LEAK = Holder("ml", "gone", "c0", {CORES: frozenset({"1"})})
@@ -47,9 +47,9 @@ class Scene:
             for change in self.between:
                 change()
 
-        views = Views(
+        views = EvidenceCollector(
             census=scenes.FakeCensus(),
-            sampler=Sampler(self.driver, Processes(root)),
+            sampler=UsageSampler(self.driver, ProcessTable(root)),
             kubelet=self.kubelet,
             specs=self.specs,
             resources=frozenset({CORES}),
@@ -65,7 +65,7 @@ def scene():
 
 
 def test_a_clean_node_is_looked_at_once(scene, tmp_path):
-    assert scene.audit(tmp_path).verdict is Verdict.CLEAN
+    assert scene.audit(tmp_path).verdict is AuditVerdict.CLEAN
     assert (scene.driver.asked, scene.pauses) == (1, [])
 
 
@@ -73,7 +73,7 @@ def test_what_is_wrong_is_looked_at_twice(scene, tmp_path):
     scene.kubelet.holders = [LEAK]
     report = scene.audit(tmp_path)
 
-    assert [each.kind for each in report.findings] == [Kind.KUBELET_LEAK]
+    assert [each.kind for each in report.findings] == [AuditKind.KUBELET_LEAK]
     assert (scene.driver.asked, scene.pauses) == (2, [2.0])
 
 
@@ -81,7 +81,7 @@ def test_what_rights_itself_is_not_told(scene, tmp_path):
     scene.kubelet.holders = [LEAK]
     scene.between.append(scene.kubelet.holders.clear)
 
-    assert scene.audit(tmp_path).verdict is Verdict.CLEAN
+    assert scene.audit(tmp_path).verdict is AuditVerdict.CLEAN
 
 
 @pytest.mark.parametrize("part", ["kubelet", "driver", "specs", "gaps"])
@@ -99,13 +99,13 @@ def test_whoever_does_not_answer_is_a_gap(scene, tmp_path, part):
         scene.gaps = ("the API server: it was never reached",)
     report = scene.audit(tmp_path)
 
-    assert report.verdict is Verdict.UNKNOWN
+    assert report.verdict is AuditVerdict.UNKNOWN
     assert len(report.gaps) == 1
 
 
 def test_findings_are_told_as_json_with_their_remedies(scene, tmp_path):
     scene.kubelet.holders = [LEAK]
-    told = tell_audit(scene.audit(tmp_path))
+    told = write_audit(scene.audit(tmp_path))
 
     assert (told["node"], told["verdict"], told["gaps"]) == ("n0", "findings", [])
     assert told["findings"][0].keys() == {"kind", "subject", "what", "remedy"}

@@ -1,9 +1,9 @@
 import json
 
-from slicewise.nodeagent.cdi import Edits, Specs, Title, full_name, name_units
+from slicewise.nodeagent.plugin.cdi import CdiEdits, CdiSpecs, SpecOwner, full_name, name_units
 
-TITLE = Title("u0", "ml/train", "c0", "nvidia.com/vcuda-core", ("elastic-gpu-1-0",))
-EDITS = Edits(env=("A=1",), device_nodes=({"path": "/dev/nvidia0"},))
+TITLE = SpecOwner("u0", "ml/train", "c0", "nvidia.com/vcuda-core", ("elastic-gpu-1-0",))
+EDITS = CdiEdits(env=("A=1",), device_nodes=({"path": "/dev/nvidia0"},))
 
 
 def test_name_depends_on_the_resource_and_the_set_of_ids_alone():
@@ -16,7 +16,7 @@ def test_name_depends_on_the_resource_and_the_set_of_ids_alone():
 
 
 def test_spec_reads_back_with_its_owner(tmp_path):
-    specs = Specs(tmp_path / "cdi")
+    specs = CdiSpecs(tmp_path / "cdi")
     specs.write("abc", TITLE, EDITS)
 
     assert specs.read() == {"abc": TITLE}
@@ -24,7 +24,7 @@ def test_spec_reads_back_with_its_owner(tmp_path):
 
 
 def test_spec_is_one_a_runtime_accepts(tmp_path):
-    Specs(tmp_path).write("abc", TITLE, EDITS)
+    CdiSpecs(tmp_path).write("abc", TITLE, EDITS)
     document = json.loads((tmp_path / "slicewise-abc.json").read_text())
 
     assert document["cdiVersion"] == "0.6.0"
@@ -33,7 +33,7 @@ def test_spec_is_one_a_runtime_accepts(tmp_path):
 
 
 def test_truncated_spec_is_none_and_the_others_are_read(tmp_path, caplog):
-    specs = Specs(tmp_path)
+    specs = CdiSpecs(tmp_path)
     specs.write("good", TITLE, EDITS)
     whole = (tmp_path / "slicewise-good.json").read_bytes()
     for at, name in ((0, "empty"), (30, "cut"), (len(whole) - 1, "late")):
@@ -48,11 +48,11 @@ def test_specs_of_others_are_not_ours(tmp_path):
     (tmp_path / "nvidia.yaml").write_text("kind: nvidia.com/gpu")
     (tmp_path / "other.json").write_text("{}")
 
-    assert Specs(tmp_path).read() == {}
+    assert CdiSpecs(tmp_path).read() == {}
 
 
 def test_half_written_files_are_swept(tmp_path):
-    specs = Specs(tmp_path)
+    specs = CdiSpecs(tmp_path)
     specs.write("abc", TITLE, EDITS)
     (tmp_path / ".scratch-slicewise-x.json-1234").touch()
     specs.sweep()

@@ -4,9 +4,9 @@ from dataclasses import replace
 import builders
 from nodeagent import scenes
 from slicewise.dialects import ALLOCATION
-from slicewise.kube.localpods import LocalContainer, LocalPod
+from slicewise.kube.local_pods import LocalContainer, LocalPod
 from slicewise.kube.watch import Gone, Seen
-from slicewise.nodeagent.census import NodeCensus, read_tenant
+from slicewise.nodeagent.census import NodeCensus, read_node_pod
 
 GPUS = [scenes.device(0), scenes.device(1)]
 
@@ -50,7 +50,7 @@ def test_an_unreadable_record_is_named():
 
 
 def test_a_pod_that_asks_for_nothing_is_no_trouble():
-    tenant = read_tenant(local(cpu=1), builders.node())
+    tenant = read_node_pod(local(cpu=1), builders.node())
 
     assert (tenant.asks, tenant.trouble) == (False, None)
 

@@ -6,12 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeagent.layouts import LAYOUTS, Layout
-from slicewise.nodeagent.cgroups import (
-    Place,
-    Processes,
-    read_places,
-    read_stat,
-)
+from slicewise.nodeagent.usage.cgroups import CgroupRef, ProcessTable, read_places, read_stat
 
 UID = "3f8c1b52-9d4e-4c0a-8f0e-5a7d2b6c1e90"
 OTHER = "11111111-2222-3333-4444-555555555555"
@@ -24,7 +19,7 @@ ids = st.text("0123456789abcdef", min_size=64, max_size=64)
 
 @given(layout=st.sampled_from(LAYOUTS), uid=uids, container=ids)
 def test_a_process_is_traced_to_its_pod_and_container_in_every_layout(layout, uid, container):
-    assert read_places(layout.text(uid, container)) == (Place(uid, container),)
+    assert read_places(layout.text(uid, container)) == (CgroupRef(uid, container),)
 
 
 @given(
@@ -37,49 +32,49 @@ def test_a_process_is_traced_to_its_pod_and_container_in_every_layout(layout, ui
 def test_what_a_tenant_makes_below_its_cgroup_never_comes_first(layout, below):
     text = layout.write("/".join([layout.path(UID, TWO), *below]))
 
-    assert read_places(text)[0] == Place(UID, TWO)
+    assert read_places(text)[0] == CgroupRef(UID, TWO)
 
 
 @pytest.mark.parametrize(
     ("path", "places"),
     [
-        pytest.param(f"/k8s.io/{ONE}", (Place(None, ONE),), id="no-cgroups-per-qos"),
-        pytest.param(f"/kubepods/pod{HASH}/{ONE}", (Place(HASH, ONE),), id="static-pod"),
+        pytest.param(f"/k8s.io/{ONE}", (CgroupRef(None, ONE),), id="no-cgroups-per-qos"),
+        pytest.param(f"/kubepods/pod{HASH}/{ONE}", (CgroupRef(HASH, ONE),), id="static-pod"),
         pytest.param(
             f"/kubepods.slice/kubepods-pod{HASH}.slice/cri-containerd-{ONE}.scope",
-            (Place(HASH, ONE),),
+            (CgroupRef(HASH, ONE),),
             id="static-pod-systemd",
         ),
         pytest.param(
             f"/docker/{TWO}/kubelet/kubepods/burstable/pod{UID}/{ONE}",
-            (Place(None, TWO), Place(UID, ONE)),
+            (CgroupRef(None, TWO), CgroupRef(UID, ONE)),
             id="node-in-a-container",
         ),
         pytest.param(
             f"/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod{UID.replace('-', '_')}"
             f".slice/cri-containerd-{ONE}.scope",
-            (Place(UID, ONE),),
+            (CgroupRef(UID, ONE),),
             id="own-cgroup-root",
         ),
         pytest.param(
-            f"/../../pod{UID}/{ONE}", (Place(UID, ONE),), id="seen-from-another-namespace"
+            f"/../../pod{UID}/{ONE}", (CgroupRef(UID, ONE),), id="seen-from-another-namespace"
         ),
-        pytest.param(f"/../{ONE}", (Place(None, ONE),), id="seen-from-the-same-pod"),
-        pytest.param(f"/kubepods/pod{UID}", (Place(UID, None),), id="pod-alone"),
+        pytest.param(f"/../{ONE}", (CgroupRef(None, ONE),), id="seen-from-the-same-pod"),
+        pytest.param(f"/kubepods/pod{UID}", (CgroupRef(UID, None),), id="pod-alone"),
         pytest.param(
-            f"/kubepods/pod{UID}/{ONE} (deleted)", (Place(UID, ONE),), id="removed-cgroup"
+            f"/kubepods/pod{UID}/{ONE} (deleted)", (CgroupRef(UID, ONE),), id="removed-cgroup"
         ),
         pytest.param(
             f"/kubepods.slice/kubepods-pod{UID.replace('-', '_')}.slice/crio-conmon-{ONE}.scope",
-            (Place(UID, None),),
+            (CgroupRef(UID, None),),
             id="monitor-is-no-container",
         ),
         pytest.param(
             f"/kubepods.slice/kubepods-pod{UID.replace('-', '_')}.slice/crio-{ONE}.scope/container",
-            (Place(UID, ONE),),
+            (CgroupRef(UID, ONE),),
             id="crio-inner-cgroup",
         ),
-        pytest.param(f"/kubepods/podnot-a-uid/{ONE}", (Place(None, ONE),), id="strange-uid"),
+        pytest.param(f"/kubepods/podnot-a-uid/{ONE}", (CgroupRef(None, ONE),), id="strange-uid"),
         pytest.param("/user.slice/user-1000.slice/session-2.scope", (), id="login-session"),
         pytest.param("/system.slice/sshd.service", (), id="host-service"),
         pytest.param("/", (), id="root"),
@@ -92,7 +87,7 @@ def test_paths_name_places_outermost_first(path, places):
 def test_the_hierarchy_that_names_a_container_is_believed():
     text = f"3:cpu:/kubepods/pod{UID}\n2:memory:/kubepods/pod{UID}/{ONE}\n0::/\n"
 
-    assert read_places(text) == (Place(UID, ONE),)
+    assert read_places(text) == (CgroupRef(UID, ONE),)
 
 
 @given(text=st.text(max_size=400) | st.text("0123456789abcdef:/-_.pod slice\n", max_size=400))
@@ -137,48 +132,48 @@ def test_processes_are_found_under_any_root(tmp_path):
     put(tmp_path, 7, LAYOUT.text(UID, ONE))
     put(tmp_path, 8, "0::/system.slice/sshd.service\n", command="Xorg")
 
-    seen = Processes(tmp_path).look([7, 8, 9])
+    seen = ProcessTable(tmp_path).look([7, 8, 9])
 
-    assert seen[7].places == (Place(UID, ONE),)
+    assert seen[7].places == (CgroupRef(UID, ONE),)
     assert (seen[8].command, seen[8].places) == ("Xorg", ())
     assert 9 not in seen
 
 
 def test_a_cgroup_is_read_once_while_its_process_lives(tmp_path):
-    processes = Processes(tmp_path)
+    processes = ProcessTable(tmp_path)
     put(tmp_path, 7, LAYOUT.text(UID, ONE))
     processes.look([7])
     (tmp_path / "7" / "cgroup").unlink()
 
-    assert processes.look([7])[7].places == (Place(UID, ONE),)
+    assert processes.look([7])[7].places == (CgroupRef(UID, ONE),)
 
 
 def test_a_new_process_under_an_old_number_is_looked_up_again(tmp_path):
-    processes = Processes(tmp_path)
+    processes = ProcessTable(tmp_path)
     put(tmp_path, 7, LAYOUT.text(UID, ONE))
     processes.look([7])
     put(tmp_path, 7, LAYOUT.text(OTHER, TWO), started=2)
 
-    assert processes.look([7])[7].places == (Place(OTHER, TWO),)
+    assert processes.look([7])[7].places == (CgroupRef(OTHER, TWO),)
 
 
 def test_a_process_on_its_way_into_a_container_is_followed(tmp_path):
-    processes = Processes(tmp_path)
+    processes = ProcessTable(tmp_path)
     put(tmp_path, 7, "0::/system.slice/containerd.service\n")
     processes.look([7])
     put(tmp_path, 7, LAYOUT.text(UID, ONE))
 
-    assert processes.look([7])[7].places == (Place(UID, ONE),)
+    assert processes.look([7])[7].places == (CgroupRef(UID, ONE),)
 
 
 def test_a_process_not_asked_for_is_forgotten(tmp_path):
-    processes = Processes(tmp_path)
+    processes = ProcessTable(tmp_path)
     put(tmp_path, 7, LAYOUT.text(UID, ONE))
     processes.look([7])
     processes.look([])
     put(tmp_path, 7, LAYOUT.text(OTHER, TWO))
 
-    assert processes.look([7])[7].places == (Place(OTHER, TWO),)
+    assert processes.look([7])[7].places == (CgroupRef(OTHER, TWO),)
 
 
 def test_broken_entries_hide_one_process_and_no_other(tmp_path):
@@ -188,11 +183,11 @@ def test_broken_entries_hide_one_process_and_no_other(tmp_path):
     put(tmp_path, 9, "")
     (tmp_path / "9" / "stat").write_bytes(b"\xff\xfe\x00 garbage")
 
-    assert set(Processes(tmp_path).look([7, 8, 9])) == {7}
+    assert set(ProcessTable(tmp_path).look([7, 8, 9])) == {7}
 
 
 def test_this_very_process_is_found_under_the_real_proc():
-    sighting = Processes().look([os.getpid()])[os.getpid()]
+    sighting = ProcessTable().look([os.getpid()])[os.getpid()]
 
     assert sighting.started > 0
     assert sighting.command

@@ -12,14 +12,19 @@ from hypothesis import strategies as st
 
 from slicewise.nodeagent.configuration import (
     ConfigurationError,
-    Flags,
     NodeConfig,
+    NodeFlags,
     load_node_config,
     read_node_config,
     read_scaling,
-    settle,
+    resolve_setup,
 )
-from slicewise.nodeagent.detection import Cgroups, Host, detect_cgroups, detect_host
+from slicewise.nodeagent.host_detection import (
+    CgroupLayout,
+    DetectedHost,
+    detect_cgroups,
+    detect_host,
+)
 
 _COPIED = """
 {
@@ -37,7 +42,7 @@ _COPIED = """
     ]
 }
 """
-_BARE = Host(None, None, Cgroups(2, Path("/sys/fs/cgroup")))
+_BARE = DetectedHost(None, None, CgroupLayout(2, Path("/sys/fs/cgroup")))
 
 
 def test_sample_with_comments_is_read_as_users_copy_it():
@@ -149,10 +154,10 @@ def test_scaling_is_exact():
 
 def test_file_beats_flags_and_flags_beat_the_host():
     file = NodeConfig(scaling=Fraction(1, 2))
-    flags = Flags(Fraction(1, 4), Path("/flag.sock"))
-    host = Host(Path("/host.sock"), "systemd", Cgroups(1, Path("/x")))
+    flags = NodeFlags(Fraction(1, 4), Path("/flag.sock"))
+    host = DetectedHost(Path("/host.sock"), "systemd", CgroupLayout(1, Path("/x")))
 
-    setup = settle(file, flags, host)
+    setup = resolve_setup(file, flags, host)
 
     assert (setup.scaling, setup.runtime) == (Fraction(1, 2), Path("/flag.sock"))
     assert setup.cgroup_driver == "systemd"
@@ -160,7 +165,7 @@ def test_file_beats_flags_and_flags_beat_the_host():
 
 
 def test_bare_host_gets_defaults():
-    setup = settle(NodeConfig(), Flags(), _BARE)
+    setup = resolve_setup(NodeConfig(), NodeFlags(), _BARE)
 
     assert (setup.scaling, setup.runtime, setup.cgroup_driver) == (Fraction(1), None, "cgroupfs")
 
@@ -233,4 +238,4 @@ def test_hybrid_host_counts_as_version_one(tmp_path):
     _write(base / "unified/cgroup.controllers")
     (base / "pids").mkdir()
 
-    assert detect_cgroups(tmp_path) == Cgroups(1, base / "pids")
+    assert detect_cgroups(tmp_path) == CgroupLayout(1, base / "pids")

@@ -10,9 +10,9 @@ from builders import gpu
 from builders import node as build_node
 from slicewise.dialects import CORDONED, GPUS, write_gpus
 from slicewise.model import NodeNotice
-from slicewise.nodeagent.gpuwatch import GpuWatch, scale_gpu
-from slicewise.nodeagent.health import Health, Patience
-from slicewise.nvml.driver import XID, Fault, GpuDevice
+from slicewise.nodeagent.gpus.gpu_watch import GpuWatch, scale_gpu
+from slicewise.nodeagent.gpus.health import GpuHealthTracker, RecoveryPolicy
+from slicewise.nvml.driver import XID, GpuDevice, GpuFault
 from slicewise.nvml.simulated import SimulatedDriver
 
 _TEXT = """
@@ -30,7 +30,7 @@ class Bench:
         self.describe(_TEXT)
         self.now = 0.0
         self.driver = SimulatedDriver(self.path)
-        health = Health(Patience(60, 600, 10_000))
+        health = GpuHealthTracker(RecoveryPolicy(60, 600, 10_000))
         self.watch = GpuWatch(self.driver, "n0", health=health, clock=lambda: self.now, **facts)
 
     def describe(self, text):
@@ -61,7 +61,7 @@ def test_facts_are_what_the_driver_lists(bench):
 
 
 def test_gpu_with_a_grave_fault_leaves_and_returns(bench):
-    assert bench.healthy(Fault("g1", XID, 79)) == [True, False]
+    assert bench.healthy(GpuFault("g1", XID, 79)) == [True, False]
     assert bench.watch.facts.troubles == {"g1": "XID 79: it has fallen off the bus"}
     bench.now = 59
     assert bench.healthy() == [True, False]
@@ -71,7 +71,7 @@ def test_gpu_with_a_grave_fault_leaves_and_returns(bench):
 
 def test_every_change_is_logged_with_its_reason(bench, caplog):
     caplog.set_level("INFO")
-    bench.look(Fault("g1", XID, 48), Fault("g0", XID, 31))
+    bench.look(GpuFault("g1", XID, 48), GpuFault("g0", XID, 31))
     bench.now = 60
     bench.look()
 

@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 import builders
 from nodeagent import scenes
-from slicewise.nodeagent.graph import draw_graph
-from slicewise.nodeagent.usage import measure
+from slicewise.nodeagent.compat.graph import draw_graph
+from slicewise.nodeagent.usage.node_usage import measure
 
 FOUR = [scenes.device(index) for index in range(4)]
 MIB = 1 << 20

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import gpu
-from slicewise.nodeagent.health import Change, Health, Patience
-from slicewise.nodeagent.xids import Severity, explain
-from slicewise.nvml.driver import ECC, LOST, XID, Fault, GpuDevice
+from slicewise.nodeagent.gpus.health import GpuHealthTracker, HealthChange, RecoveryPolicy
+from slicewise.nodeagent.gpus.xids import Severity, explain
+from slicewise.nvml.driver import ECC, LOST, XID, GpuDevice, GpuFault
 
-_PATIENCE = Patience(first_seconds=60, most_seconds=200, forget_seconds=1000)
+_PATIENCE = RecoveryPolicy(first_seconds=60, most_seconds=200, forget_seconds=1000)
 
 
 def _gpus(count: int = 2, **troubles: str) -> tuple[GpuDevice, ...]:
@@ -25,80 +25,82 @@ def _gpus(count: int = 2, **troubles: str) -> tuple[GpuDevice, ...]:
     )
 
 
-def _healthy(health: Health, gpus=None) -> list[bool]:
+def _healthy(health: GpuHealthTracker, gpus=None) -> list[bool]:
     return [device.gpu.healthy for device in health.apply(gpus or _gpus())]
 
 
 @pytest.mark.parametrize("xid", [13, 31, 43, 45, 68, 109, 63, 92, 94, 154])
 def test_xid_that_is_no_fault_of_the_gpu_leaves_it_alone(xid):
-    health = Health(_PATIENCE)
+    health = GpuHealthTracker(_PATIENCE)
 
-    assert health.hear([Fault("g0", XID, xid)], _gpus(), now=0) == []
+    assert health.hear([GpuFault("g0", XID, xid)], _gpus(), now=0) == []
     assert _healthy(health) == [True, True]
 
 
 @pytest.mark.parametrize("xid", [48, 62, 64, 74, 79, 95, 119, 120, 140, 999])
 def test_grave_or_unknown_xid_rests_its_gpu_alone(xid):
-    health = Health(_PATIENCE)
+    health = GpuHealthTracker(_PATIENCE)
 
-    changes = health.hear([Fault("g1", XID, xid)], _gpus(), now=0)
+    changes = health.hear([GpuFault("g1", XID, xid)], _gpus(), now=0)
 
     assert [(change.uuid, change.healthy) for change in changes] == [("g1", False)]
     assert changes[0].reason.startswith(f"XID {xid}: ")
     assert _healthy(health) == [True, False]
 
 
-@pytest.mark.parametrize("fault", [Fault("g0", ECC), Fault("g0", LOST, detail="gone")])
+@pytest.mark.parametrize("fault", [GpuFault("g0", ECC), GpuFault("g0", LOST, detail="gone")])
 def test_ecc_errors_and_loss_rest_a_gpu(fault):
-    health = Health(_PATIENCE)
+    health = GpuHealthTracker(_PATIENCE)
     health.hear([fault], _gpus(), now=0)
 
     assert _healthy(health) == [False, True]
 
 
 def test_fault_of_no_gpu_in_particular_rests_all():
-    health = Health(_PATIENCE)
-    health.hear([Fault(None, XID, 79)], _gpus(), now=0)
+    health = GpuHealthTracker(_PATIENCE)
+    health.hear([GpuFault(None, XID, 79)], _gpus(), now=0)
 
     assert _healthy(health) == [False, False]
 
 
 def test_gpu_returns_once_it_was_well_long_enough():
-    health = Health(_PATIENCE)
-    health.hear([Fault("g0", XID, 48)], _gpus(), now=100)
+    health = GpuHealthTracker(_PATIENCE)
+    health.hear([GpuFault("g0", XID, 48)], _gpus(), now=100)
 
     assert health.judge(_gpus(), now=159) == []
     assert health.judge(_gpus(), now=160) == [
-        Change("g0", healthy=True, reason="well for 60 s since: XID 48: a double-bit memory error")
+        HealthChange(
+            "g0", healthy=True, reason="well for 60 s since: XID 48: a double-bit memory error"
+        )
     ]
     assert _healthy(health) == [True, True]
     assert health.reasons() == {}
 
 
 def test_lasting_trouble_keeps_a_gpu_ill_and_its_rest_begins_when_it_ends():
-    health, ill = Health(_PATIENCE), _gpus(g0="needs a reset")
+    health, ill = GpuHealthTracker(_PATIENCE), _gpus(g0="needs a reset")
     first = health.judge(ill, now=0)
     for now in range(1, 500):
         assert health.judge(ill, now=now) == []
 
-    assert first == [Change("g0", healthy=False, reason="needs a reset")]
+    assert first == [HealthChange("g0", healthy=False, reason="needs a reset")]
     assert health.judge(_gpus(), now=558) == []
     assert [change.healthy for change in health.judge(_gpus(), now=559)] == [True]
 
 
 def test_fault_during_the_rest_begins_it_anew_without_counting_twice():
-    health = Health(_PATIENCE)
-    health.hear([Fault("g0", XID, 48)], _gpus(), now=0)
+    health = GpuHealthTracker(_PATIENCE)
+    health.hear([GpuFault("g0", XID, 48)], _gpus(), now=0)
 
-    assert health.hear([Fault("g0", XID, 79)], _gpus(), now=50) == []
+    assert health.hear([GpuFault("g0", XID, 79)], _gpus(), now=50) == []
     assert health.judge(_gpus(), now=109) == []
     assert len(health.judge(_gpus(), now=110)) == 1
 
 
 def test_flapping_lengthens_the_rest_up_to_its_most():
-    health, now, rests = Health(_PATIENCE), 0, []
+    health, now, rests = GpuHealthTracker(_PATIENCE), 0, []
     for _ in range(4):
-        health.hear([Fault("g0", XID, 79)], _gpus(), now=now)
+        health.hear([GpuFault("g0", XID, 79)], _gpus(), now=now)
         started = now
         while not health.judge(_gpus(), now=now):
             now += 1
@@ -108,17 +110,17 @@ def test_flapping_lengthens_the_rest_up_to_its_most():
 
 
 def test_gpu_long_without_faults_starts_afresh():
-    health = Health(_PATIENCE)
-    health.hear([Fault("g0", XID, 79)], _gpus(), now=0)
+    health = GpuHealthTracker(_PATIENCE)
+    health.hear([GpuFault("g0", XID, 79)], _gpus(), now=0)
     health.judge(_gpus(), now=60)
     health.judge(_gpus(), now=1000)
-    health.hear([Fault("g0", XID, 79)], _gpus(), now=2000)
+    health.hear([GpuFault("g0", XID, 79)], _gpus(), now=2000)
 
     assert len(health.judge(_gpus(), now=2060)) == 1
 
 
 def test_gpu_published_as_ill_before_a_restart_rests_before_it_returns():
-    health = Health(_PATIENCE)
+    health = GpuHealthTracker(_PATIENCE)
     health.resume([gpu(0, uuid="g0", healthy=False), gpu(1, uuid="g1")], now=0)
 
     assert _healthy(health) == [False, True]
@@ -126,25 +128,25 @@ def test_gpu_published_as_ill_before_a_restart_rests_before_it_returns():
 
 
 def test_gpu_that_is_not_listed_does_not_return():
-    health = Health(_PATIENCE)
-    health.hear([Fault("g1", XID, 79)], _gpus(), now=0)
+    health = GpuHealthTracker(_PATIENCE)
+    health.hear([GpuFault("g1", XID, 79)], _gpus(), now=0)
 
     assert health.judge(_gpus(1), now=1000) == []
     assert [change.uuid for change in health.judge(_gpus(), now=1001)] == ["g1"]
 
 
 def test_next_return_is_known_beforehand():
-    health = Health(_PATIENCE)
+    health = GpuHealthTracker(_PATIENCE)
     assert health.due(now=0) == inf
-    health.hear([Fault("g0", XID, 48)], _gpus(), now=0)
-    health.hear([Fault("g1", XID, 48)], _gpus(), now=20)
+    health.hear([GpuFault("g0", XID, 48)], _gpus(), now=0)
+    health.hear([GpuFault("g1", XID, 48)], _gpus(), now=20)
 
     assert (health.due(now=30), health.due(now=70)) == (30, 0)
 
 
 def test_trouble_says_why_a_gpu_is_ill():
-    health = Health(_PATIENCE)
-    health.hear([Fault("g0", XID, 64)], _gpus(), now=0)
+    health = GpuHealthTracker(_PATIENCE)
+    health.hear([GpuFault("g0", XID, 64)], _gpus(), now=0)
 
     assert health.apply(_gpus())[0].trouble == "XID 64: memory rows could not be replaced"
 
@@ -160,12 +162,12 @@ def test_trouble_says_why_a_gpu_is_ill():
     )
 )
 def test_gpu_is_ill_exactly_for_its_rest_after_the_last_grave_fault(events):
-    health, now, last = Health(Patience(60, 60, 10**9)), 0, {}
+    health, now, last = GpuHealthTracker(RecoveryPolicy(60, 60, 10**9)), 0, {}
     for pause, uuid, xid in events:
         now += pause
         health.judge(_gpus(), now)
-        health.hear([Fault(uuid, XID, xid)], _gpus(), now)
-        if explain(xid).severity is Severity.GRAVE:
+        health.hear([GpuFault(uuid, XID, xid)], _gpus(), now)
+        if explain(xid).severity is Severity.CRITICAL:
             last[uuid] = now
         expected = [now - last.get(each, -60) >= 60 for each in ("g0", "g1")]
         assert _healthy(health) == expected

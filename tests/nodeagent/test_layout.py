@@ -3,14 +3,14 @@ import struct
 
 import pytest
 
-from slicewise.dialects.injection import Limit
+from slicewise.dialects.shared.injection import VcudaLimit
 from slicewise.model import MiB, Percent
 from slicewise.nodeagent.files import FileError
-from slicewise.nodeagent.layout import PodFolders, read_driver, write_config
+from slicewise.nodeagent.limits.vcuda_files import VcudaFolders, read_driver, write_config
 
 
 def limit(cores=30, memory=4096, ceiling=None, whole=False):
-    return Limit(MiB(memory), Percent(cores), ceiling, whole)
+    return VcudaLimit(MiB(memory), Percent(cores), ceiling, whole)
 
 
 def number(data, at, form="<i"):
@@ -45,8 +45,8 @@ def test_driver_version_is_read_as_far_as_it_is_numbers(text, numbers):
 
 
 def test_container_finds_its_limits_by_name_and_by_id(tmp_path):
-    folders = PodFolders(tmp_path)
-    folders.lay_out("uid-1", "main", b"limits")
+    folders = VcudaFolders(tmp_path)
+    folders.write_limits("uid-1", "main", b"limits")
     folders.name_container("uid-1", "main", "f00d")
     folders.name_container("uid-1", "other", "beef")
 
@@ -55,7 +55,7 @@ def test_container_finds_its_limits_by_name_and_by_id(tmp_path):
 
 
 def test_tenants_may_read_and_not_write(tmp_path):
-    PodFolders(tmp_path).lay_out("uid-1", "main", b"limits")
+    VcudaFolders(tmp_path).write_limits("uid-1", "main", b"limits")
     folder = tmp_path / "uid-1" / "main"
 
     assert os.stat(folder).st_mode & 0o022 == 0
@@ -69,14 +69,14 @@ def test_tenants_may_read_and_not_write(tmp_path):
 def test_names_that_leave_the_folder_write_nothing(tmp_path, uid, container):
     root = tmp_path / "a" / "b"
     with pytest.raises(FileError):
-        PodFolders(root).lay_out(uid, container, b"limits")
+        VcudaFolders(root).write_limits(uid, container, b"limits")
 
     assert not list(tmp_path.rglob("vcuda.config"))
 
 
 def test_folders_and_their_other_names_are_listed_and_removed(tmp_path):
-    folders = PodFolders(tmp_path)
-    folders.lay_out("uid-1", "main", b"limits")
+    folders = VcudaFolders(tmp_path)
+    folders.write_limits("uid-1", "main", b"limits")
     folders.alias("units", "uid-1")
     assert (tmp_path / "by-units" / "units" / "main" / "vcuda.config").is_file()
     assert (folders.pods(), folders.aliases()) == (("uid-1",), ("units",))

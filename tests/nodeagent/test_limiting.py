@@ -9,7 +9,7 @@ import pytest
 from nodeagent.living import live
 from slicewise.kubelet.codec import delimited
 from slicewise.kubelet.sockets import socket_address
-from slicewise.nodeagent.limiting import find_pids
+from slicewise.nodeagent.limits.vcuda_socket import find_pids
 
 FORK = {"nvidia.com/vcuda-core": 20, "nvidia.com/vcuda-memory": 256}
 ID = "f00d" * 16
@@ -21,7 +21,7 @@ class Containers:
     def __init__(self, **owners):
         self.owners = owners
 
-    async def whose(self, identity):
+    async def find_container(self, identity):
         return self.owners.get(identity)
 
 

@@ -8,7 +8,7 @@ import builders
 from fakes.kubelet import AdmissionError, StartError
 from nodeagent.living import live
 from slicewise.model import Container, Role
-from slicewise.nodeagent.settings import Identity
+from slicewise.nodeagent.settings import IdentityMode
 
 FORK = {"nvidia.com/vcuda-core": 20, "nvidia.com/vcuda-memory": 256}
 CORE = "nvidia.com/vcuda-core"
@@ -16,7 +16,7 @@ WHOLE = {"nvidia.com/gpu": 1}
 
 
 def match(root, act, **facts):
-    return live(root, act, identity=Identity.MATCH, **facts)
+    return live(root, act, identity=IdentityMode.MATCH, **facts)
 
 
 async def start(scene, pod, container="c0"):

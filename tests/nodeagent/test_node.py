@@ -12,14 +12,14 @@ from nodeagent.test_auditing import FakeKubelet
 from nodeagent.test_census import local, record
 from nodeagent.test_cgroups import LAYOUT, put
 from nodeagent.test_pages import read_series
-from slicewise.httpd import Settings, ThreadedServer
+from slicewise.httpd import ServerSettings, ThreadedServer
 from slicewise.kube.watch import Gone, Seen
 from slicewise.kubelet.holders import Holder
-from slicewise.nodeagent.auditing import Auditor, Views
+from slicewise.nodeagent.audit.auditor import Auditor, EvidenceCollector
 from slicewise.nodeagent.census import NodeCensus
-from slicewise.nodeagent.cgroups import Processes
-from slicewise.nodeagent.pages import Pages
-from slicewise.nodeagent.sampling import Meter, Sampler
+from slicewise.nodeagent.pages import AgentPages
+from slicewise.nodeagent.usage.cgroups import ProcessTable
+from slicewise.nodeagent.usage.sampler import UsageMeter, UsageSampler
 from slicewise.nvml.simulated import SimulatedDriver
 
 CORES = "slicewise.io/cores"
@@ -33,7 +33,7 @@ class Stand:
 
     url: str
     census: NodeCensus
-    sampler: Sampler
+    sampler: UsageSampler
     gpus: Path
     proc: Path
     kubelet: FakeKubelet
@@ -69,8 +69,8 @@ def stand(tmp_path) -> Iterator[Stand]:
     hardware = driver.hardware()
     census, kubelet = NodeCensus("n0"), FakeKubelet()
     census.set_gpus(hardware.gpus, hardware.links)
-    sampler = Sampler(driver, Processes(proc), interval_seconds=3600)
-    views = Views(
+    sampler = UsageSampler(driver, ProcessTable(proc), interval_seconds=3600)
+    views = EvidenceCollector(
         census=census,
         sampler=sampler,
         kubelet=kubelet,
@@ -78,8 +78,8 @@ def stand(tmp_path) -> Iterator[Stand]:
         resources=frozenset({CORES}),
         served=frozenset({CORES}),
     )
-    pages = Pages(Meter(census, sampler), auditor=Auditor(views.collect, pause_seconds=0))
-    with ThreadedServer(pages.handle, Settings(port=0)) as server:
+    pages = AgentPages(UsageMeter(census, sampler), auditor=Auditor(views.collect, pause_seconds=0))
+    with ThreadedServer(pages.handle, ServerSettings(port=0)) as server:
         yield Stand(server.url, census, sampler, described, proc, kubelet)
 
 

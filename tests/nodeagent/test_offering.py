@@ -4,8 +4,8 @@ import builders
 from slicewise.dialects.offers import build_editions
 from slicewise.kubelet.v1beta1 import MESSAGE_LIMIT, Unit, encode_units
 from slicewise.model import MiB
-from slicewise.nodeagent.offering import Way, list_units, plan_offers
-from slicewise.nodeagent.uncarried import Complaints, find_uncarried
+from slicewise.nodeagent.plugin.offers import OfferKind, list_units, plan_offers
+from slicewise.nodeagent.plugin.unserved_pods import UnservedPodWarnings, find_unserved
 
 EVERY = ("slicewise", "tkestack", "tkestack-upstream", "gpushare", "elastic", "nvidia")
 BIG = builders.node(gpus=8, memory=81920)
@@ -15,17 +15,17 @@ SMALL = builders.node(gpus=2, memory=8000)
 def test_small_node_offers_every_resource_unit_by_unit():
     plan = plan_offers(build_editions(EVERY), SMALL)
 
-    assert set(plan.ways.values()) == {Way.DEVICES}
+    assert set(plan.ways.values()) == {OfferKind.DEVICES}
     assert plan.extended(SMALL) == {"aliyun.com/gpu-count": 2}
 
 
 def test_eight_gpus_of_80_gib_offer_memory_in_mib_as_an_amount():
     plan = plan_offers(build_editions(EVERY), BIG)
 
-    amounts = {name for name, way in plan.ways.items() if way is Way.AMOUNT}
+    amounts = {name for name, way in plan.ways.items() if way is OfferKind.AMOUNT}
     assert amounts == {"nvidia.com/vcuda-memory", "elasticgpu.io/gpu-memory", "slicewise.io/memory"}
     assert plan.extended(BIG)["nvidia.com/vcuda-memory"] == 8 * 81920
-    assert plan.ways["tencent.com/vcuda-memory"] is Way.DEVICES
+    assert plan.ways["tencent.com/vcuda-memory"] is OfferKind.DEVICES
 
 
 def test_memory_of_many_units_is_an_amount_unless_nothing_else_carries_the_gpus():
@@ -33,9 +33,12 @@ def test_memory_of_many_units_is_an_amount_unless_nothing_else_carries_the_gpus(
     editions = build_editions(["slicewise", "gpushare"], share_unit=MiB(1))
     plan = plan_offers(editions, node)
 
-    assert plan.ways["slicewise.io/memory"] is Way.AMOUNT
-    assert plan.ways["aliyun.com/gpu-mem"] is Way.DEVICES
-    assert plan_offers(editions, node, most_units=50000).ways["slicewise.io/memory"] is Way.DEVICES
+    assert plan.ways["slicewise.io/memory"] is OfferKind.AMOUNT
+    assert plan.ways["aliyun.com/gpu-mem"] is OfferKind.DEVICES
+    assert (
+        plan_offers(editions, node, most_units=50000).ways["slicewise.io/memory"]
+        is OfferKind.DEVICES
+    )
 
 
 def test_no_message_of_any_offered_resource_exceeds_the_limit():
@@ -46,7 +49,7 @@ def test_no_message_of_any_offered_resource_exceeds_the_limit():
 def test_resource_that_nothing_else_carries_is_refused_with_its_size(caplog):
     plan = plan_offers(build_editions(["gpushare"], share_unit=MiB(1)), BIG)
 
-    assert plan.ways == {"aliyun.com/gpu-mem": Way.REFUSED}
+    assert plan.ways == {"aliyun.com/gpu-mem": OfferKind.REFUSED}
     assert plan.devices == ()
     assert "resource=aliyun.com/gpu-mem" in caplog.text
     assert "limit=4194304 way=refused" in caplog.text
@@ -57,8 +60,8 @@ def test_line_is_drawn_at_the_exact_size():
     memory = edition.resources[1]
     size = len(encode_units(Unit(unit.id, healthy=False) for unit in list_units(memory, SMALL)))
 
-    assert plan_offers([edition], SMALL, size).ways[memory.name] is Way.DEVICES
-    assert plan_offers([edition], SMALL, size - 1).ways[memory.name] is Way.AMOUNT
+    assert plan_offers([edition], SMALL, size).ways[memory.name] is OfferKind.DEVICES
+    assert plan_offers([edition], SMALL, size - 1).ways[memory.name] is OfferKind.AMOUNT
 
 
 def test_units_of_an_ill_gpu_are_ill_and_gpus_in_mig_mode_make_none():
@@ -89,12 +92,12 @@ class Board:
 def test_container_whose_only_resource_is_an_amount_is_found(limits, found):
     plan = plan_offers(build_editions(EVERY), BIG)
 
-    assert list(find_uncarried(builders.pod(limits=limits), plan)) == found
+    assert list(find_unserved(builders.pod(limits=limits), plan)) == found
 
 
 def test_container_without_a_gpu_is_complained_about_once():
     board = Board()
-    complaints = Complaints(plan_offers(build_editions(EVERY), BIG), board)
+    complaints = UnservedPodWarnings(plan_offers(build_editions(EVERY), BIG), board)
     pod = builders.pod(limits={"slicewise.io/memory": 1})
     complaints.look(pod)
     complaints.look(pod)

@@ -11,11 +11,11 @@ from prometheus_client.parser import text_string_to_metric_families
 import builders
 from nodeagent import scenes
 from slicewise import __version__
-from slicewise.httpd import Request, Response
-from slicewise.nodeagent.pages import Pages
-from slicewise.nodeagent.sampling import Tally
-from slicewise.nodeagent.tenants import Tenant
-from slicewise.nodeagent.usage import NodeUsage, Reading, measure
+from slicewise.httpd import HttpRequest, HttpResponse
+from slicewise.nodeagent.pages import AgentPages
+from slicewise.nodeagent.tenants import NodePod
+from slicewise.nodeagent.usage.node_usage import NodeUsage, UsageSample, measure
+from slicewise.nodeagent.usage.sampler import SamplingStats
 
 GOLDEN = Path(__file__).parent / "golden"
 PAGES = ("/metrics", "/metric", "/usage", "/usage/gpus")
@@ -24,10 +24,10 @@ PAGES = ("/metrics", "/metric", "/usage", "/usage/gpus")
 class FakeMeter:
     """The usage of a census and a reading, with a tally that stands still."""
 
-    def __init__(self, *tenants: Tenant, reading: Reading | None = None) -> None:
+    def __init__(self, *tenants: NodePod, reading: UsageSample | None = None) -> None:
         self.census = scenes.FakeCensus(list(tenants))
         self.reading = reading
-        self.tally = Tally(samples=3, failures=1, last_seconds=0.25)
+        self.tally = SamplingStats(samples=3, failures=1, last_seconds=0.25)
 
     def links(self) -> None:
         return None
@@ -36,11 +36,11 @@ class FakeMeter:
         return measure("n0", self.census.gpus(), self.census.tenants(), self.reading)
 
 
-def get(pages: Pages, path: str, method: str = "GET") -> Response:
+def get(pages: AgentPages, path: str, method: str = "GET") -> HttpResponse:
     async def gone() -> None:
         await asyncio.Event().wait()
 
-    return asyncio.run(pages.handle(Request(method, path, {}, {}, b"", gone)))
+    return asyncio.run(pages.handle(HttpRequest(method, path, {}, {}, b"", gone)))
 
 
 def read_series(text: bytes) -> dict[tuple[str, frozenset], float]:
@@ -82,7 +82,7 @@ def meter():
 
 @pytest.mark.parametrize("path", PAGES)
 def test_every_page_reads_as_recorded(meter, path):
-    body = get(Pages(meter), path).body
+    body = get(AgentPages(meter), path).body
     name = path.strip("/").replace("/", "-")
     if path.startswith("/usage"):
         expected = json.loads((GOLDEN / f"{name}.json").read_text())
@@ -92,7 +92,7 @@ def test_every_page_reads_as_recorded(meter, path):
 
 
 def test_the_singular_page_is_part_of_the_plural_one(meter):
-    pages = Pages(meter)
+    pages = AgentPages(meter)
     manager, every = (read_series(get(pages, path).body) for path in ("/metric", "/metrics"))
 
     assert manager
@@ -100,7 +100,7 @@ def test_the_singular_page_is_part_of_the_plural_one(meter):
 
 
 def test_no_name_is_written_twice(meter):
-    lines = get(Pages(meter), "/metrics").body.decode().splitlines()
+    lines = get(AgentPages(meter), "/metrics").body.decode().splitlines()
     names = [line.split()[2] for line in lines if line.startswith("# TYPE")]
 
     assert len(names) == len(set(names))
@@ -112,13 +112,13 @@ def test_other_parts_of_the_agent_add_their_metrics(meter):
 
     assert (
         b"slicewise_agent_allocations_total 1.0"
-        in get(Pages(meter, more=[registry]), "/metrics").body
+        in get(AgentPages(meter, more=[registry]), "/metrics").body
     )
 
 
 def test_an_idle_container_reads_zero():
     meter = FakeMeter(SERVE, reading=scenes.reading({"GPU-1": scenes.load()}))
-    series = read_series(get(Pages(meter), "/metric").body)
+    series = read_series(get(AgentPages(meter), "/metric").body)
     used = {
         dict(labels)["gpu"]: value
         for (name, labels), value in series.items()
@@ -129,7 +129,7 @@ def test_an_idle_container_reads_zero():
 
 
 def test_nothing_is_said_of_use_while_the_driver_is_silent():
-    text = get(Pages(FakeMeter(SERVE)), "/metrics").body
+    text = get(AgentPages(FakeMeter(SERVE)), "/metrics").body
     names = {name for name, _ in read_series(text)}
 
     assert "slicewise_container_gpu_promised_ratio" in names
@@ -139,13 +139,13 @@ def test_nothing_is_said_of_use_while_the_driver_is_silent():
 
 
 def test_without_pods_usage_is_an_empty_object():
-    assert get(Pages(FakeMeter()), "/usage").body == b"{}"
+    assert get(AgentPages(FakeMeter()), "/usage").body == b"{}"
 
 
 @given(st.lists(st.integers(0, 5), unique=True), st.lists(st.integers(0, 5), unique=True))
 def test_series_come_with_the_allocation_and_go_with_the_container(before, after):
     meter = FakeMeter(reading=scenes.reading({"GPU-0": scenes.load(), "GPU-1": scenes.load()}))
-    pages = Pages(meter)
+    pages = AgentPages(meter)
     for present in (before, after):
         meter.census.held = [scenes.tenant(f"p{at}") for at in present]
         pods = {
@@ -157,7 +157,7 @@ def test_series_come_with_the_allocation_and_go_with_the_container(before, after
 
 
 def test_sums_over_containers_and_strays_match_the_gpu(meter):
-    series = read_series(get(Pages(meter), "/metrics").body)
+    series = read_series(get(AgentPages(meter), "/metrics").body)
     parts = [
         value
         for (name, labels), value in series.items()
@@ -169,7 +169,7 @@ def test_sums_over_containers_and_strays_match_the_gpu(meter):
 
 
 def test_the_version_is_told_as_json():
-    assert json.loads(get(Pages(FakeMeter()), "/version").body) == {"version": __version__}
+    assert json.loads(get(AgentPages(FakeMeter()), "/version").body) == {"version": __version__}
 
 
 @pytest.mark.parametrize(
@@ -184,4 +184,4 @@ def test_the_version_is_told_as_json():
     ],
 )
 def test_paths_answer(path, method, status):
-    assert get(Pages(FakeMeter()), path, method).status == status
+    assert get(AgentPages(FakeMeter()), path, method).status == status

@@ -12,7 +12,7 @@ from fakes.door import FakeDoor
 from slicewise.dialects import GPUS, read_gpus
 from slicewise.dialects.publications import NodeFacts, publish
 from slicewise.model import NodeNotice
-from slicewise.nodeagent.publishing import PUBLISHED, Publisher, plan_patch, read_published
+from slicewise.nodeagent.gpus.publisher import PUBLISHED, NodePublisher, plan_patch, read_published
 
 _ALL = ("slicewise", "tkestack", "tkestack-upstream", "gpushare", "elastic", "nvidia")
 _FACTS = NodeFacts(node("n0", gpus=2), (80, 80), "580.95.05", "13.0")
@@ -25,7 +25,7 @@ def _publish(publisher, *args):
 
 def test_node_is_written_once():
     door = FakeDoor(NodeNotice("n0"))
-    publisher = Publisher(door, _ALL)
+    publisher = NodePublisher(door, _ALL)
 
     assert all(_publish(publisher, _FACTS, _COUNT) for _ in range(3))
     assert (door.reads, len(door.patches)) == (1, 1)
@@ -35,15 +35,15 @@ def test_node_is_written_once():
 
 def test_restarted_agent_writes_nothing_that_is_there():
     door = FakeDoor(NodeNotice("n0"))
-    _publish(Publisher(door, _ALL), _FACTS, _COUNT)
-    _publish(Publisher(door, _ALL), _FACTS, _COUNT)
+    _publish(NodePublisher(door, _ALL), _FACTS, _COUNT)
+    _publish(NodePublisher(door, _ALL), _FACTS, _COUNT)
 
     assert len(door.patches) == 1
 
 
 def test_change_of_health_alone_is_one_small_write():
     door = FakeDoor(NodeNotice("n0"))
-    publisher = Publisher(door, ("gpushare",))
+    publisher = NodePublisher(door, ("gpushare",))
     _publish(publisher, _FACTS, _COUNT)
     sick = replace(_FACTS.node.gpus[1], healthy=False)
     _publish(publisher, replace(_FACTS, node=node("n0", gpus=[_FACTS.node.gpus[0], sick])), _COUNT)
@@ -56,8 +56,8 @@ def test_change_of_health_alone_is_one_small_write():
 
 def test_lost_gpus_take_their_labels_and_amounts_with_them():
     door = FakeDoor(NodeNotice("n0", {"kept": "yes"}, {"kept": "too"}, {"cpu": "4"}))
-    _publish(Publisher(door, _ALL), _FACTS, _COUNT)
-    _publish(Publisher(door, _ALL), NodeFacts(node("n0", gpus=[])), {})
+    _publish(NodePublisher(door, _ALL), _FACTS, _COUNT)
+    _publish(NodePublisher(door, _ALL), NodeFacts(node("n0", gpus=[])), {})
 
     assert door.notice.labels == {"kept": "yes"}
     assert set(door.notice.annotations) == {"kept", GPUS, PUBLISHED}
@@ -67,9 +67,9 @@ def test_lost_gpus_take_their_labels_and_amounts_with_them():
 def test_labels_of_nvidias_own_discovery_are_left_alone():
     theirs = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB-SHARED"}
     door = FakeDoor(NodeNotice("n0", theirs))
-    _publish(Publisher(door, _ALL), _FACTS)
+    _publish(NodePublisher(door, _ALL), _FACTS)
     product = door.notice.labels["nvidia.com/gpu.product"]
-    _publish(Publisher(door, ()), NodeFacts(node("n0", gpus=[])))
+    _publish(NodePublisher(door, ()), NodeFacts(node("n0", gpus=[])))
 
     assert product == "NVIDIA-A100-SXM4-40GB-SHARED"
     assert door.notice.labels == theirs
@@ -77,8 +77,8 @@ def test_labels_of_nvidias_own_discovery_are_left_alone():
 
 def test_system_that_was_switched_off_loses_its_labels():
     door = FakeDoor(NodeNotice("n0"))
-    _publish(Publisher(door, ("gpushare", "tkestack")), _FACTS)
-    _publish(Publisher(door, ("tkestack",)), _FACTS)
+    _publish(NodePublisher(door, ("gpushare", "tkestack")), _FACTS)
+    _publish(NodePublisher(door, ("tkestack",)), _FACTS)
 
     assert set(door.notice.labels) == {"gaia.nvidia.com/gpu-model"}
 
@@ -87,7 +87,7 @@ def test_system_that_was_switched_off_loses_its_labels():
 def test_lost_answer_is_settled_by_reading(carried_out):
     door = FakeDoor(NodeNotice("n0"))
     door.failures, door.carried_out = 1, carried_out
-    publisher = Publisher(door, _ALL)
+    publisher = NodePublisher(door, _ALL)
 
     assert not _publish(publisher, _FACTS)
     assert _publish(publisher, _FACTS)
@@ -98,7 +98,7 @@ def test_lost_answer_is_settled_by_reading(carried_out):
 
 def test_node_that_is_not_registered_yet_is_published_when_it_is():
     door = FakeDoor(None)
-    publisher = Publisher(door, ())
+    publisher = NodePublisher(door, ())
 
     assert not _publish(publisher, _FACTS)
     door.notice = NodeNotice("n0")
@@ -107,7 +107,7 @@ def test_node_that_is_not_registered_yet_is_published_when_it_is():
 
 def test_amounts_that_the_kubelet_zeroed_are_written_again():
     door = FakeDoor(NodeNotice("n0"))
-    publisher = Publisher(door, ("gpushare",))
+    publisher = NodePublisher(door, ("gpushare",))
     _publish(publisher, _FACTS, _COUNT)
     zeroed = replace(door.notice, capacity={"aliyun.com/gpu-count": "0"}, version=99)
     _publish(publisher, _FACTS, _COUNT, zeroed)
@@ -119,7 +119,7 @@ def test_amounts_that_the_kubelet_zeroed_are_written_again():
 def test_notice_older_than_our_own_write_causes_none():
     before = NodeNotice("n0")
     door = FakeDoor(before)
-    publisher = Publisher(door, ())
+    publisher = NodePublisher(door, ())
     _publish(publisher, _FACTS)
     _publish(publisher, _FACTS, None, before)
 
@@ -128,7 +128,7 @@ def test_notice_older_than_our_own_write_causes_none():
 
 def test_annotations_of_the_caller_are_kept_with_ours_in_one_write():
     door = FakeDoor(NodeNotice("n0"))
-    publisher = Publisher(door, ())
+    publisher = NodePublisher(door, ())
     for _ in range(2):
         _publish(publisher, _FACTS, None, None, {"slicewise.io/agent": "here"})
 
@@ -138,7 +138,7 @@ def test_annotations_of_the_caller_are_kept_with_ours_in_one_write():
 
 def test_heartbeat_beats_only_as_often_as_asked():
     door, now = FakeDoor(NodeNotice("n0")), [0]
-    publisher = Publisher(door, (), heartbeat_seconds=30, clock_ns=lambda: now[0])
+    publisher = NodePublisher(door, (), heartbeat_seconds=30, clock_ns=lambda: now[0])
     beats = []
     for seconds in (100, 110, 129, 130, 200):
         now[0] = seconds * 10**9
@@ -176,8 +176,8 @@ def test_node_ends_as_if_only_the_last_had_been_published(steps):
     foreign = NodeNotice("n0", {"a": "b", "nvidia.com/gpu.count": "7"}, {"c": "d"})
     door, alone = FakeDoor(foreign), FakeDoor(foreign)
     for facts, dialects in steps:
-        _publish(Publisher(door, sorted(dialects)), facts)
-    _publish(Publisher(alone, sorted(steps[-1][1])), steps[-1][0])
+        _publish(NodePublisher(door, sorted(dialects)), facts)
+    _publish(NodePublisher(alone, sorted(steps[-1][1])), steps[-1][0])
 
     assert door.notice.labels == alone.notice.labels
     assert door.notice.annotations == alone.notice.annotations

@@ -10,8 +10,8 @@ from slicewise.dialects import GPUS, read_gpus
 from slicewise.dialects.publications import NodeFacts
 from slicewise.kube.client import Client
 from slicewise.kube.kubeconfig import read_kubeconfig
-from slicewise.kube.nodepatch import NodePatches
-from slicewise.nodeagent.publishing import Publisher
+from slicewise.kube.node_patch import NodePatcher
+from slicewise.nodeagent.gpus.publisher import NodePublisher
 
 pytestmark = pytest.mark.cluster
 
@@ -28,7 +28,7 @@ def test_odd_models_are_published_in_one_request_and_taken_back(control_plane):
 
     async def publish():
         async with Client(read_kubeconfig(control_plane.admin.path)) as line:
-            publisher = Publisher(NodePatches(line, name), _ALL)
+            publisher = NodePublisher(NodePatcher(line, name), _ALL)
             assert await publisher.publish(full, _COUNT)
             with control_plane.api() as api:
                 there = api.get(f"/api/v1/nodes/{name}")

@@ -3,9 +3,9 @@ from dataclasses import replace
 import builders
 from nodeagent import scenes
 from slicewise.kubelet.holders import Holder
-from slicewise.nodeagent.reporting import add_holders, write_report
-from slicewise.nodeagent.usage import measure
-from slicewise.reports import DeviceReport, NodeReport, Use
+from slicewise.nodeagent.usage.node_usage import measure
+from slicewise.nodeagent.usage.reporting import add_holders, write_report
+from slicewise.reports import DeviceReport, MeasuredUse, NodeReport
 
 GPUS = (scenes.device(0), scenes.device(1))
 
@@ -24,7 +24,7 @@ def test_a_share_is_told_with_its_promise_and_its_use():
 
     assert (pod.key, pod.uid) == ("ml/train", "uid-train")
     assert pod.containers[0].devices == (
-        DeviceReport(device="GPU-0", cores=30, memory_mib=4096, use=Use(512, 20)),
+        DeviceReport(device="GPU-0", cores=30, memory_mib=4096, use=MeasuredUse(512, 20)),
     )
     assert told.busy == {"GPU-0"}
 
@@ -40,7 +40,7 @@ def test_gpus_that_do_not_answer_have_no_use():
     loads = {"GPU-0": scenes.load(memory=100, cores=3, temperature=40)}
     well, lost = report(gpus=(GPUS[0], ill), loads=loads).gpus
 
-    assert (well.healthy, well.use, well.temperature) == (True, Use(100, 3), 40)
+    assert (well.healthy, well.use, well.temperature) == (True, MeasuredUse(100, 3), 40)
     assert (lost.healthy, lost.why, lost.use) == (False, "lost", None)
 
 

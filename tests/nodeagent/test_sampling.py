@@ -5,8 +5,8 @@ import pytest
 
 from nodeagent import scenes
 from nodeagent.test_cgroups import LAYOUT, ONE, UID, put
-from slicewise.nodeagent.cgroups import Processes
-from slicewise.nodeagent.sampling import Meter, Sampler
+from slicewise.nodeagent.usage.cgroups import ProcessTable
+from slicewise.nodeagent.usage.sampler import UsageMeter, UsageSampler
 
 
 class Clock:
@@ -32,7 +32,7 @@ def driver():
 @pytest.fixture
 def sampler(driver, clock, tmp_path):
     put(tmp_path, 7, LAYOUT.text(UID, ONE))
-    return Sampler(driver, Processes(tmp_path), interval_seconds=5, clock=clock)
+    return UsageSampler(driver, ProcessTable(tmp_path), interval_seconds=5, clock=clock)
 
 
 def test_a_sample_joins_the_driver_with_proc(sampler):
@@ -76,7 +76,7 @@ def test_a_driver_that_fails_is_logged_once_and_once_more_when_it_answers(sample
 
 
 def test_sampling_goes_on_until_it_is_cancelled(driver, tmp_path):
-    sampler = Sampler(driver, Processes(tmp_path), interval_seconds=0.001)
+    sampler = UsageSampler(driver, ProcessTable(tmp_path), interval_seconds=0.001)
 
     async def watch() -> None:
         task = asyncio.create_task(sampler.run())
@@ -94,7 +94,7 @@ def test_sampling_goes_on_until_it_is_cancelled(driver, tmp_path):
 
 def test_a_pod_shows_from_its_allocation_without_a_new_sample(sampler):
     census = scenes.FakeCensus()
-    meter = Meter(census, sampler)
+    meter = UsageMeter(census, sampler)
     sampler.sample()
     census.held.append(scenes.tenant("new"))
     shown = meter.usage().containers

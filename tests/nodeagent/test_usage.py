@@ -7,15 +7,15 @@ from hypothesis import strategies as st
 import builders
 from nodeagent import scenes
 from slicewise.model import Slice
-from slicewise.nodeagent.cgroups import Place
-from slicewise.nodeagent.tenants import Tenant
-from slicewise.nodeagent.usage import NodeUsage, Origin, measure
+from slicewise.nodeagent.tenants import NodePod
+from slicewise.nodeagent.usage.cgroups import CgroupRef
+from slicewise.nodeagent.usage.node_usage import NodeUsage, StrayOrigin, measure
 
 GPUS = (scenes.device(0), scenes.device(1))
 ON_0, ON_1 = GPUS[0].gpu.uuid, GPUS[1].gpu.uuid
 
 
-def observe(*tenants: Tenant, loads=None, seen=None) -> NodeUsage:
+def observe(*tenants: NodePod, loads=None, seen=None) -> NodeUsage:
     return measure("n0", GPUS, tenants, scenes.reading(loads or {}, seen))
 
 
@@ -46,21 +46,21 @@ def test_a_process_outside_every_container_is_a_stray():
     usage = observe(loads={ON_0: scenes.load(scenes.process(7))}, seen={7: []})
 
     (stray,) = usage.strays
-    assert (stray.origin, stray.gpu.index, stray.command) == (Origin.HOST, 0, "python3")
+    assert (stray.origin, stray.gpu.index, stray.command) == (StrayOrigin.HOST, 0, "python3")
 
 
 def test_a_process_of_an_unknown_pod_is_a_stray_that_names_it():
     usage = observe(
-        loads={ON_0: scenes.load(scenes.process(7))}, seen={7: [Place("gone", "someid")]}
+        loads={ON_0: scenes.load(scenes.process(7))}, seen={7: [CgroupRef("gone", "someid")]}
     )
 
-    assert [(each.origin, each.pod) for each in usage.strays] == [(Origin.POD, "gone")]
+    assert [(each.origin, each.pod) for each in usage.strays] == [(StrayOrigin.POD, "gone")]
 
 
 def test_a_process_that_proc_does_not_show_is_told_apart():
     usage = observe(loads={ON_0: scenes.load(scenes.process(7))})
 
-    assert [each.origin for each in usage.strays] == [Origin.UNSEEN]
+    assert [each.origin for each in usage.strays] == [StrayOrigin.UNSEEN]
 
 
 def test_a_process_on_a_gpu_its_container_does_not_hold_is_reported():
@@ -98,7 +98,7 @@ def test_static_pods_are_found_under_the_uid_of_their_cgroup():
     usage = observe(
         static,
         loads={ON_0: scenes.load(scenes.process(7))},
-        seen={7: [Place("0123456789abcdef0123456789abcdef", "not-in-the-status-yet")]},
+        seen={7: [CgroupRef("0123456789abcdef0123456789abcdef", "not-in-the-status-yet")]},
     )
 
     assert usage.containers[0].gpus[0].pids == (7,)
@@ -121,7 +121,7 @@ def test_a_node_that_is_itself_a_container_is_seen_through():
     usage = observe(
         train,
         loads={ON_0: scenes.load(scenes.process(7))},
-        seen={7: [Place(None, "outer"), scenes.inside(train)]},
+        seen={7: [CgroupRef(None, "outer"), scenes.inside(train)]},
     )
 
     assert usage.containers[0].gpus[0].pids == (7,)
@@ -139,7 +139,7 @@ def test_while_a_status_lags_only_an_unambiguous_gpu_tells_the_container(held, o
     usage = observe(
         train,
         loads={ON_0: scenes.load(scenes.process(7))},
-        seen={7: [Place(train.uid, "unheard-of")]},
+        seen={7: [CgroupRef(train.uid, "unheard-of")]},
     )
 
     assert (usage.containers[0].gpus[0].pids == (7,)) is owned
@@ -192,7 +192,7 @@ def test_a_promise_of_a_gpu_the_node_lost_is_left_out():
 
 
 @st.composite
-def scenery(draw: st.DrawFn) -> tuple[list[Tenant], dict, dict]:
+def scenery(draw: st.DrawFn) -> tuple[list[NodePod], dict, dict]:
     """Pods that hold random GPUs, and processes that run anywhere at all."""
     tenants = [
         scenes.tenant(
@@ -206,10 +206,10 @@ def scenery(draw: st.DrawFn) -> tuple[list[Tenant], dict, dict]:
         )
         for at in range(draw(st.integers(0, 4)))
     ]
-    places = [None, (), (Place("gone", "gone"),)]
-    places += [(Place(each.uid, member.id),) for each in tenants for member in each.containers] + [
-        (Place(each.uid, "new"),) for each in tenants
-    ]
+    places = [None, (), (CgroupRef("gone", "gone"),)]
+    places += [
+        (CgroupRef(each.uid, member.id),) for each in tenants for member in each.containers
+    ] + [(CgroupRef(each.uid, "new"),) for each in tenants]
     loads, seen = {}, {}
     for at, uuid in enumerate((ON_0, ON_1)):
         found = []

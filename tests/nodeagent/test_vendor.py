@@ -2,7 +2,7 @@ import pytest
 import yaml
 
 import builders
-from slicewise.nodeagent.vendor import VendorSpecs
+from slicewise.nodeagent.plugin.vendor_cdi import VendorSpecs
 
 GPUS = [builders.gpu(0), builders.gpu(1)]
 

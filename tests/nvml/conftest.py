@@ -4,7 +4,7 @@ import pytest
 
 from fakes.nvml import build_library
 from slicewise.nvml.library import LibraryDriver
-from slicewise.nvml.lines import FILE_VARIABLE, write_machine
+from slicewise.nvml.lines import FILE_VARIABLE, write_library_file
 from slicewise.nvml.simulated import SimulatedDriver
 
 
@@ -23,7 +23,7 @@ class Machine:
         draft = self.source.with_suffix(".draft")
         draft.write_text(text)
         os.replace(draft, self.source)
-        write_machine(self.source, self.target)
+        write_library_file(self.source, self.target)
 
     def close(self) -> None:
         self.real.close()

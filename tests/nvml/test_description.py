@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from slicewise.model import MiB, Percent
 from slicewise.nvml.description import read_description
 from slicewise.nvml.driver import DriverError, Process
-from slicewise.nvml.roster import Nearness, Pair
+from slicewise.nvml.known_gpus import LinkDistance, Pair
 
 _TWO = "gpus: [{model: T4, memory: 15360}, {model: A10, memory: 23028, minor: 7}]"
 
@@ -52,7 +52,7 @@ def test_switched_lanes_join_every_two_gpus():
     links: [{gpus: [0, 1, 2, 3, 4, 5, 6, 7], nvlinks: 12, pcie: NODE, switched: true}]
     """
 
-    assert set(_read(text).pairs.values()) == {Nearness(12, 40)}
+    assert set(_read(text).pairs.values()) == {LinkDistance(12, 40)}
 
 
 def test_invented_uuids_are_stable_and_differ_between_nodes():
@@ -90,7 +90,7 @@ def test_gpus_of_one_numa_node_are_nearer_than_strangers():
 
     uuids = [each.device.gpu.uuid for each in described.gpus]
     pairs = [described.pairs[Pair((uuids[a], uuids[b]))] for a, b in ((0, 1), (0, 2), (1, 2))]
-    assert pairs == [Nearness(0, 40), Nearness(0, 50), Nearness(4, 20)]
+    assert pairs == [LinkDistance(0, 40), LinkDistance(0, 50), LinkDistance(4, 20)]
 
 
 @pytest.mark.parametrize(

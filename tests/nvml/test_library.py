@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from slicewise.nvml.driver import ECC, LOST, XID, DriverError, Fault
+from slicewise.nvml.driver import ECC, LOST, XID, DriverError, GpuFault
 from slicewise.nvml.library import LibraryDriver
 
 _MIXED = """
@@ -122,7 +122,10 @@ def test_xid_and_ecc_are_reported_once(machine):
 
     found = [fault for _ in range(3) for fault in made.real.wait_faults(0)]
 
-    assert found == [Fault("GPU-b", XID, 79), Fault("GPU-a", ECC, detail="double-bit ECC error")]
+    assert found == [
+        GpuFault("GPU-b", XID, 79),
+        GpuFault("GPU-a", ECC, detail="double-bit ECC error"),
+    ]
 
 
 def test_faults_are_noticed_before_anybody_asked_for_hardware(machine):
@@ -130,7 +133,7 @@ def test_faults_are_noticed_before_anybody_asked_for_hardware(machine):
     assert list(made.real.wait_faults(0)) == []
     made.describe(_MIXED + "faults: [{sequence: 9, gpu: 3, xid: 48}]")
 
-    assert list(made.real.wait_faults(30)) == [Fault("GPU-d", XID, 48)]
+    assert list(made.real.wait_faults(30)) == [GpuFault("GPU-d", XID, 48)]
 
 
 def test_waiting_ends_as_soon_as_a_fault_appears(machine):
@@ -142,7 +145,7 @@ def test_waiting_ends_as_soon_as_a_fault_appears(machine):
     made.describe(_MIXED + "faults: [{sequence: 1, gpu: 0, xid: 31}]")
     waiting.join(30)
 
-    assert found == [Fault("GPU-a", XID, 31)]
+    assert found == [GpuFault("GPU-a", XID, 31)]
 
 
 def test_lost_gpu_is_a_fault_and_stays_listed(machine):
@@ -151,7 +154,7 @@ def test_lost_gpu_is_a_fault_and_stays_listed(machine):
     assert before == made.simulated.hardware()
     made.describe(_MIXED.replace("uuid: GPU-b", "uuid: GPU-b, lost: true"))
 
-    lost = [Fault("GPU-b", LOST, detail="no longer answers")]
+    lost = [GpuFault("GPU-b", LOST, detail="no longer answers")]
     assert list(made.real.wait_faults(0)) == list(made.simulated.wait_faults(0)) == lost
     assert list(made.real.wait_faults(0)) == []
     after = made.real.hardware()
@@ -171,8 +174,11 @@ def test_faults_of_others_are_told_while_a_gpu_is_lost(machine):
     first = [*made.real.wait_faults(0), *made.real.wait_faults(0)]
     made.describe(lost + "faults: [{sequence: 1, gpu: 1, xid: 79}, {sequence: 2, gpu: 3, xid: 48}]")
 
-    assert first == [Fault("GPU-b", XID, 79), Fault("GPU-b", LOST, detail="no longer answers")]
-    assert list(made.real.wait_faults(30)) == [Fault("GPU-d", XID, 48)]
+    assert first == [
+        GpuFault("GPU-b", XID, 79),
+        GpuFault("GPU-b", LOST, detail="no longer answers"),
+    ]
+    assert list(made.real.wait_faults(30)) == [GpuFault("GPU-d", XID, 48)]
 
 
 def test_gpu_that_came_back_is_watched_again(machine):
@@ -184,7 +190,7 @@ def test_gpu_that_came_back_is_watched_again(machine):
     made.real.hardware()
     made.describe(_MIXED + "faults: [{sequence: 1, gpu: 1, xid: 48}]")
 
-    assert list(made.real.wait_faults(30)) == [Fault("GPU-b", XID, 48)]
+    assert list(made.real.wait_faults(30)) == [GpuFault("GPU-b", XID, 48)]
 
 
 def test_driver_that_died_is_opened_again_once_it_is_back(machine):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fakes.nvml import build_library
-from slicewise.nvml.lines import FILE_VARIABLE, write_machine
+from slicewise.nvml.lines import FILE_VARIABLE, write_library_file
 
 _CHECK = Path(__file__).parents[2] / "native" / "nvml" / "checks" / "check.py"
 
@@ -27,7 +27,7 @@ def test_exports_and_structures_agree_with_the_bindings():
 
 def test_bindings_find_the_library_on_the_library_path(tmp_path):
     (tmp_path / "gpus.yaml").write_text("gpus: [{model: NVIDIA A10, memory: 23028, count: 2}]")
-    write_machine(tmp_path / "gpus.yaml", tmp_path / "machine.txt")
+    write_library_file(tmp_path / "gpus.yaml", tmp_path / "machine.txt")
     program = "import pynvml; pynvml.nvmlInit(); print(pynvml.nvmlDeviceGetCount())"
 
     printed = subprocess.run(

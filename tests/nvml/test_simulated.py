@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from slicewise.nvml.driver import ECC, LOST, XID, DriverError, Fault
+from slicewise.nvml.driver import ECC, LOST, XID, DriverError, GpuFault
 from slicewise.nvml.simulated import SimulatedDriver
 
 _TWO = """
@@ -70,8 +70,8 @@ def test_fault_is_reported_once_when_its_sequence_appears(driver, path):
     )
 
     assert list(driver.wait_faults(0)) == [
-        Fault("GPU-b", XID, 79),
-        Fault("GPU-a", ECC, detail="double-bit ECC error"),
+        GpuFault("GPU-b", XID, 79),
+        GpuFault("GPU-a", ECC, detail="double-bit ECC error"),
     ]
     assert list(driver.wait_faults(0)) == []
 
@@ -86,7 +86,7 @@ def test_fault_that_was_taken_out_may_be_injected_again(driver, path):
     for text in (_TWO + "faults: [{sequence: 1, gpu: 1, xid: 31}]", _TWO) * 2:
         _rewrite(path, text)
         found = list(driver.wait_faults(0))
-        assert found == ([Fault("GPU-b", XID, 31)] if "faults" in text else [])
+        assert found == ([GpuFault("GPU-b", XID, 31)] if "faults" in text else [])
 
 
 def test_waiting_ends_as_soon_as_a_fault_appears(driver, path):
@@ -97,7 +97,7 @@ def test_waiting_ends_as_soon_as_a_fault_appears(driver, path):
     _rewrite(path, _TWO + "faults: [{sequence: 1, gpu: 0, xid: 48}]")
     waiting.join(30)
 
-    assert found == [Fault("GPU-a", XID, 48)]
+    assert found == [GpuFault("GPU-a", XID, 48)]
 
 
 def test_closing_ends_the_wait(path):
@@ -125,7 +125,7 @@ def test_lost_gpu_stays_listed_as_unhealthy_with_its_links(driver, path):
     assert after.gpus[1].trouble == "lost"
     assert after.links == before.links
     assert set(driver.loads()) == {"GPU-a"}
-    assert list(driver.wait_faults(0)) == [Fault("GPU-b", LOST, detail="no longer answers")]
+    assert list(driver.wait_faults(0)) == [GpuFault("GPU-b", LOST, detail="no longer answers")]
 
 
 def test_gpu_that_answers_again_is_healthy_again(driver, path):

@@ -3,7 +3,15 @@ import pytest
 import builders
 from slicewise.dialects import DEFAULT
 from slicewise.model import NodeNotice, Reason
-from slicewise.placement import POLICIES, UNLIMITED, Planner, Question, Screener, explain, feasible
+from slicewise.placement import (
+    POLICIES,
+    UNLIMITED,
+    PlacementRequest,
+    Planner,
+    Screener,
+    explain,
+    feasible,
+)
 
 AGENT = '{"resources":{"slicewise.io/cores":"devices","slicewise.io/memory":"amount"}}'
 ALONE = {"slicewise.io/memory": 4096}
@@ -24,7 +32,7 @@ def cluster():
 
 
 def question(limits):
-    return Question(DEFAULT.read_request(builders.pod(limits=limits)))
+    return PlacementRequest(DEFAULT.read_request(builders.pod(limits=limits)))
 
 
 @pytest.mark.parametrize("policy", ["default", "binpack", "fgd"])

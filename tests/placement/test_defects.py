@@ -10,12 +10,12 @@ from slicewise.model import (
     Role,
     charge,
 )
-from slicewise.placement import POLICIES, Planner, Question, evict
+from slicewise.placement import POLICIES, PlacementRequest, Planner, evict
 from slicewise.placement import search as search_module
 
 
 def decide(state, request):
-    return Planner(POLICIES["binpack"]).decide(builders.snapshot(state), Question(request))
+    return Planner(POLICIES["binpack"]).decide(builders.snapshot(state), PlacementRequest(request))
 
 
 def busy(*charges, **facts):
@@ -96,7 +96,7 @@ def test_defect_elastic_s2_node_is_scored_without_an_earlier_filter():
 def test_defect_gpuscheduler_n10_gpus_of_victims_count_as_free():
     state = busy(builders.piece(0, 100, 40960), gpus=1)
 
-    eviction = evict(state, Question(builders.whole(1)), priority=1)
+    eviction = evict(state, PlacementRequest(builders.whole(1)), priority=1)
 
     assert [victim.uid for victim in eviction.victims] == ["held"]
 
@@ -137,7 +137,7 @@ def test_tkestack_vectors_choose_the_nodes_of_the_original():
             *([builders.share(cores, memory) for cores, memory in each] for each in containers)
         )
         snapshot = builders.snapshot(*states.values())
-        placement = Planner(POLICIES["binpack"]).place(snapshot, Question(request))
+        placement = Planner(POLICIES["binpack"]).place(snapshot, PlacementRequest(request))
         assert placement.allocation.node == chosen
         held = builders.holding(f"u{at}", *charge(request, placement.allocation))
         states[chosen] = states[chosen].hold(held)

@@ -4,7 +4,7 @@ import pytest
 
 import builders
 from slicewise.model import WHOLE_GPU, Constraints, Nearness, NodeState, Reason, TopologyWish
-from slicewise.placement import POLICIES, Grant, Planner, Question
+from slicewise.placement import POLICIES, PlacementRequest, Planner, QuotaLimits
 
 T4 = "Tesla T4"
 
@@ -17,7 +17,9 @@ def state(*charges, certain=True, **facts):
 
 def refusal(node, request, grant=None):
     planner = Planner(POLICIES["binpack"])
-    question = Question(request) if grant is None else Question(request, grant=grant)
+    question = (
+        PlacementRequest(request) if grant is None else PlacementRequest(request, grant=grant)
+    )
     decision = planner.decide(builders.snapshot(node), question)
     assert decision.placement is None
     (only,) = decision.refusals.values()
@@ -123,8 +125,8 @@ def test_refusal_names_what_is_missing(node, request_, reason, detail):
 
 
 def test_quota_and_pool_refuse_with_their_own_reasons():
-    quota = Grant(models=frozenset(), detail="namespace ml holds 100 of 100 percent of A100")
-    pool = Grant(pools=frozenset({"train"}))
+    quota = QuotaLimits(models=frozenset(), detail="namespace ml holds 100 of 100 percent of A100")
+    pool = QuotaLimits(pools=frozenset({"train"}))
 
     assert refusal(builders.node(), builders.whole(1), quota).reason is Reason.QUOTA
     assert "holds 100 of 100" in refusal(builders.node(), builders.whole(1), quota).detail

@@ -5,10 +5,10 @@ import pytest
 
 import builders
 from slicewise.model import NodeState
-from slicewise.placement import POLICIES, Kind, Planner, Question, Tables, Workload
-from slicewise.placement.fgd import Fragments
+from slicewise.placement import POLICIES, NodeTables, PlacementRequest, Planner, PodShape, Workload
+from slicewise.placement.fgd import FragmentationTable
 
-WORKLOAD = Workload({Kind(4000, 50, 1): 5, Kind(8000, 100, 1): 3, Kind(2000): 2})
+WORKLOAD = Workload({PodShape(4000, 50, 1): 5, PodShape(8000, 100, 1): 3, PodShape(2000): 2})
 
 
 def example() -> NodeState:
@@ -19,9 +19,9 @@ def example() -> NodeState:
 
 
 def test_fragmentation_of_the_worked_example():
-    tables = Tables()
+    tables = NodeTables()
     tables.sync(builders.snapshot(example()))
-    fragments = Fragments(tables, WORKLOAD)
+    fragments = FragmentationTable(tables, WORKLOAD)
     fragments.refresh()
 
     assert fragments.amount == pytest.approx([650.0])
@@ -32,25 +32,25 @@ def test_fgd_takes_the_gpu_of_the_worked_example():
     request = builders.request([builders.share(30)], host=builders.host(2000))
     planner = Planner(POLICIES["fgd"], WORKLOAD)
 
-    placement = planner.place(builders.snapshot(example()), Question(request))
+    placement = planner.place(builders.snapshot(example()), PlacementRequest(request))
 
     assert placement.allocation.gpus == (1,)
     assert placement.score == 57
 
 
 def test_target_is_the_most_frequent_kinds_up_to_95_percent():
-    workload = Workload({Kind(1, 10, 1): 90, Kind(2, 10, 1): 5, Kind(3, 10, 1): 5})
+    workload = Workload({PodShape(1, 10, 1): 90, PodShape(2, 10, 1): 5, PodShape(3, 10, 1): 5})
 
     assert [kind.cpu for kind, _ in workload.target] == [1, 3]
     assert [weight for _, weight in workload.target] == pytest.approx([90 / 95, 5 / 95])
 
 
 def test_cached_grades_follow_the_tables():
-    tables, fresh = Tables(), Tables()
+    tables, fresh = NodeTables(), NodeTables()
     empty = NodeState.empty(builders.node(gpus=2, host=builders.host(9000)))
     snapshot = builders.snapshot(empty)
     tables.sync(snapshot)
-    fragments = Fragments(tables, WORKLOAD)
+    fragments = FragmentationTable(tables, WORKLOAD)
     fragments.refresh()
     fragments.grades(1, 30, 1000)
 
@@ -60,7 +60,7 @@ def test_cached_grades_follow_the_tables():
     tables.sync(later)
     fragments.refresh()
     fresh.sync(later)
-    other = Fragments(fresh, WORKLOAD)
+    other = FragmentationTable(fresh, WORKLOAD)
     other.refresh()
 
     assert np.array_equal(fragments.grades(1, 30, 1000), other.grades(1, 30, 1000))

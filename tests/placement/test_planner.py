@@ -11,11 +11,11 @@ from slicewise.model import (
     Role,
     charge,
 )
-from slicewise.placement import POLICIES, Grant, Planner, Question, read_policy
+from slicewise.placement import POLICIES, PlacementRequest, Planner, QuotaLimits, read_policy
 
 
 def place(snapshot, request, policy="binpack", **facts):
-    return Planner(read_policy(policy)).place(snapshot, Question(request, **facts))
+    return Planner(read_policy(policy)).place(snapshot, PlacementRequest(request, **facts))
 
 
 def allocated(placement):
@@ -61,7 +61,7 @@ def test_given_order_breaks_ties_before_names():
     snapshot = builders.snapshot(builders.node("a"), builders.node("b"))
     planner = Planner(POLICIES["binpack"], order={"b": 0, "a": 1})
 
-    placement = planner.place(snapshot, Question(builders.fraction()))
+    placement = planner.place(snapshot, PlacementRequest(builders.fraction()))
 
     assert placement.allocation.node == "b"
 
@@ -192,8 +192,8 @@ def test_grant_limits_models_and_pools():
     snapshot = builders.snapshot(
         builders.node("a", model="T4", pool="p"), builders.node("b", model="A100", pool="q")
     )
-    by_model = Grant(models=frozenset({"A100"}))
-    by_pool = Grant(pools=frozenset({"q"}))
+    by_model = QuotaLimits(models=frozenset({"A100"}))
+    by_pool = QuotaLimits(pools=frozenset({"q"}))
 
     assert place(snapshot, builders.whole(1), grant=by_model).allocation.node == "b"
     assert place(snapshot, builders.whole(1), grant=by_pool).allocation.node == "b"
@@ -204,7 +204,7 @@ def test_load_policy_takes_the_least_busy_gpu():
     planner = Planner(POLICIES["load"])
     load = {"a": (90, 70), "b": (80, 20)}
 
-    placement = planner.place(snapshot, Question(builders.fraction()), load)
+    placement = planner.place(snapshot, PlacementRequest(builders.fraction()), load)
 
     assert (placement.allocation.node, allocated(placement)) == ("b", [[1]])
 
@@ -217,7 +217,7 @@ def test_composed_policy_weighs_its_parts():
     light = Planner(read_policy("node=binpack:10,load:1 gpu=binpack"))
     heavy = Planner(read_policy("node=binpack:1,load:10 gpu=binpack"))
 
-    question = Question(builders.fraction(10, 10))
+    question = PlacementRequest(builders.fraction(10, 10))
     assert light.place(snapshot, question, load).allocation.node == "a"
     assert heavy.place(snapshot, question, load).allocation.node == "b"
 
@@ -227,7 +227,7 @@ def test_random_is_the_same_for_the_same_seed_and_pod():
 
     def chosen(seed, salt):
         planner = Planner(read_policy("random", seed))
-        return planner.place(snapshot, Question(builders.fraction(), salt=salt)).allocation
+        return planner.place(snapshot, PlacementRequest(builders.fraction(), salt=salt)).allocation
 
     assert chosen(1, "pod-a") == chosen(1, "pod-a")
     assert len({chosen(1, f"pod-{at}").node for at in range(20)}) > 5

@@ -2,14 +2,14 @@
 
 import builders
 from slicewise.model import WHOLE_GPU, NodeState
-from slicewise.placement import POLICIES, Kind, Planner, Question, Workload
+from slicewise.placement import POLICIES, PlacementRequest, Planner, PodShape, Workload
 
 T4, A100 = "Tesla T4", "NVIDIA A100-SXM4-40GB"
 
 
 def place(states, request, *kinds, order=None):
     planner = Planner(POLICIES["default"], Workload.of(kinds), order)
-    return planner.place(builders.snapshot(*states), Question(request)).allocation
+    return planner.place(builders.snapshot(*states), PlacementRequest(request)).allocation
 
 
 def busy(name, *charges, gpus=2, **facts):
@@ -21,7 +21,9 @@ def test_share_goes_where_its_partner_waits():
     lonely = busy("b", builders.piece(0, 60, 0), gpus=1)
     empty = builders.node("a", gpus=1)
 
-    chosen = place([empty, lonely], builders.fraction(40, 0), Kind(0, 60, 1), Kind(0, 40, 1))
+    chosen = place(
+        [empty, lonely], builders.fraction(40, 0), PodShape(0, 60, 1), PodShape(0, 40, 1)
+    )
 
     assert chosen.node == "b"
 
@@ -30,14 +32,14 @@ def test_share_leaves_a_leftover_alone_that_another_size_needs():
     # 50 and 50 make a GPU; 40 in the half would waste 10 that nobody asks for.
     half = busy("a", builders.piece(0, 50, 0), gpus=1)
     fit = busy("b", builders.piece(0, 60, 0), gpus=1)
-    kinds = [Kind(0, 50, 1)] * 8 + [Kind(0, 40, 1), Kind(0, 60, 1)] * 3
+    kinds = [PodShape(0, 50, 1)] * 8 + [PodShape(0, 40, 1), PodShape(0, 60, 1)] * 3
 
     assert place([half, fit], builders.fraction(40, 0), *kinds).node == "b"
 
 
 def test_share_spares_the_only_model_that_others_insist_on():
     few, many = builders.node("a", model=A100), builders.node("b", model=T4, gpus=4)
-    kinds = [Kind(0, 100, 1, models=("a100",)), Kind(0, 100, 1)]
+    kinds = [PodShape(0, 100, 1, models=("a100",)), PodShape(0, 100, 1)]
 
     assert place([few, many], builders.whole(1), *kinds).node == "b"
 
@@ -45,7 +47,7 @@ def test_share_spares_the_only_model_that_others_insist_on():
 def test_share_spares_the_only_gpus_large_enough_for_others():
     large = builders.node("a", memory=81920, gpus=2)
     small = builders.node("b", memory=16384, gpus=4)
-    kinds = [Kind(0, 50, 1, 40000), Kind(0, 50, 1, 8000)]
+    kinds = [PodShape(0, 50, 1, 40000), PodShape(0, 50, 1, 8000)]
 
     assert place([large, small], builders.fraction(50, 8000), *kinds).node == "b"
 
@@ -53,7 +55,7 @@ def test_share_spares_the_only_gpus_large_enough_for_others():
 def test_single_gpu_spares_a_node_that_is_whole_for_eight():
     whole = builders.node("a", gpus=8)
     broken = busy("b", builders.piece(0, 100, 40960), gpus=8)
-    kinds = [Kind(0, 100, 8), Kind(0, 100, 1)]
+    kinds = [PodShape(0, 100, 8), PodShape(0, 100, 1)]
 
     assert place([whole, broken], builders.whole(1), *kinds).node == "b"
 
@@ -63,13 +65,13 @@ def test_cpu_heavy_pod_avoids_the_node_whose_gpus_it_would_strand():
     rich = builders.node("b", gpus=4, host=builders.host(64000))
     request = builders.request([WHOLE_GPU], host=builders.host(12000))
 
-    assert place([poor, rich], request, Kind(4000, 100, 1)).node == "b"
+    assert place([poor, rich], request, PodShape(4000, 100, 1)).node == "b"
 
 
 def test_gpu_whose_memory_is_gone_is_preferred_for_compute_alone():
     gpus = [builders.gpu(0), builders.gpu(1)]
     state = busy("a", builders.piece(1, 10, 40000), gpus=gpus)
-    kinds = [Kind(0, 40, 1, 20000), Kind(0, 40, 1, 100)]
+    kinds = [PodShape(0, 40, 1, 20000), PodShape(0, 40, 1, 100)]
 
     assert place([state], builders.fraction(40, 100), *kinds).gpus == (1,)
 
@@ -93,12 +95,12 @@ def test_cluster_short_of_cpu_is_filled_by_fragmentation_descent():
     states = [
         busy(f"n{at}", builders.piece(0, 10 * at, 0), host=builders.host(8000)) for at in range(4)
     ]
-    workload = Workload.of([Kind(9000, 50, 1), Kind(20000)])
+    workload = Workload.of([PodShape(9000, 50, 1), PodShape(20000)])
     request = builders.request([builders.share(30)], host=builders.host(1000))
     snapshot = builders.snapshot(*states)
 
     chosen = [
-        Planner(POLICIES[name], workload).place(snapshot, Question(request))
+        Planner(POLICIES[name], workload).place(snapshot, PlacementRequest(request))
         for name in ("default", "fgd")
     ]
 

@@ -20,13 +20,13 @@ from slicewise.model import (
 from slicewise.placement import (
     POLICIES,
     UNLIMITED,
+    PlacementRequest,
     Planner,
-    Question,
     Screener,
     Workload,
     feasible,
-    kind_of,
     preempt,
+    shape_of,
 )
 
 MODELS = ("NVIDIA A100-SXM4-40GB", "Tesla T4", "NVIDIA A10")
@@ -113,13 +113,13 @@ policies = st.sampled_from(sorted(POLICIES)).map(POLICIES.__getitem__)
 
 
 def planner_for(policy, request):
-    return Planner(policy, Workload.of([kind_of(request), kind_of(builders.fraction())]))
+    return Planner(policy, Workload.of([shape_of(request), shape_of(builders.fraction())]))
 
 
 @settings(max_examples=200)
 @given(clusters, requests(), policies)
 def test_no_placement_overfills_a_gpu_or_takes_an_ill_one(snapshot, request, policy):
-    placement = planner_for(policy, request).place(snapshot, Question(request))
+    placement = planner_for(policy, request).place(snapshot, PlacementRequest(request))
     if placement is None:
         return
     state = snapshot.get(placement.allocation.node)
@@ -138,7 +138,7 @@ def test_no_placement_overfills_a_gpu_or_takes_an_ill_one(snapshot, request, pol
 @settings(max_examples=200)
 @given(clusters, requests(), policies)
 def test_every_container_gets_what_it_asked_for(snapshot, request, policy):
-    placement = planner_for(policy, request).place(snapshot, Question(request))
+    placement = planner_for(policy, request).place(snapshot, PlacementRequest(request))
     if placement is None:
         return
     gpus = snapshot.get(placement.allocation.node).node.gpus
@@ -157,7 +157,7 @@ def test_every_container_gets_what_it_asked_for(snapshot, request, policy):
 def test_a_node_is_refused_with_a_reason_exactly_when_it_cannot_take_the_pod(
     snapshot, request, policy
 ):
-    decision = planner_for(policy, request).decide(snapshot, Question(request))
+    decision = planner_for(policy, request).decide(snapshot, PlacementRequest(request))
 
     could = {state.node.name for state in snapshot if feasible(state, request, UNLIMITED)}
     assert set(decision.scores) == could
@@ -171,18 +171,18 @@ def test_a_node_is_refused_with_a_reason_exactly_when_it_cannot_take_the_pod(
 def test_what_a_planner_saw_before_does_not_change_its_answer(snapshots, request, policy):
     used = planner_for(policy, request)
     for snapshot in snapshots:
-        used.place(snapshot, Question(request))
+        used.place(snapshot, PlacementRequest(request))
     last = snapshots[-1]
 
-    assert used.place(last, Question(request)) == planner_for(policy, request).place(
-        last, Question(request)
+    assert used.place(last, PlacementRequest(request)) == planner_for(policy, request).place(
+        last, PlacementRequest(request)
     )
 
 
 @settings(max_examples=200)
 @given(clusters, requests())
 def test_evicting_the_victims_really_makes_room(snapshot, request):
-    eviction = preempt(snapshot, Question(request), priority=2)
+    eviction = preempt(snapshot, PlacementRequest(request), priority=2)
 
     if eviction is None:
         assert not any(feasible(state, request, UNLIMITED) for state in snapshot)
@@ -201,9 +201,9 @@ def test_evicting_the_victims_really_makes_room(snapshot, request):
 def test_screening_says_what_a_decision_says(snapshot, request, policy, names):
     planner = planner_for(policy, request)
 
-    screening = Screener(planner.tables).screen(snapshot, Question(request), names)
+    screening = Screener(planner.tables).screen(snapshot, PlacementRequest(request), names)
 
-    decision = planner.decide(snapshot, Question(request))
+    decision = planner.decide(snapshot, PlacementRequest(request))
     fitting = [name for name, fits in zip(names, screening.fits, strict=True) if fits]
     assert fitting == [name for name in names if name in decision.scores]
     assert screening.unknown == ["n9"]
@@ -215,7 +215,7 @@ def test_screening_says_what_a_decision_says(snapshot, request, policy, names):
 def test_asking_one_node_gives_what_asking_all_would_give_of_it(snapshot, request, policy):
     planner = planner_for(policy, request)
     for name in snapshot.slots:
-        alone = planner.place_on(snapshot, Question(request), name)
-        among = planner.place(snapshot, Question(request, nodes=[name]))
+        alone = planner.place_on(snapshot, PlacementRequest(request), name)
+        among = planner.place(snapshot, PlacementRequest(request, nodes=[name]))
 
         assert (alone and alone.allocation) == (among and among.allocation)

@@ -4,7 +4,7 @@ import pytest
 
 import builders
 from slicewise.model import WHOLE_GPU, Constraints, Nearness, NodeState, TopologyWish
-from slicewise.placement import POLICIES, Planner, Question
+from slicewise.placement import POLICIES, PlacementRequest, Planner
 
 # Six GPUs: 0-1 and 2-3 each behind a switch, both under one bridge; 4-5 behind another.
 PCIE = (
@@ -28,7 +28,9 @@ def tree(*occupied):
 
 def take(state, count, wish=None):
     request = builders.request([WHOLE_GPU] * count, constraints=Constraints(topology=wish))
-    placement = Planner(POLICIES["binpack"]).place(builders.snapshot(state), Question(request))
+    placement = Planner(POLICIES["binpack"]).place(
+        builders.snapshot(state), PlacementRequest(request)
+    )
     return None if placement is None else list(placement.allocation.gpus)
 
 
@@ -68,7 +70,8 @@ def test_wish_prefers_the_node_that_can_fulfil_it():
     wish = Constraints(topology=TopologyWish(Nearness.NVLINK))
 
     placement = Planner(POLICIES["binpack"]).place(
-        builders.snapshot(far, near), Question(builders.request([WHOLE_GPU] * 2, constraints=wish))
+        builders.snapshot(far, near),
+        PlacementRequest(builders.request([WHOLE_GPU] * 2, constraints=wish)),
     )
 
     assert placement.allocation.node == "b"

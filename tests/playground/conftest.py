@@ -3,7 +3,7 @@ from collections.abc import Iterator
 import pytest
 
 from conformance.server import Client, Server
-from slicewise.playground.cluster import Playground
+from slicewise_playground.cluster import Playground
 
 PODS = "/api/v1/namespaces/default/pods"
 

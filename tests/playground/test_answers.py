@@ -1,6 +1,6 @@
-from slicewise.playground.api import Target
-from slicewise.playground.cluster import Playground, kubeconfig
-from slicewise.playground.resources import find
+from slicewise_playground.api.writes import ObjectRef
+from slicewise_playground.cluster import Playground, kubeconfig
+from slicewise_playground.objects.resources import find
 
 TOKENS = "/apis/authentication.k8s.io/v1/tokenreviews"
 ACCESS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
@@ -64,7 +64,7 @@ def test_playground_that_is_not_started_can_be_filled():
     playground = Playground()
     playground.create("nodes", {"metadata": {"name": "n1"}})
 
-    entry = playground.api.get(Target(find("nodes"), "", "n1"))
+    entry = playground.api.get(ObjectRef(find("nodes"), "", "n1"))
 
     playground.stop()
     assert entry.object["metadata"]["name"] == "n1"

@@ -7,7 +7,7 @@ from kubernetes_asyncio import client as k8s
 from kubernetes_asyncio import config, watch
 
 from conformance.bodies import binding, pod
-from slicewise.playground.cluster import Playground
+from slicewise_playground.cluster import Playground
 
 NAMESPACE = "default"
 

@@ -2,16 +2,21 @@ import pytest
 
 from conformance.bodies import deployment
 from playground.waiting import phases, wait_for
-from slicewise.playground.cluster import Playground
-from slicewise.playground.controllers import Controllers
-from slicewise.playground.nodes import EXIT_CODE, RUN_SECONDS, SimulatedNode, SimulatedNodes
+from slicewise_playground.cluster import Playground
+from slicewise_playground.controlplane.controllers import WorkloadControllers
+from slicewise_playground.kubelet.simulated_nodes import (
+    EXIT_CODE,
+    RUN_SECONDS,
+    SimulatedNode,
+    SimulatedNodes,
+)
 
 
 @pytest.fixture
 def cluster():
     playground = Playground()
     playground.run(SimulatedNodes(playground.api, [SimulatedNode("n1")]).run)
-    playground.run(Controllers(playground.api).run)
+    playground.run(WorkloadControllers(playground.api).run)
     with playground:
         yield playground
 

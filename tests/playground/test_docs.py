@@ -1,7 +1,7 @@
 from pathlib import Path
 
 from conformance.server import Client, Server
-from slicewise.playground.resources import RESOURCES
+from slicewise_playground.objects.resources import RESOURCES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "playground.md").read_text()
 

@@ -3,17 +3,17 @@ import http.client
 import pytest
 
 from conformance.bodies import pod
-from slicewise.playground.errors import ApiError
-from slicewise.playground.faults import Asked, Fault, Faults, read_fault
+from slicewise_playground.api.faults import FaultInjector, FaultTarget, InjectedFault, read_fault
+from slicewise_playground.objects.errors import ApiError
 
 
 def asked(verb="get", resource="pods", name="a"):
-    return Asked(verb, resource, "default", name)
+    return FaultTarget(verb, resource, "default", name)
 
 
 def test_fault_wears_off_after_its_times():
-    faults = Faults()
-    faults.add(Fault(times=2))
+    faults = FaultInjector()
+    faults.add(InjectedFault(times=2))
 
     struck = [faults.strike(asked()) is not None for _ in range(3)]
 
@@ -21,8 +21,8 @@ def test_fault_wears_off_after_its_times():
 
 
 def test_fault_without_times_lasts_until_cleared():
-    faults = Faults()
-    faults.add(Fault(times=None))
+    faults = FaultInjector()
+    faults.add(InjectedFault(times=None))
     struck = [faults.strike(asked()) is not None for _ in range(5)]
     faults.clear()
 
@@ -33,16 +33,16 @@ def test_fault_without_times_lasts_until_cleared():
 @pytest.mark.parametrize(
     ("fault", "struck"),
     [
-        (Fault(verb="get"), True),
-        (Fault(verb="list"), False),
-        (Fault(resource="pods"), True),
-        (Fault(resource="pods/binding"), False),
-        (Fault(name="b"), False),
-        (Fault(namespace="default", name="a"), True),
+        (InjectedFault(verb="get"), True),
+        (InjectedFault(verb="list"), False),
+        (InjectedFault(resource="pods"), True),
+        (InjectedFault(resource="pods/binding"), False),
+        (InjectedFault(name="b"), False),
+        (InjectedFault(namespace="default", name="a"), True),
     ],
 )
 def test_fault_strikes_what_it_names(fault, struck):
-    faults = Faults()
+    faults = FaultInjector()
     faults.add(fault)
 
     assert (faults.strike(asked()) is not None) is struck
@@ -58,7 +58,7 @@ def test_unknown_field_of_a_fault_is_named():
     [(429, "TooManyRequests"), (500, "InternalError"), (503, "ServiceUnavailable")],
 )
 def test_request_is_answered_with_the_code(playground, client, pods, code, reason):
-    playground.faults.add(Fault(verb="list", resource="pods", code=code, retry_after=7))
+    playground.faults.add(InjectedFault(verb="list", resource="pods", code=code, retry_after=7))
 
     struck, spared = client.get(pods), client.get(pods)
 
@@ -68,7 +68,7 @@ def test_request_is_answered_with_the_code(playground, client, pods, code, reaso
 
 
 def test_refused_write_changes_nothing(playground, client, pods):
-    playground.faults.add(Fault(verb="create", resource="pods"))
+    playground.faults.add(InjectedFault(verb="create", resource="pods"))
 
     assert client.post(pods, pod()).status == 500
     assert playground.objects("pods") == []
@@ -76,7 +76,7 @@ def test_refused_write_changes_nothing(playground, client, pods):
 
 def test_lost_outcome_is_a_write_that_happened(playground, client, pods):
     client.post(pods, pod())
-    playground.faults.add(Fault(resource="pods/binding", code=504, after=True))
+    playground.faults.add(InjectedFault(resource="pods/binding", code=504, after=True))
     body = {"metadata": {"name": "a"}, "target": {"name": "n1"}}
 
     answer = client.post(f"{pods}/a/binding", body)
@@ -87,7 +87,7 @@ def test_lost_outcome_is_a_write_that_happened(playground, client, pods):
 
 def test_cut_connection_ends_in_the_middle_of_the_answer(playground, client, pods):
     client.post(pods, pod())
-    playground.faults.add(Fault(action="cut", verb="get"))
+    playground.faults.add(InjectedFault(action="cut", verb="get"))
 
     with pytest.raises(http.client.IncompleteRead):
         client.get(f"{pods}/a")
@@ -96,7 +96,7 @@ def test_cut_connection_ends_in_the_middle_of_the_answer(playground, client, pod
 
 
 def test_hanging_request_is_never_answered(playground, client, pods):
-    playground.faults.add(Fault(action="hang", verb="list"))
+    playground.faults.add(InjectedFault(action="hang", verb="list"))
     impatient = client.connect(timeout=0.2)
     impatient.request("GET", pods)
 
@@ -108,13 +108,13 @@ def test_hanging_request_is_never_answered(playground, client, pods):
 
 
 def test_late_answer_comes_after_its_delay(playground, client, pods):
-    playground.faults.add(Fault(action="delay", verb="list", seconds=0.3))
+    playground.faults.add(InjectedFault(action="delay", verb="list", seconds=0.3))
     impatient = client.connect(timeout=0.05)
     impatient.request("GET", pods)
     with pytest.raises(TimeoutError):
         impatient.getresponse()
     impatient.close()
-    playground.faults.add(Fault(action="delay", verb="list", seconds=0.01))
+    playground.faults.add(InjectedFault(action="delay", verb="list", seconds=0.01))
 
     assert client.get(pods).status == 200
 
@@ -238,7 +238,7 @@ def test_unknown_fault_requests_are_refused(client, method, path, body, status):
 
 
 def test_python_calls_are_not_struck(playground):
-    playground.faults.add(Fault(times=None))
+    playground.faults.add(InjectedFault(times=None))
 
     playground.create("pods", pod())
 

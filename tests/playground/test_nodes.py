@@ -2,13 +2,13 @@ import pytest
 
 from conformance.bodies import pod
 from playground.waiting import phases, wait_for
-from slicewise.playground.cluster import Playground
-from slicewise.playground.nodes import (
+from slicewise_playground.cluster import Playground
+from slicewise_playground.kubelet.simulated_nodes import (
     EXIT_CODE,
     RUN_SECONDS,
+    KubeletTiming,
     SimulatedNode,
     SimulatedNodes,
-    Timing,
 )
 
 NODE = SimulatedNode(
@@ -27,7 +27,7 @@ def start():
 
     def begin(*nodes, **timing):
         playground = Playground()
-        simulated = SimulatedNodes(playground.api, nodes or [NODE], Timing(**timing))
+        simulated = SimulatedNodes(playground.api, nodes or [NODE], KubeletTiming(**timing))
         playground.run(simulated.run)
         running.append(playground.start())
         return playground, simulated

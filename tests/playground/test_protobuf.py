@@ -1,7 +1,7 @@
 import pytest
 
-from slicewise.playground.errors import ApiError
-from slicewise.playground.protobuf import MAGIC, read_protobuf
+from slicewise_playground.api.protobuf import MAGIC, read_protobuf
+from slicewise_playground.objects.errors import ApiError
 
 
 def varint(value):

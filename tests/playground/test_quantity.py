@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slicewise.playground.quantity import QuantityError, canonical, parse, round_up
+from slicewise_playground.objects.quantity import QuantityError, canonical, parse, round_up
 
 SUFFIXES = ["", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"]
 

@@ -8,8 +8,8 @@ import pytest
 from conformance.bodies import pod
 from conformance.kubectl import find_program
 from playground.waiting import phases, wait_for
-from slicewise.playground.cluster import Playground
-from slicewise.playground.nodes import SimulatedNode, SimulatedNodes
+from slicewise_playground.cluster import Playground
+from slicewise_playground.kubelet.simulated_nodes import SimulatedNode, SimulatedNodes
 
 pytestmark = pytest.mark.cluster
 CAPACITY = {"cpu": "8", "memory": "32Gi", "pods": "110", "nvidia.com/gpu": "2"}

@@ -4,10 +4,14 @@ import pytest
 
 from conformance.bodies import pod
 from playground.waiting import wait_for
-from slicewise.playground.cluster import Playground
-from slicewise.playground.extenders import ExtenderError, read_extenders
-from slicewise.playground.nodes import SimulatedNode, SimulatedNodes
-from slicewise.playground.scheduler import Patience, Profile, Scheduler
+from slicewise_playground.cluster import Playground
+from slicewise_playground.controlplane.extender_calls import ExtenderError, read_extenders
+from slicewise_playground.controlplane.scheduler import (
+    SchedulerDelays,
+    SchedulerProfile,
+    SmallScheduler,
+)
+from slicewise_playground.kubelet.simulated_nodes import SimulatedNode, SimulatedNodes
 
 SMALL = {"cpu": "8", "memory": "32Gi", "pods": "110", "nvidia.com/gpu": "1"}
 UNREACHABLE = {"extenders": [{"urlPrefix": "http://127.0.0.1:9", "filterVerb": "filter"}]}
@@ -17,8 +21,8 @@ def scheduled(nodes, profiles=()):
     """A playground whose pods are placed at once, or tried again soon."""
     playground = Playground()
     playground.run(SimulatedNodes(playground.api, nodes).run)
-    quick = Patience(first_seconds=0.02, most_seconds=0.05)
-    playground.run(Scheduler(playground.api, lambda: playground.url, profiles, quick).run)
+    quick = SchedulerDelays(first_seconds=0.02, most_seconds=0.05)
+    playground.run(SmallScheduler(playground.api, lambda: playground.url, profiles, quick).run)
     return playground
 
 
@@ -65,7 +69,7 @@ def test_pod_is_placed_without_its_extender_only_if_that_is_ignorable(ignorable)
     extenders = read_extenders(
         {"extenders": [{**UNREACHABLE["extenders"][0], "ignorable": ignorable}]}
     )
-    profile = Profile("x", frozenset({"nvidia.com/gpu"}), extenders)
+    profile = SchedulerProfile("x", frozenset({"nvidia.com/gpu"}), extenders)
     with scheduled([SimulatedNode("n1", SMALL)], [profile]) as playground:
         playground.create("pods", pod("a", limits={"nvidia.com/gpu": "1"}))
         if ignorable:

@@ -2,8 +2,8 @@ import threading
 
 import pytest
 
-from slicewise.playground.errors import ApiError
-from slicewise.playground.store import Store
+from slicewise_playground.objects.errors import ApiError
+from slicewise_playground.objects.store import ObjectStore
 
 
 def item(name, **fields):
@@ -11,7 +11,7 @@ def item(name, **fields):
 
 
 def test_revisions_grow_over_all_collections():
-    store = Store()
+    store = ObjectStore()
 
     revisions = [
         store.put("pods", item("a")).revision,
@@ -23,14 +23,14 @@ def test_revisions_grow_over_all_collections():
 
 
 def test_stored_version_carries_its_revision():
-    entry = Store().put("pods", item("a"))
+    entry = ObjectStore().put("pods", item("a"))
 
     assert entry.object["metadata"]["resourceVersion"] == str(entry.revision)
     assert f'"resourceVersion":"{entry.revision}"'.encode() in entry.encoded
 
 
 def test_history_is_bounded_and_its_floor_moves():
-    store = Store(history=3)
+    store = ObjectStore(history=3)
     revisions = [store.put("pods", item("a", n=number)).revision for number in range(5)]
     home = store.collections["pods"]
 
@@ -42,7 +42,7 @@ def test_history_is_bounded_and_its_floor_moves():
 
 
 def test_past_is_rebuilt_from_the_history():
-    store = Store()
+    store = ObjectStore()
     store.put("pods", item("a", n=1))
     then = store.put("pods", item("b", n=1)).revision
     store.put("pods", item("a", n=2))
@@ -55,7 +55,7 @@ def test_past_is_rebuilt_from_the_history():
 
 
 def test_changes_after_a_position_come_oldest_first():
-    store = Store()
+    store = ObjectStore()
     home = store.collections["pods"]
     start = store.put("pods", item("a")).revision
     rest = [store.put("pods", item(name)).revision for name in "bcd"]
@@ -64,7 +64,7 @@ def test_changes_after_a_position_come_oldest_first():
 
 
 def test_keys_stay_in_order():
-    store = Store()
+    store = ObjectStore()
     for name in ("b", "a", "c"):
         store.put("pods", item(name))
     store.remove("pods", ("ns", "b"))
@@ -73,7 +73,7 @@ def test_keys_stay_in_order():
 
 
 def test_readers_are_woken_until_they_leave():
-    store = Store()
+    store = ObjectStore()
     woken = []
     leave = store.subscribe("pods", lambda: woken.append(1))
     store.put("pods", item("a"))
@@ -85,7 +85,7 @@ def test_readers_are_woken_until_they_leave():
 
 
 def test_writers_in_many_threads_lose_nothing():
-    store = Store()
+    store = ObjectStore()
 
     def write(prefix):
         for number in range(200):

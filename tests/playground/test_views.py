@@ -2,13 +2,13 @@ from datetime import UTC, datetime
 
 import pytest
 
-from slicewise.playground.cells import node_roles, node_status, pod_status
-from slicewise.playground.errors import ApiError
-from slicewise.playground.negotiation import negotiate, wants_aggregated
-from slicewise.playground.patches import apply_json_patch, merge
-from slicewise.playground.selectors import selector_of
-from slicewise.playground.strategic import strategic_merge
-from slicewise.playground.tables import age, duration
+from slicewise_playground.api.negotiation import negotiate, wants_aggregated
+from slicewise_playground.api.printer_cells import node_roles, node_status, pod_status
+from slicewise_playground.api.printer_tables import age, duration
+from slicewise_playground.objects.errors import ApiError
+from slicewise_playground.objects.patches import apply_json_patch, merge
+from slicewise_playground.objects.selectors import selector_of
+from slicewise_playground.objects.strategic_merge import strategic_merge
 
 PARTIAL = "PartialObjectMetadata"
 

@@ -3,18 +3,18 @@ import asyncio
 import msgspec
 import pytest
 
-from slicewise.playground.errors import ApiError
-from slicewise.playground.resources import find
-from slicewise.playground.selectors import select
-from slicewise.playground.store import Store
-from slicewise.playground.views import encode_change
-from slicewise.playground.watching import (
+from slicewise_playground.api.encodings import encode_change
+from slicewise_playground.api.watches import (
     CHUNK_BYTES,
-    Watcher,
-    Watching,
+    HistoryReader,
     WatchOptions,
+    WatchStream,
     join_lines,
 )
+from slicewise_playground.objects.errors import ApiError
+from slicewise_playground.objects.resources import find
+from slicewise_playground.objects.selectors import select
+from slicewise_playground.objects.store import ObjectStore
 
 PODS = find("pods")
 
@@ -24,7 +24,7 @@ def item(name, **fields):
 
 
 def watching(store, **query):
-    return Watching(
+    return WatchStream(
         store,
         PODS,
         select(PODS, "", query),
@@ -36,8 +36,8 @@ def watching(store, **query):
 
 def test_watcher_that_falls_behind_the_history_is_told():
     async def scenario():
-        store = Store(history=3)
-        watcher = Watcher(store, "pods", store.revision)
+        store = ObjectStore(history=3)
+        watcher = HistoryReader(store, "pods", store.revision)
         for number in range(3):
             store.put("pods", item("a", n=number))
         kept = len(watcher.take())
@@ -52,7 +52,7 @@ def test_watcher_that_falls_behind_the_history_is_told():
 
 def test_slow_stream_ends_with_an_error_event():
     async def scenario():
-        store = Store(history=2)
+        store = ObjectStore(history=2)
         watch = watching(store, resourceVersion=str(store.revision), timeoutSeconds="5")
         watcher, first = watch.start()
         for number in range(5):
@@ -67,7 +67,7 @@ def test_slow_stream_ends_with_an_error_event():
 
 def test_watch_with_bookmarks_ends_with_the_newest_revision():
     async def scenario():
-        store = Store()
+        store = ObjectStore()
         start = {"resourceVersion": str(store.revision), "timeoutSeconds": "1"}
         watch = watching(store, allowWatchBookmarks="true", **start)
         watcher, first = watch.start()
@@ -83,8 +83,8 @@ def test_watch_with_bookmarks_ends_with_the_newest_revision():
 
 def test_event_is_encoded_once_for_all_watchers():
     async def scenario():
-        store = Store()
-        watchers = [Watcher(store, "pods", store.revision) for _ in range(2)]
+        store = ObjectStore()
+        watchers = [HistoryReader(store, "pods", store.revision) for _ in range(2)]
         store.put("pods", item("a"))
         return [encode_change(PODS, "ADDED", watcher.take()[0]) for watcher in watchers]
 
@@ -95,8 +95,8 @@ def test_event_is_encoded_once_for_all_watchers():
 
 def test_idle_watcher_keeps_up_with_the_revision_of_the_store():
     async def scenario():
-        store = Store()
-        watcher = Watcher(store, "pods", store.revision)
+        store = ObjectStore()
+        watcher = HistoryReader(store, "pods", store.revision)
         for number in range(5):
             store.put("nodes", item("n", n=number))
         watcher.take()
@@ -109,8 +109,8 @@ def test_idle_watcher_keeps_up_with_the_revision_of_the_store():
 
 def test_write_from_another_thread_wakes_the_watcher():
     async def scenario():
-        store = Store()
-        watcher = Watcher(store, "pods", store.revision)
+        store = ObjectStore()
+        watcher = HistoryReader(store, "pods", store.revision)
         waiting = asyncio.create_task(watcher.wait(5))
         await asyncio.to_thread(store.put, "pods", item("a"))
         return await waiting
@@ -120,7 +120,7 @@ def test_write_from_another_thread_wakes_the_watcher():
 
 def test_closed_watcher_is_forgotten_by_the_store():
     async def scenario():
-        store = Store()
+        store = ObjectStore()
         watch = watching(store, timeoutSeconds="1")
         watcher, first = watch.start()
         lines = watch.lines(watcher, first)

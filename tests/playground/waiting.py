@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable
 
-from slicewise.playground.cluster import Playground
+from slicewise_playground.cluster import Playground
 
 
 def wait_for(playground: Playground, resource: str, reached: Callable[[], bool]) -> None:

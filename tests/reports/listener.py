@@ -4,8 +4,8 @@ import asyncio
 import ssl
 from contextlib import asynccontextmanager
 
-from slicewise.httpd import Response, Server, Settings, Tls, Upgrade
-from slicewise.reports import PROTOCOL, Receiver, apply_change
+from slicewise.httpd import HttpResponse, Server, ServerSettings, Tls, Upgrade
+from slicewise.reports import PROTOCOL, ReportReceiver, apply_delta
 
 
 class Memory:
@@ -26,7 +26,7 @@ class Memory:
 
     def change(self, change):
         self.changes.append(change)
-        self.report = apply_change(self.report, change)
+        self.report = apply_delta(self.report, change)
 
     def end(self):
         self.ended.set()
@@ -46,19 +46,19 @@ class Listener:
         self.receivers = []
         self.requests = []
         self.refusal = None
-        self._server = Server(self.answer, Settings(tls=tls))
+        self._server = Server(self.answer, ServerSettings(tls=tls))
         scheme = "http" if tls is None else "https"
         self.url = f"{scheme}://localhost:{self._server.port}"
 
     async def answer(self, request):
         self.requests.append(request)
         if self.refusal is not None:
-            return Response(self.refusal, b"not you\n")
+            return HttpResponse(self.refusal, b"not you\n")
         return Upgrade(PROTOCOL, lambda: self._listen(request.query["node"]))
 
     def _listen(self, node):
         self.memories.append(Memory())
-        self.receivers.append(Receiver(node, self.memories[-1]))
+        self.receivers.append(ReportReceiver(node, self.memories[-1]))
         return self.receivers[-1]
 
     async def __aenter__(self):

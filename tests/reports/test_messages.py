@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reports.values import gpu, node, pod
-from slicewise.reports import NodeReport, ReportError, Use, apply_change, find_change
-from slicewise.reports.messages import BEAT, Change, Frames, encode
+from slicewise.reports import MeasuredUse, NodeReport, ReportError, apply_delta, find_delta
+from slicewise.reports.messages import HEARTBEAT, FrameReader, ReportDelta, encode
 
 NAMES = st.sampled_from(["a", "b", "c", "d", "e"])
 GPUS = st.dictionaries(NAMES, st.booleans()).map(
@@ -24,28 +24,28 @@ REPORTS = st.builds(
 
 @given(REPORTS, REPORTS)
 def test_change_makes_the_new_report_of_the_old_one(old, new):
-    change = find_change(old, new)
+    change = find_delta(old, new)
 
-    assert (old if change is None else apply_change(old, change)) == new
+    assert (old if change is None else apply_delta(old, change)) == new
 
 
 def test_lost_pod_is_named_and_its_neighbours_are_not():
-    change = find_change(node(pods=[pod("a"), pod("b"), pod("c")]), node(pods=[pod("a"), pod("c")]))
+    change = find_delta(node(pods=[pod("a"), pod("b"), pod("c")]), node(pods=[pod("a"), pod("c")]))
 
-    assert change == Change(pods_lost=("ml/b",))
+    assert change == ReportDelta(pods_lost=("ml/b",))
 
 
 def test_changed_use_of_one_gpu_sends_that_gpu_alone():
     old = node(gpus=(gpu("GPU-a"), gpu("GPU-b")))
-    new = node(gpus=(gpu("GPU-a"), gpu("GPU-b", use=Use(memory_mib=512, cores=40))))
+    new = node(gpus=(gpu("GPU-a"), gpu("GPU-b", use=MeasuredUse(memory_mib=512, cores=40))))
 
-    assert find_change(old, new) == Change(gpus=(new.gpus[1],))
+    assert find_delta(old, new) == ReportDelta(gpus=(new.gpus[1],))
 
 
 @given(st.lists(st.none() | REPORTS, max_size=6), st.integers(1, 50))
 def test_messages_survive_being_cut_anywhere(messages, size):
-    sent = b"".join(BEAT if message is None else encode(message) for message in messages)
-    frames = Frames()
+    sent = b"".join(HEARTBEAT if message is None else encode(message) for message in messages)
+    frames = FrameReader()
 
     found = [
         message for at in range(0, len(sent), size) for message in frames.feed(sent[at : at + size])
@@ -64,14 +64,14 @@ def test_messages_survive_being_cut_anywhere(messages, size):
 )
 def test_nonsense_is_refused(sent):
     with pytest.raises(ReportError):
-        Frames().feed(sent)
+        FrameReader().feed(sent)
 
 
 def test_fields_of_newer_agents_are_ignored():
     report = msgspec.to_builtins(node())
     body = msgspec.msgpack.encode({**report, "type": "report", "novelty": [1, 2]})
 
-    assert list(Frames().feed(len(body).to_bytes(4, "big") + body)) == [node()]
+    assert list(FrameReader().feed(len(body).to_bytes(4, "big") + body)) == [node()]
 
 
 def test_busy_gpus_are_those_that_any_container_holds():

@@ -7,18 +7,18 @@ import trustme
 from reports.listener import Listener, Plain, reporting, until
 from reports.values import gpu, node, pod
 from slicewise.reports import (
-    Change,
     FileCredentials,
+    ReportDelta,
     Reporter,
     ReportError,
-    Timing,
-    find_change,
+    ReportTiming,
+    find_delta,
     name_brand,
     number_brand,
 )
-from slicewise.reports.messages import BEAT, encode
+from slicewise.reports.messages import HEARTBEAT, encode
 
-QUICK = Timing(beat_seconds=0.05, first_pause=0.01, most_pause=0.05, connect_seconds=5.0)
+QUICK = ReportTiming(heartbeat_seconds=0.05, first_pause=0.01, most_pause=0.05, connect_seconds=5.0)
 
 
 def run(scene):
@@ -36,7 +36,7 @@ def test_agent_sends_everything_once_and_then_what_changes():
                 await until(lambda: listener.memories[0].changes)
 
             memory = listener.memories[0]
-            assert memory.changes == [Change(pods_lost=("ml/a",))]
+            assert memory.changes == [ReportDelta(pods_lost=("ml/a",))]
             assert memory.report == node(pods=[pod("b")])
 
     run(scene())
@@ -133,8 +133,8 @@ def test_agent_speaks_only_to_a_server_of_its_authority(tmp_path):
 @pytest.mark.parametrize(
     "sent",
     [
-        pytest.param(BEAT, id="beat-before-report"),
-        pytest.param(encode(Change(pods_lost=("a/b",))), id="change-before-report"),
+        pytest.param(HEARTBEAT, id="beat-before-report"),
+        pytest.param(encode(ReportDelta(pods_lost=("a/b",))), id="change-before-report"),
         pytest.param(encode(node("other")), id="another-node"),
         pytest.param(b"GET / HTTP/1.1\r\n\r\n", id="http"),
     ],
@@ -154,7 +154,7 @@ def test_agent_that_does_not_keep_to_the_protocol_is_cut_off(sent):
 
 
 def test_pauses_grow_and_are_drawn():
-    reporter = Reporter("http://localhost:1", Plain(), timing=Timing())
+    reporter = Reporter("http://localhost:1", Plain(), timing=ReportTiming())
 
     drawn = {failures: [reporter.pause(failures) for _ in range(50)] for failures in (0, 3, 90)}
 
@@ -185,4 +185,4 @@ def test_brand_of_a_newer_driver_is_an_unknown_brand():
 
 
 def test_equal_reports_need_no_message():
-    assert find_change(node(gpus=(gpu(),)), node(gpus=(gpu(),))) is None
+    assert find_delta(node(gpus=(gpu(),)), node(gpus=(gpu(),))) is None

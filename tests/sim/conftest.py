@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from slicewise.sim.openb import Folder
+from slicewise.sim.openb import OpenbFolder
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -15,8 +15,8 @@ def find_openb() -> Path:
 
 
 @pytest.fixture(scope="session")
-def openb() -> Folder:
+def openb() -> OpenbFolder:
     path = find_openb()
     if not path.is_dir():
         pytest.skip(f"needs the openb files: {path} is absent and SLICEWISE_OPENB is not set")
-    return Folder(path)
+    return OpenbFolder(path)

@@ -2,7 +2,7 @@ import gzip
 
 import pytest
 
-from slicewise.sim.batch import Job, run_job, run_jobs
+from slicewise.sim.batch import ReplayJob, run_job, run_jobs
 
 NODES = "sn,cpu_milli,memory_mib,gpu,model\na,64000,262144,4,T4\n"
 PODS = "name,cpu_milli,memory_mib,num_gpu,gpu_milli\n" + "".join(
@@ -22,7 +22,7 @@ def outcome(done):
 
 
 def test_processes_give_the_same_answers_as_one(folder):
-    jobs = [Job(folder, "tiny", seed, "best-fit") for seed in (1, 2, 3)]
+    jobs = [ReplayJob(folder, "tiny", seed, "best-fit") for seed in (1, 2, 3)]
 
     apart = sorted(map(outcome, run_jobs(jobs, 2)), key=lambda each: each[0].seed)
 
@@ -30,10 +30,10 @@ def test_processes_give_the_same_answers_as_one(folder):
 
 
 def test_learned_policy_keeps_its_full_name(folder):
-    assert run_job(Job(folder, "tiny", 1, "fgd:learned")).summary.policy == "fgd:learned"
+    assert run_job(ReplayJob(folder, "tiny", 1, "fgd:learned")).summary.policy == "fgd:learned"
 
 
 def test_departures_give_means_over_time(folder):
-    summary = run_job(Job(folder, "tiny", 1, "best-fit", departures=0.5)).summary
+    summary = run_job(ReplayJob(folder, "tiny", 1, "best-fit", departures=0.5)).summary
 
     assert 0.0 < summary.allocated < 100.0

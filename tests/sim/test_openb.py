@@ -3,7 +3,7 @@ import gzip
 import pytest
 
 from slicewise.model import TraceError
-from slicewise.sim.openb import Folder, read_nodes, read_pods, read_trace
+from slicewise.sim.openb import OpenbFolder, read_nodes, read_pods, read_trace
 
 NODES = "sn,cpu_milli,memory_mib,gpu,model\n"
 PODS = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\n"
@@ -89,14 +89,14 @@ def test_unknown_trace_is_answered_with_the_known_ones(write, tmp_path):
     write("openb_pod_list_tiny.csv", PODS)
 
     with pytest.raises(TraceError, match="trace 'huge': expected one of tiny"):
-        Folder(tmp_path).read_trace("huge")
+        OpenbFolder(tmp_path).read_trace("huge")
 
 
 def test_recorded_position_outside_the_pod_list_is_named(write, tmp_path):
     write("openb_node_list_gpu_node.csv", f"{NODES}a,1,1,1,T4\n")
     write("openb_pod_list_tiny.csv", f"{PODS}p,1,1,1,1000,\n")
     write("arrivals.csv.gz", "trace,seed,kind,values\ntiny,42,pods,0 1\n")
-    folder = Folder(tmp_path)
+    folder = OpenbFolder(tmp_path)
 
     with pytest.raises(TraceError, match=r"arrivals\.csv\.gz line 2: values='0 1': .*below 1"):
         folder.read_arrivals(folder.read_trace("tiny"), 42)

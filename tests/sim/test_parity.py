@@ -5,7 +5,7 @@ import math
 import pytest
 
 from slicewise.placement import POLICIES
-from slicewise.sim.replay import Options, replay
+from slicewise.sim.replay import ReplayOptions, replay
 
 RUNS = [("default", 42), ("gpuspec25", 43)]
 
@@ -23,7 +23,7 @@ def test_allocation_equals_the_published_curve(openb, trace, seed, policy):
     arrivals = openb.read_arrivals(listed, seed)
     published = openb.read_published("alloc")[trace, policy, seed]
 
-    record = replay(listed, arrivals, POLICIES[policy], Options(fragmentation=False))
+    record = replay(listed, arrivals, POLICIES[policy], ReplayOptions(fragmentation=False))
 
     assert furthest(record.allocation_curve(), published) <= 0.01
 

@@ -1,6 +1,6 @@
 import math
 
-from slicewise.sim.record import Record, order_sizes, read_out
+from slicewise.sim.record import ReplayRecord, order_sizes, read_out
 
 
 def test_loads_round_half_to_even():
@@ -26,7 +26,7 @@ def test_loads_past_the_curve_are_left_out():
 
 
 def test_fragmentation_is_read_in_percent_of_capacity():
-    record = Record("x", capacity=1000, memory=0, arrived=[10], fragmented=[2500.0])
+    record = ReplayRecord("x", capacity=1000, memory=0, arrived=[10], fragmented=[2500.0])
 
     assert record.fragmentation_curve()[1] == 25.0
 

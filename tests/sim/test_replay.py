@@ -1,10 +1,10 @@
 import pytest
 
 import builders
-from slicewise.placement import POLICIES, kind_of
+from slicewise.placement import POLICIES, shape_of
 from slicewise.sim.draw import MEASURED, WARM_UP, draw_arrivals, draw_visits
-from slicewise.sim.replay import Options, Replay, replay, replay_visits
-from slicewise.sim.trace import Arrivals, Trace, TracePod
+from slicewise.sim.replay import Replay, ReplayOptions, replay, replay_visits
+from slicewise.sim.trace import ArrivalOrder, Trace, TracePod
 
 
 def trace(*requests, nodes=1, gpus=2, **facts):
@@ -23,7 +23,7 @@ def mixed(nodes=6):
 def test_refused_pods_count_by_size_and_leave_the_allocation_alone():
     of = trace(builders.whole(2), builders.fraction(50), builders.whole(1))
 
-    record = replay(of, Arrivals([0, 1, 2]), POLICIES["binpack"])
+    record = replay(of, ArrivalOrder([0, 1, 2]), POLICIES["binpack"])
 
     assert record.arrived == [200, 250, 350]
     assert record.allocated == [200, 200, 200]
@@ -34,7 +34,7 @@ def test_refused_pods_count_by_size_and_leave_the_allocation_alone():
 def test_whole_gpu_holds_all_its_memory():
     record = replay(
         trace(builders.whole(), builders.fraction(50, 1000), memory=8192),
-        Arrivals([0, 1]),
+        ArrivalOrder([0, 1]),
         POLICIES["binpack"],
     )
 
@@ -45,13 +45,13 @@ def test_memory_alone_counts_as_its_part_of_an_average_gpu():
     of = trace(builders.request([builders.share(0, 2048)]), memory=8192)
 
     assert of.demands == (25,)
-    assert replay(of, Arrivals([0]), POLICIES["binpack"]).allocated == [25]
+    assert replay(of, ArrivalOrder([0]), POLICIES["binpack"]).allocated == [25]
 
 
 def test_fragmentation_is_all_of_a_gpu_no_pod_can_use():
     of = trace(builders.fraction(60), gpus=1)
 
-    record = replay(of, Arrivals([0]), POLICIES["binpack"])
+    record = replay(of, ArrivalOrder([0]), POLICIES["binpack"])
 
     assert record.fragmented == [400.0]
 
@@ -69,13 +69,13 @@ def test_ties_go_to_the_node_with_the_lowest_rank():
 def test_learning_keeps_the_ledger_and_knows_only_what_arrived(policy):
     of = mixed()
     arrivals = draw_arrivals(of, 3, load=300)
-    run = Replay(of, POLICIES[policy], arrivals.ranks.items(), Options(learn=True))
+    run = Replay(of, POLICIES[policy], arrivals.ranks.items(), ReplayOptions(learn=True))
 
     assert run.planner.workload.counts == {}
     for pod in arrivals.order[:60]:
         run.arrive(pod)
 
-    seen = [kind_of(of.pods[pod].request) for pod in arrivals.order[:50]]
+    seen = [shape_of(of.pods[pod].request) for pod in arrivals.order[:50]]
     assert dict(run.planner.workload.counts) == {kind: seen.count(kind) for kind in set(seen)}
     held = sum(sum(state.used_cores) for state in run.ledger.snapshot())
     assert held == run.allocated > 0
@@ -120,7 +120,7 @@ def test_overload_refuses_and_says_how_much():
 def test_replay_is_the_same_every_time():
     of = mixed()
     arrivals = draw_arrivals(of, 3, load=150)
-    frozen = Options(clock=lambda: 0.0)
+    frozen = ReplayOptions(clock=lambda: 0.0)
 
     assert replay(of, arrivals, POLICIES["random"], frozen) == replay(
         of, arrivals, POLICIES["random"], frozen

@@ -11,15 +11,15 @@ from conformance.bodies import config_map, pod
 from kube.lines import QUICK, client
 from slicewise.cluster import Assume, Ledger, NodeSeen, PodSeen, Quota
 from slicewise.dialects import AMOUNTS, DEFAULT, GPUS, KEYS, write_gpus
-from slicewise.kube.objects import Keep, NodeBody, ObjectReader, PodBody
-from slicewise.kube.watch import Following, Gone
+from slicewise.kube.objects import KeyFilter, NodeBody, ObjectReader, PodBody
+from slicewise.kube.watch import Gone, WatchSettings
 from slicewise.model import PolicyError
-from slicewise.placement import Kind, Question
-from slicewise.playground.cluster import Playground
-from slicewise.playground.faults import Fault
+from slicewise.placement import PlacementRequest, PodShape
 from slicewise.state.live import LiveState, StateSettings
+from slicewise_playground.api.faults import InjectedFault
+from slicewise_playground.cluster import Playground
 
-FOLLOWING = Following(page=3, backoff=QUICK)
+FOLLOWING = WatchSettings(page=3, backoff=QUICK)
 
 
 @pytest.fixture
@@ -161,7 +161,9 @@ def test_assumption_ends_at_its_deadline_by_the_given_clock(playground):
     async def claim():
         async with living(playground, clock=lambda: now[0]) as state:
             request = builders.fraction()
-            allocation = state.planner().place(state.snapshot(), Question(request)).allocation
+            allocation = (
+                state.planner().place(state.snapshot(), PlacementRequest(request)).allocation
+            )
             assert state.ledger.apply(Assume("u", "ml", "p", request, allocation, 5.0))
             await asyncio.sleep(0.05)
             held = sum(used(state))
@@ -182,7 +184,7 @@ def test_planners_learn_from_arrivals_at_50_and_each_doubling(playground):
             planner = state.planner("fgd")
             assert planner.workload.counts == {}
             add_pod(playground, "p49")
-            await until(lambda: planner.workload.counts == {Kind(0, 30, 1, 4096): 50})
+            await until(lambda: planner.workload.counts == {PodShape(0, 30, 1, 4096): 50})
             assert state.planner("fgd") is planner
             assert state.planner("binpack").workload is planner.workload
             for number in range(50, 100):
@@ -284,19 +286,19 @@ def operate(playground, what, number, gpu):
         playground.drop_watches(abrupt=what == "cut")
     elif what.startswith("expire"):
         # Whatever happens between the drop and the expiry is seen by no watch.
-        playground.faults.add(Fault(verb="watch", resource="pods", code=503))
+        playground.faults.add(InjectedFault(verb="watch", resource="pods", code=503))
         playground.drop_watches()
         operate(playground, ("delete", "bind")[gpu], number, gpu)
         playground.expire(as_status=what == "expire-status")
     elif what == "fault":
         verb = ("list", "watch")[gpu]
         code = (500, 429, 410, 503, 504, 403)[number]
-        playground.faults.add(Fault(verb=verb, code=code))
+        playground.faults.add(InjectedFault(verb=verb, code=code))
 
 
 def truth(playground):
     """What a ledger says that was told everything at once."""
-    ledger, reader = Ledger(DEFAULT), ObjectReader(Keep(KEYS, KEYS, AMOUNTS))
+    ledger, reader = Ledger(DEFAULT), ObjectReader(KeyFilter(KEYS, KEYS, AMOUNTS))
     for each in playground.objects("nodes"):
         notice = reader.read_node_notice(msgspec.convert(each, NodeBody))
         ledger.apply(NodeSeen(DEFAULT.read_node(notice), notice.version))
@@ -318,10 +320,10 @@ class Hearing:
     def __init__(self):
         self.nodes, self.pods = [], []
 
-    def hear_nodes(self, changes):
+    def on_nodes(self, changes):
         self.nodes += changes
 
-    def hear_pods(self, changes):
+    def on_pods(self, changes):
         self.pods += changes
 
 

@@ -1,8 +1,8 @@
 import pytest
 
 import builders
+from slicewise.explain.limits import write_smaller_limits
 from slicewise.model import Container
-from slicewise.state.respelling import spell_ask
 
 SHARE = {"slicewise.io/gpu": 2, "slicewise.io/cores": 30, "slicewise.io/memory": 9000}
 FORK = {"nvidia.com/vcuda-core": 30, "nvidia.com/vcuda-memory": 9000}
@@ -30,17 +30,20 @@ UPSTREAM = {"tencent.com/vcuda-core": 30, "tencent.com/vcuda-memory": 30}
     ],
 )
 def test_smaller_request_is_written_in_the_pods_own_words(limits, ask, spelt):
-    assert spell_ask(builders.pod(limits=limits), ask) == spelt
+    assert write_smaller_limits(builders.pod(limits=limits), ask) == spelt
 
 
 def test_several_gpus_of_gpushare_keep_what_each_gives():
     pod = builders.pod(limits={"aliyun.com/gpu-mem": 12}, labels={"aliyun.com/gpu-count": "4"})
 
-    assert spell_ask(pod, {"memory": 2048}) == {"aliyun.com/gpu-mem": 8}
-    assert spell_ask(pod, {"gpus": 2}) == {"aliyun.com/gpu-mem": 6, "aliyun.com/gpu-count": 2}
+    assert write_smaller_limits(pod, {"memory": 2048}) == {"aliyun.com/gpu-mem": 8}
+    assert write_smaller_limits(pod, {"gpus": 2}) == {
+        "aliyun.com/gpu-mem": 6,
+        "aliyun.com/gpu-count": 2,
+    }
 
 
 def test_of_several_containers_none_is_told_to_ask_for_less():
     pod = builders.pod(Container("a", limits=SHARE), Container("b", limits=SHARE))
 
-    assert spell_ask(pod, {"memory": 1}) is None
+    assert write_smaller_limits(pod, {"memory": 1}) is None

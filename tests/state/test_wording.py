@@ -1,7 +1,7 @@
 import pytest
 
 import builders
-from slicewise.state.wording import describe_request
+from slicewise.explain.format import describe_request
 
 
 @pytest.mark.parametrize(

@@ -12,19 +12,19 @@ import yaml
 
 from slicewise import __version__
 from slicewise.cli.addresses import read_address, read_place
-from slicewise.cli.agent_wiring import NODE_CONFIG, AgentCommand, Report, run_agent
 from slicewise.cli.goflags import GoCommand, go_switch, klog_flags
 from slicewise.cli.logs import LEVELS, configure_logs, read_level
 from slicewise.dialects.gpushare import GIB, MIB
-from slicewise.dialects.injection import Places
 from slicewise.dialects.offers import build_editions
-from slicewise.httpd import Settings
+from slicewise.dialects.shared.injection import GpuManagerPaths
+from slicewise.httpd import ServerSettings
 from slicewise.model import SlicewiseError
-from slicewise.nodeagent.configuration import Flags, read_scaling
-from slicewise.nodeagent.health import Patience
-from slicewise.nodeagent.offering import MOST_UNITS
-from slicewise.nodeagent.sampling import INTERVAL_SECONDS
-from slicewise.nodeagent.settings import DIALECTS, AgentSettings, Identity, Paths
+from slicewise.nodeagent.configuration import NodeFlags, read_scaling
+from slicewise.nodeagent.gpus.health import RecoveryPolicy
+from slicewise.nodeagent.plugin.offers import MOST_UNITS
+from slicewise.nodeagent.run import NODE_CONFIG, AgentOptions, ReportTarget, run_agent
+from slicewise.nodeagent.settings import DIALECTS, AgentSettings, IdentityMode, Paths
+from slicewise.nodeagent.usage.sampler import INTERVAL_SECONDS
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:5678"
 _PREFIX: Final = "SLICEWISE_AGENT"
@@ -73,16 +73,16 @@ def _load_config(ctx: click.Context, _: click.Parameter, path: Path | None) -> N
 @click.option("--vendor-cdi", type=_PATH, multiple=True, help="Folders of NVIDIA's CDI specs.")
 @click.option("--dev", type=_PATH, default=Paths().dev, show_default=True)
 @click.option("--state", type=_PATH, default=Paths().state, show_default=True)
-@click.option("--virtual-manager-path", default=Places().pods, show_default=True,
+@click.option("--virtual-manager-path", default=GpuManagerPaths().pods, show_default=True,
               help="gpu-manager's folders of pods.")  # fmt: skip
-@click.option("--driver-volumes", default=Places().drivers, show_default=True,
+@click.option("--driver-volumes", default=GpuManagerPaths().drivers, show_default=True,
               help="gpu-manager's copies of the driver.")  # fmt: skip
 @click.option("--memory-unit", default="GiB", show_default=True, help="gpushare's unit.")
 @click.option("--device-memory-scaling", type=float, help="Part of each GPU's memory to offer.")
 @click.option("--cgroup-driver", type=click.Choice(["cgroupfs", "systemd"], case_sensitive=False))
 @click.option("--node-config", type=_FILE, default=NODE_CONFIG, show_default=True,
               help="gpu-manager's nodeConfig of all nodes.")  # fmt: skip
-@click.option("--recover-seconds", type=click.FloatRange(0), default=Patience().first_seconds,
+@click.option("--recover-seconds", type=click.FloatRange(0), default=RecoveryPolicy().first_seconds,
               show_default=True, help="How long an ill GPU must be well to return."
               )  # fmt: skip
 @click.option("--heartbeat/--no-heartbeat", help="Publish the heartbeat the fork's extender needs.")
@@ -127,7 +127,7 @@ def agent(**flags: Any) -> None:
         raise click.ClickException(str(error)) from error
 
 
-def read_command(flags: dict[str, Any]) -> AgentCommand:
+def read_command(flags: dict[str, Any]) -> AgentOptions:
     """The settings that flags, environment and file amount to."""
     host, port = read_address(flags["address"], DEFAULT_ADDRESS)
     dialects = tuple(word.strip() for word in flags["dialects"].split(",") if word.strip())
@@ -150,19 +150,19 @@ def read_command(flags: dict[str, Any]) -> AgentCommand:
         node=flags["node_name"] or os.environ.get("NODENAME") or socket.gethostname().lower(),
         dialects=dialects,
         share_unit=unit,
-        identity=None if flags["identity"] == "auto" else Identity(flags["identity"]),
+        identity=None if flags["identity"] == "auto" else IdentityMode(flags["identity"]),
         paths=_read_paths(flags),
-        places=Places(flags["virtual_manager_path"], flags["driver_volumes"]),
+        places=GpuManagerPaths(flags["virtual_manager_path"], flags["driver_volumes"]),
         require_gpus=skip == "refuse",
         record_seconds=flags["record_seconds"],
         sample_seconds=flags["sample_seconds"],
         sweep_seconds=flags["sweep_seconds"],
         most_units=flags["most_units"],
     )
-    return AgentCommand(
+    return AgentOptions(
         settings=settings,
         kubeconfig=flags["kubeconfig"],
-        listen=Settings(host=host, port=port),
+        listen=ServerSettings(host=host, port=port),
         simulated=source == "simulated",
         driver_file=Path(file) if file else None,
         node_config=flags["node_config"],
@@ -173,24 +173,24 @@ def read_command(flags: dict[str, Any]) -> AgentCommand:
     )
 
 
-def _read_node_flags(flags: dict[str, Any]) -> Flags:
+def _read_node_flags(flags: dict[str, Any]) -> NodeFlags:
     given = flags["device_memory_scaling"]
     try:
         scaling = None if given is None else read_scaling("--device-memory-scaling", given)
     except SlicewiseError as error:
         raise click.BadParameter(str(error), param_hint="--device-memory-scaling") from error
     endpoint = (flags["runtime_endpoint"] or "").removeprefix("unix://")
-    return Flags(scaling, Path(endpoint) if endpoint else None, flags["cgroup_driver"])
+    return NodeFlags(scaling, Path(endpoint) if endpoint else None, flags["cgroup_driver"])
 
 
-def _read_report(flags: dict[str, Any]) -> Report | None:
+def _read_report(flags: dict[str, Any]) -> ReportTarget | None:
     """Whom to report to: the flag's server, or the one that the original's chart puts beside."""
     beside = "MetadataName" in os.environ
     name, namespace = read_place(os.environ)
     address = flags["report_to"] or (f"https://{name}.{namespace}.svc" if beside else None)
     if address is None:
         return None
-    return Report(address, flags["report_ca"], flags["report_token"], (namespace, name))
+    return ReportTarget(address, flags["report_ca"], flags["report_token"], (namespace, name))
 
 
 def _read_paths(flags: dict[str, Any]) -> Paths:

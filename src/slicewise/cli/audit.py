@@ -18,9 +18,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from slicewise.cli.audit_directly import audit_directly, read_place
-from slicewise.cli.connecting import Trouble, reach_options
-from slicewise.nodeagent.auditing import tell_audit
+from slicewise.cli.audit_directly import audit_directly, read_audit_target
+from slicewise.cli.cluster_access import CannotTell, cluster_options
+from slicewise.nodeagent.audit.auditor import write_audit
 from slicewise.nodeagent.settings import Paths
 
 DEFAULT_URL: Final = "http://127.0.0.1:5678"
@@ -45,13 +45,13 @@ _COLUMNS: Final = ("kind", "subject", "what", "remedy")
               help="library, library:FILE, simulated or simulated:FILE.")  # fmt: skip
 @click.option("--pod-resources", type=_PATH, default=Paths().pod_resources, show_default=True)
 @click.option("--cdi", type=_PATH, default=Paths().cdi, show_default=True)
-@reach_options
+@cluster_options
 def audit(url: str, output: str, direct: bool, **flags: Any) -> None:
     """Compare what pods were promised on a node with what they hold and use.
 
     Exits with 0 when all is well, 1 with findings, 2 when it cannot tell.
     """
-    answer = tell_audit(audit_directly(read_place(flags))) if direct else fetch(url)
+    answer = write_audit(audit_directly(read_audit_target(flags))) if direct else fetch(url)
     if output == "json":
         click.echo(json.dumps(answer, indent=2))
     else:
@@ -67,13 +67,13 @@ def fetch(url: str) -> dict[str, Any]:
             answer = json.load(response)
     except urllib.error.HTTPError as error:
         error.close()
-        raise Trouble(f"{page} answered {error.code}; pass --url") from error
+        raise CannotTell(f"{page} answered {error.code}; pass --url") from error
     except (OSError, ValueError) as error:
-        raise Trouble(
+        raise CannotTell(
             f"cannot ask {page}: {error}; run it on the node of an agent, or pass --url or --direct"
         ) from error
     if not isinstance(answer, dict) or not {"node", "verdict", "findings", "gaps"} <= answer.keys():
-        raise Trouble(f"{page} is not the page of an agent; pass --url")
+        raise CannotTell(f"{page} is not the page of an agent; pass --url")
     return answer
 
 

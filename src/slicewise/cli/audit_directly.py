@@ -8,24 +8,24 @@ from typing import Any, Final
 
 import click
 
-from slicewise.cli.agent_wiring import AgentCommand, open_driver
-from slicewise.cli.connecting import Reach, Trouble, open_reader, run_connected
+from slicewise.cli.cluster_access import CannotTell, ClusterFlags, open_reader, run_connected
+from slicewise.diagnose.audit_report import AuditReport
+from slicewise.diagnose.evidence import Evidence, SpecFile
 from slicewise.dialects import DEFAULT
 from slicewise.dialects.offers import build_editions
 from slicewise.kube.client import Client
-from slicewise.kube.listing import list_all
-from slicewise.kube.localpods import local_pods
+from slicewise.kube.lists import list_all
+from slicewise.kube.local_pods import local_pods
 from slicewise.kube.watch import Gone, Seen
 from slicewise.kubelet.holders import PodResourcesClient
-from slicewise.nodeagent.auditing import Auditor, Views
-from slicewise.nodeagent.cdi import Specs
+from slicewise.nodeagent.audit.auditor import Auditor, EvidenceCollector
+from slicewise.nodeagent.audit.spec_files import read_spec_files
 from slicewise.nodeagent.census import NodeCensus
-from slicewise.nodeagent.cgroups import Processes
-from slicewise.nodeagent.evidence import Evidence, SpecFile
-from slicewise.nodeagent.findings import AuditReport
-from slicewise.nodeagent.sampling import Sampler
+from slicewise.nodeagent.plugin.cdi import CdiSpecs
+from slicewise.nodeagent.run import AgentOptions, open_driver
 from slicewise.nodeagent.settings import DIALECTS, AgentSettings
-from slicewise.nodeagent.specfiles import read_spec_files
+from slicewise.nodeagent.usage.cgroups import ProcessTable
+from slicewise.nodeagent.usage.sampler import UsageSampler
 from slicewise.nvml.driver import Driver
 
 # A person waits for the answer.
@@ -33,17 +33,17 @@ _PATIENCE_SECONDS: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class AuditTarget:
     """A node, and where its sources are."""
 
     node: str
-    reach: Reach
-    driver: AgentCommand
+    reach: ClusterFlags
+    driver: AgentOptions
     pod_resources: Path
     cdi: Path
 
 
-def read_place(flags: Mapping[str, Any]) -> Place:
+def read_audit_target(flags: Mapping[str, Any]) -> AuditTarget:
     """The node that the flags name."""
     node = flags["node_name"] or socket.gethostname().lower()
     source, _, file = flags["nvml"].partition(":")
@@ -51,16 +51,16 @@ def read_place(flags: Mapping[str, Any]) -> Place:
         raise click.BadParameter(
             f"{flags['nvml']!r}: expected library or simulated:FILE", param_hint="--nvml"
         )
-    command = AgentCommand(
+    command = AgentOptions(
         settings=AgentSettings(node=node),
         simulated=source == "simulated",
         driver_file=Path(file) if file else None,
     )
-    reach = Reach(flags["kubeconfig"], flags["context"])
-    return Place(node, reach, command, flags["pod_resources"], flags["cdi"])
+    reach = ClusterFlags(flags["kubeconfig"], flags["context"])
+    return AuditTarget(node, reach, command, flags["pod_resources"], flags["cdi"])
 
 
-def audit_directly(place: Place) -> AuditReport:
+def audit_directly(place: AuditTarget) -> AuditReport:
     """What is wrong on the node; raises Trouble when a source is missing altogether."""
 
     async def run(client: Client) -> AuditReport:
@@ -72,25 +72,25 @@ def audit_directly(place: Place) -> AuditReport:
             await kubelet.close()
             driver.close()
 
-    return run_connected(place.reach, run, Trouble)
+    return run_connected(place.reach, run, CannotTell)
 
 
 class _Collector:
     """Reads pods and GPUs anew for every look."""
 
     def __init__(
-        self, place: Place, client: Client, driver: Driver, kubelet: PodResourcesClient
+        self, place: AuditTarget, client: Client, driver: Driver, kubelet: PodResourcesClient
     ) -> None:
         self._source = local_pods(open_reader(), place.node)
         self._client = client
         self._driver = driver
-        self._specs = Specs(place.cdi)
+        self._specs = CdiSpecs(place.cdi)
         self._census = NodeCensus(place.node)
         editions = build_editions(DIALECTS)
         carrying = (each for edition in editions for each in edition.resources if each.carries)
-        self._views = Views(
+        self._views = EvidenceCollector(
             census=self._census,
-            sampler=Sampler(driver, Processes()),
+            sampler=UsageSampler(driver, ProcessTable()),
             kubelet=kubelet,
             # Without a single spec the runtime is one that knows no CDI.
             specs=self._read_specs if self._specs.read() else None,

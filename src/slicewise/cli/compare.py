@@ -10,13 +10,13 @@ import click
 from rich.console import Console
 from rich.progress import track
 
-from slicewise.cli.sources import OPENB, read_seeds
 from slicewise.model import SlicewiseError
 from slicewise.placement import read_policy
-from slicewise.sim.batch import LEARNED, Done, Job, run_jobs
+from slicewise.sim.batch import LEARNED, ReplayJob, ReplayResult, run_jobs
 from slicewise.sim.bound import Bounds, bound
-from slicewise.sim.openb import Folder
+from slicewise.sim.openb import OpenbFolder
 from slicewise.sim.results import SteadySummary, Summary, mean
+from slicewise.sim.trace_source import OPENB, read_seeds
 
 POLICIES: Final = (
     "default,default:learned,fgd,best-fit,packing,clustering,dot-product,binpack,spread,random"
@@ -58,7 +58,7 @@ def compare(  # noqa: PLR0913 one argument per flag
     jobs: int | None,
 ) -> None:
     """Print Markdown tables of every trace under every policy, with the bounds."""
-    folder = Folder(openb)
+    folder = OpenbFolder(openb)
     names = traces.split(",") if traces else folder.trace_names()
     if not names:
         raise click.UsageError(f"no openb files in {openb}: pass --openb with their folder")
@@ -68,7 +68,7 @@ def compare(  # noqa: PLR0913 one argument per flag
             read_policy(policy.removesuffix(LEARNED))
         bounds = {name: bound(folder.read_trace(name)) for name in names}
         work = [
-            Job(openb, name, seed, policy, departures)
+            ReplayJob(openb, name, seed, policy, departures)
             for name in names
             for seed in read_seeds(seeds)
             for policy in chosen
@@ -85,7 +85,7 @@ def compare(  # noqa: PLR0913 one argument per flag
         raise click.ClickException(str(error)) from error
 
 
-def _follow(work: Sequence[Job], processes: int) -> Iterable[Done]:
+def _follow(work: Sequence[ReplayJob], processes: int) -> Iterable[ReplayResult]:
     console = Console(stderr=True)
     finished = run_jobs(work, processes)
     if not console.is_terminal:
@@ -94,7 +94,7 @@ def _follow(work: Sequence[Job], processes: int) -> Iterable[Done]:
 
 
 def _table(
-    done: Sequence[Done],
+    done: Sequence[ReplayResult],
     bounds: Mapping[str, Bounds],
     policies: Sequence[str],
     *,
@@ -122,7 +122,7 @@ def _table(
     return "\n".join(lines)
 
 
-def _at(done: Sequence[Done], name: str, policy: str, load: int) -> float:
+def _at(done: Sequence[ReplayResult], name: str, policy: str, load: int) -> float:
     return mean(
         each.summary.allocation[load]
         for each in done
@@ -131,7 +131,7 @@ def _at(done: Sequence[Done], name: str, policy: str, load: int) -> float:
 
 
 def _steady_table(
-    done: Sequence[Done], names: Sequence[str], policies: Sequence[str], load: float
+    done: Sequence[ReplayResult], names: Sequence[str], policies: Sequence[str], load: float
 ) -> str:
     """GPU allocated, GPU demand taken and 8-GPU pods taken, with departures."""
     lines = [
@@ -159,7 +159,7 @@ def _steady_table(
     return "\n".join(lines)
 
 
-def _parity(done: Sequence[Done], published: Published) -> str:
+def _parity(done: Sequence[ReplayResult], published: Published) -> str:
     """How far the replays are from the published curves that have no chance in them."""
     furthest, runs = 0.0, 0
     for each in done:

@@ -8,15 +8,21 @@ from typing import Any, Final
 
 import click
 
-from slicewise.cli.connecting import Failure, Reach, open_reader, reach_options, run_connected
+from slicewise.cli.cluster_access import (
+    ClusterFlags,
+    CommandFailure,
+    cluster_options,
+    open_reader,
+    run_connected,
+)
 from slicewise.cluster import Ledger, NodeSeen, PodSeen
 from slicewise.dialects import CORDONED, DEFAULT
-from slicewise.dialects.inventory import is_invented
+from slicewise.dialects.shared.inventory import is_invented
 from slicewise.kube import sources
 from slicewise.kube.client import Client
-from slicewise.kube.listing import list_all
-from slicewise.kube.machines import find_machine
-from slicewise.kube.marking import annotate_node
+from slicewise.kube.lists import list_all
+from slicewise.kube.node_annotation import annotate_node
+from slicewise.kube.node_details import find_node_details
 from slicewise.model import Gpu, Node
 
 _SETTLE_SECONDS: Final = 1.0
@@ -25,10 +31,10 @@ _SETTLE_SECONDS: Final = 1.0
 @click.command(short_help="Close single GPUs of a node to new pods.")
 @click.argument("node")
 @click.argument("gpus", nargs=-1, required=True, metavar="GPU...")
-@reach_options
+@cluster_options
 def cordon(node: str, gpus: tuple[str, ...], **reach: Any) -> None:
     """Let no new pod on GPU of NODE, by index or UUID; pods on it stay."""
-    for line in run_connected(Reach(**reach), lambda client: close(client, node, gpus)):
+    for line in run_connected(ClusterFlags(**reach), lambda client: close(client, node, gpus)):
         click.echo(line)
 
 
@@ -36,12 +42,12 @@ def cordon(node: str, gpus: tuple[str, ...], **reach: Any) -> None:
 @click.argument("node")
 @click.argument("gpus", nargs=-1, metavar="[GPU...]")
 @click.option("--all", "every", is_flag=True, help="Every GPU of the node.")
-@reach_options
+@cluster_options
 def uncordon(node: str, gpus: tuple[str, ...], every: bool, **reach: Any) -> None:
     """Let new pods on GPU of NODE again."""
     if bool(gpus) == every:
         raise click.UsageError("name the GPUs, or pass --all")
-    for line in run_connected(Reach(**reach), lambda client: reopen(client, node, gpus)):
+    for line in run_connected(ClusterFlags(**reach), lambda client: reopen(client, node, gpus)):
         click.echo(line)
 
 
@@ -80,7 +86,7 @@ async def reopen(client: Client, name: str, wanted: Sequence[str]) -> list[str]:
     lines = []
     for each, gpu in zip(wanted, gpus, strict=True):
         if gpu is None and each not in before:
-            raise Failure(_unknown(node, each))
+            raise CommandFailure(_unknown(node, each))
         shown = each if gpu is None else _describe(gpu)
         was = each in before if gpu is None else bool(_names(gpu) & set(before))
         lines.append(f"{shown} of node {name} {'takes pods again' if was else 'was not cordoned'}")
@@ -93,7 +99,7 @@ def find_gpu(node: Node, word: str) -> Gpu:
     """The GPU with this index or UUID; the beginning of a UUID is enough if no other has it."""
     gpu = _find_known(node, word)
     if gpu is None:
-        raise Failure(_unknown(node, word))
+        raise CommandFailure(_unknown(node, word))
     return gpu
 
 
@@ -141,7 +147,7 @@ async def _write(
 
     written = await annotate_node(client, name, CORDONED, rewrite)
     if written is None:
-        raise Failure(f'node "{name}" not found')
+        raise CommandFailure(f'node "{name}" not found')
     return _split(written[0])
 
 
@@ -150,9 +156,9 @@ def _split(text: str) -> list[str]:
 
 
 async def _read_node(client: Client, name: str) -> Node:
-    machine = await find_machine(client, open_reader(), name)
+    machine = await find_node_details(client, open_reader(), name)
     if machine is None:
-        raise Failure(f'node "{name}" not found')
+        raise CommandFailure(f'node "{name}" not found')
     return DEFAULT.read_node(machine.notice)
 
 

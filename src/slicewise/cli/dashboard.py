@@ -13,27 +13,35 @@ import click
 import structlog
 
 from slicewise import __version__
-from slicewise.cli.connecting import FILE, Reach, reach_options
+from slicewise.cli.cluster_access import FILE, ClusterFlags, cluster_options
 from slicewise.cli.logs import configure_logs
-from slicewise.cli.page_uses import AgentUses
-from slicewise.cli.usage_reading import AGENT_PORT
-from slicewise.dashboard.gate import Gate, LocalGate, TokenGate, Verdict, is_loopback
-from slicewise.dashboard.service import Habits, Service
-from slicewise.dashboard.uses import Uses
-from slicewise.httpd import Settings, Tls
+from slicewise.dashboard.auth import (
+    AccessDecision,
+    Authorizer,
+    LoopbackAuthorizer,
+    TokenAuthorizer,
+    is_loopback,
+)
+from slicewise.dashboard.reported_usage import ReportedUsage
+from slicewise.dashboard.server import DashboardServer, PageSettings
+from slicewise.dashboard.usage import UsageSource
+from slicewise.httpd import ServerSettings, Tls
+from slicewise.kube.access_reviews import AccessReviews, ResourceAttributes
 from slicewise.kube.client import Client
 from slicewise.kube.credentials import Access
 from slicewise.kube.kubeconfig import find_access
-from slicewise.kube.listing import find_pod
-from slicewise.kube.reviews import Deed, Reviews
+from slicewise.kube.lists import find_pod
 from slicewise.model import SlicewiseError
+from slicewise.state.agent_usage import AGENT_PORT
 from slicewise.state.live import LiveState, StateSettings
-from slicewise.state.ports import State
+from slicewise.state.ports import ClusterState
 
 COMPONENT: Final = "slicewise-dashboard"
 DEFAULT_ADDRESS: Final = "127.0.0.1:8484"
 _DEEDS: Final = tuple(
-    Deed(verb="list", group="metrics.nvidia.com", version="v1alpha1", resource=resource)
+    ResourceAttributes(
+        verb="list", group="metrics.nvidia.com", version="v1alpha1", resource=resource
+    )
     for resource in ("podresources", "gpuinfos")
 )
 AUTHS: Final = ("kubernetes", "none")
@@ -47,7 +55,7 @@ class DashboardSettings:
     """How the API server is reached."""
     auth: str = "none"
     """Who may look: `kubernetes` asks the API server, `none` lets everybody in, on loopback."""
-    habits: Habits = field(default_factory=Habits)
+    habits: PageSettings = field(default_factory=PageSettings)
     """Where and how it is served."""
     state: StateSettings = field(default_factory=StateSettings)
     """What of the cluster is followed."""
@@ -62,7 +70,7 @@ class DashboardSettings:
     type=click.Choice(AUTHS),
     help="Ask the API server who may look [default: kubernetes, but none on loopback].",
 )
-@reach_options
+@cluster_options
 @click.option("--quota-configmap", default="kube-system/gpuquota", show_default=True)
 @click.option("--tls-cert", type=FILE, help="PEM certificate chain; read again when it changes.")
 @click.option("--tls-key", type=FILE, help="PEM key of that certificate.")
@@ -105,12 +113,14 @@ def read_settings(flags: dict[str, Any]) -> DashboardSettings:
     namespace, slash, name = flags["quota_configmap"].partition("/")
     if flags["quota_configmap"] and not (slash and namespace and name):
         raise click.BadParameter("expected namespace/name", param_hint="--quota-configmap")
-    reach = Reach(flags["kubeconfig"], flags["context"])
+    reach = ClusterFlags(flags["kubeconfig"], flags["context"])
     return DashboardSettings(
         access=find_access(reach.kubeconfig, reach.context),
         auth=auth,
-        habits=Habits(
-            listen=Settings(host=host, port=int(number), tls=_read_tls(flags), max_body_bytes=1)
+        habits=PageSettings(
+            listen=ServerSettings(
+                host=host, port=int(number), tls=_read_tls(flags), max_body_bytes=1
+            )
         ),
         state=StateSettings(quota=(namespace, name) if name else None),
         agent_port=flags["agent_port"] or None,
@@ -122,7 +132,7 @@ async def run_dashboard(
     stop: asyncio.Event,
     *,
     started: Callable[[str], None] = lambda _: None,
-    measure: Callable[[State], Uses] | None = None,
+    measure: Callable[[ClusterState], UsageSource] | None = None,
 ) -> None:
     """Serve until told to stop; `started` hears the address once connections are accepted.
 
@@ -133,12 +143,12 @@ async def run_dashboard(
         state = LiveState(client, settings.state)
         gate = build_gate(settings.auth, client)
         find = partial(find_pod, client, state.reader)
-        uses: Uses | None = None
+        uses: UsageSource | None = None
         if measure is not None:
             uses = measure(state)
         elif settings.agent_port is not None:
-            uses = AgentUses(client, state, settings.agent_port)
-        service = Service(state, find, settings.habits, gate=gate, uses=uses)
+            uses = ReportedUsage(client, state, settings.agent_port)
+        service = DashboardServer(state, find, settings.habits, gate=gate, uses=uses)
         state.listener = service.keeper
         await service.start()
         loading = asyncio.create_task(state.start())
@@ -159,22 +169,22 @@ async def run_dashboard(
             log.info("stopped")
 
 
-def build_gate(auth: str, client: Client) -> Gate:
+def build_gate(auth: str, client: Client) -> Authorizer:
     """Who may look: everybody here, or whoever may list what the metrics API shows."""
     if auth == "none":
-        return LocalGate()
-    reviews = Reviews(client)
+        return LoopbackAuthorizer()
+    reviews = AccessReviews(client)
 
-    async def check(token: str) -> Verdict:
+    async def check(token: str) -> AccessDecision:
         user = await reviews.identify(token)
         if user is None:
-            return Verdict.UNKNOWN
+            return AccessDecision.UNKNOWN
         for deed in _DEEDS:
             if not await reviews.permits(user, deed):
-                return Verdict.FORBIDDEN
-        return Verdict.WELCOME
+                return AccessDecision.FORBIDDEN
+        return AccessDecision.WELCOME
 
-    return TokenGate(check)
+    return TokenAuthorizer(check)
 
 
 def _notice_end(stop: asyncio.Event, loading: asyncio.Task[None]) -> None:

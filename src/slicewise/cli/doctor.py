@@ -13,22 +13,20 @@ from typing import Any, Final
 import click
 
 from slicewise import __version__
-from slicewise.cli.asking import choose_settings
-from slicewise.cli.connecting import (
+from slicewise.cli.cluster_access import (
     FILE,
-    Reach,
-    Trouble,
+    CannotTell,
+    ClusterFlags,
+    cluster_options,
     open_reader,
-    reach_options,
     run_connected,
 )
-from slicewise.cli.doctor_agents import check_agents, check_extender
-from slicewise.cli.doctor_nodes import check_nodes, find_resources
-from slicewise.cli.doctor_scheduler import SCHEDULER, check_config, read_config
-from slicewise.cli.doctor_services import QUOTA, check_apiservice, check_quota, check_rights
-from slicewise.cli.findings import (
+from slicewise.cli.extender_client import choose_settings
+from slicewise.cluster import problems as troubles
+from slicewise.diagnose.agents import check_agents, check_extender
+from slicewise.diagnose.findings import (
     Finding,
-    Level,
+    FindingSeverity,
     describe_findings,
     note,
     ok,
@@ -37,14 +35,16 @@ from slicewise.cli.findings import (
     warning,
     write_findings,
 )
-from slicewise.cli.scheduler_finding import find_schedulers
-from slicewise.cli.usage_reading import AGENT_PORT
-from slicewise.cluster import problems as troubles
+from slicewise.diagnose.nodes import check_nodes, find_resources
+from slicewise.diagnose.scheduler import SCHEDULER, check_config, read_config
+from slicewise.diagnose.services import QUOTA, check_apiservice, check_quota, check_rights
 from slicewise.kube.client import Call, Client
 from slicewise.kube.errors import KubeError, RefusedError
-from slicewise.kube.listing import read_one
-from slicewise.kube.machines import Machine, list_machines
-from slicewise.kube.reviewing import may_do
+from slicewise.kube.lists import read_one
+from slicewise.kube.node_details import NodeDetails, list_node_details
+from slicewise.kube.scheduler_configs import find_schedulers
+from slicewise.kube.self_review import may_do
+from slicewise.state.agent_usage import AGENT_PORT
 from slicewise.state.live import LiveState, StateSettings
 
 APISERVICES: Final = ("v1alpha1.metrics.nvidia.com",)
@@ -64,7 +64,7 @@ _RIGHTS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Visit:
+class DoctorOptions:
     """What a person has asked the doctor to look at."""
 
     scheduler_config: Path | None = None
@@ -78,27 +78,33 @@ class Visit:
 @click.option("--agent-port", default=AGENT_PORT, show_default=True, help="Of the nodes' agents.")
 @click.option("--strict", is_flag=True, help="End with 1 for warnings as well.")
 @click.option("-o", "--output", type=click.Choice(["json"]), help="The findings for scripts.")
-@reach_options
+@cluster_options
 def doctor(strict: bool, output: str | None, **flags: Any) -> None:
     """Look for whatever keeps pods from getting their GPUs, and say what to do about it.
 
     Ends with 0 when there is no problem, 1 when there is one, and 2 when nobody can tell.
     """
-    visit = Visit(*(flags.pop(each) for each in ("scheduler_config", "extender", "agent_port")))
-    findings = run_connected(Reach(**flags), lambda client: examine(client, visit), Trouble)
+    visit = DoctorOptions(
+        *(flags.pop(each) for each in ("scheduler_config", "extender", "agent_port"))
+    )
+    findings = run_connected(
+        ClusterFlags(**flags), lambda client: examine(client, visit), CannotTell
+    )
     if output == "json":
         click.echo(json.dumps(describe_findings(findings), indent=2))
     else:
         for line in write_findings(findings):
             click.echo(line)
         click.echo(summarise(findings))
-    grave = (Level.PROBLEM, Level.WARNING) if strict else (Level.PROBLEM,)
+    grave = (
+        (FindingSeverity.PROBLEM, FindingSeverity.WARNING) if strict else (FindingSeverity.PROBLEM,)
+    )
     raise SystemExit(1 if any(each.level in grave for each in findings) else 0)
 
 
-async def examine(client: Client, visit: Visit) -> list[Finding]:
+async def examine(client: Client, visit: DoctorOptions) -> list[Finding]:
     """Everything that was found, in the order in which it is best read."""
-    machines = await list_machines(client, open_reader())
+    machines = await list_node_details(client, open_reader())
     findings, with_gpus = check_nodes(machines)
     findings += await check_agents(client, with_gpus, visit.agent_port)
     findings += await _try(SCHEDULER, _check_schedulers(client, visit, machines))
@@ -123,7 +129,7 @@ async def _try(topic: str, work: Awaitable[list[Finding]]) -> list[Finding]:
 
 
 async def _check_schedulers(
-    client: Client, visit: Visit, machines: Sequence[Machine]
+    client: Client, visit: DoctorOptions, machines: Sequence[NodeDetails]
 ) -> list[Finding]:
     def check(config: dict[str, Any], where: str) -> list[Finding]:
         return check_config(config, find_resources(machines), len(machines), where)
@@ -137,7 +143,7 @@ def _check_file(path: Path, check: Callable[[dict[str, Any], str], list[Finding]
     try:
         config = read_config(path.read_text())
     except (OSError, UnicodeDecodeError) as error:
-        raise Trouble(f"cannot read {path}: {error}") from error
+        raise CannotTell(f"cannot read {path}: {error}") from error
     if config is None:
         fix = "pass what kube-scheduler has as --config or --policy-config-file"
         return [problem(SCHEDULER, f"{path} is no scheduler configuration", fix)]
@@ -171,7 +177,7 @@ async def _check_ledger(client: Client) -> list[Finding]:
         return [ok(LEDGER, "every pod's GPUs are known, and no GPU is promised twice")]
     return [
         note(LEDGER, _UNMARKED, _BIND, each.subject)
-        if each.trouble == troubles.Trouble.MISSING_ALLOCATION.value
+        if each.trouble == troubles.ProblemKind.MISSING_ALLOCATION.value
         else warning(LEDGER, f"{each.trouble}: {each.detail}", _REMAKE, each.subject)
         for each in found
     ]

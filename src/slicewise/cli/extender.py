@@ -14,9 +14,9 @@ from slicewise import __version__
 from slicewise.cli.addresses import read_address
 from slicewise.cli.goflags import GoCommand, go_switch, klog_flags
 from slicewise.cli.logs import LEVELS, configure_logs, read_level
-from slicewise.cli.wiring import ExtenderSettings, run_extender
+from slicewise.extender.run import ExtenderSettings, run_extender
 from slicewise.extender.tracing import VARIABLES
-from slicewise.httpd import Settings, Tls
+from slicewise.httpd import ServerSettings, Tls
 from slicewise.model import SlicewiseError
 from slicewise.placement import read_policy
 from slicewise.state.live import StateSettings
@@ -78,7 +78,7 @@ def read_settings(flags: dict[str, Any]) -> ExtenderSettings:
     return ExtenderSettings(
         kubeconfig=flags["kubeconfig"],
         master=flags["master"],
-        listen=Settings(
+        listen=ServerSettings(
             host=host,
             port=port,
             tls=_read_tls(flags),
@@ -93,11 +93,11 @@ def read_settings(flags: dict[str, Any]) -> ExtenderSettings:
     )
 
 
-def _read_health(text: str | None) -> Settings | None:
+def _read_health(text: str | None) -> ServerSettings | None:
     if text is None:
         return None
     host, port = read_address(text, DEFAULT_ADDRESS, flag="--health-address")
-    return Settings(host=host, port=port, max_body_bytes=1 << 10, request_seconds=5.0)
+    return ServerSettings(host=host, port=port, max_body_bytes=1 << 10, request_seconds=5.0)
 
 
 def _read_otlp(flag: str | None) -> str | None:

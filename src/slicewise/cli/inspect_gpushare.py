@@ -10,14 +10,20 @@ import click
 import yaml
 
 from slicewise import __version__
-from slicewise.cli.connecting import Failure, Reach, open_reader, reach_options, run_connected
+from slicewise.cli.cluster_access import (
+    ClusterFlags,
+    CommandFailure,
+    cluster_options,
+    open_reader,
+    run_connected,
+)
 from slicewise.cli.goflags import GoCommand, go_switch, klog_flags
-from slicewise.cli.gpushare_gpus import NodeUse, read_nodes
-from slicewise.cli.gpushare_text import describe, show_details, show_summary
+from slicewise.cli.render.gpushare_text import describe, show_details, show_summary
+from slicewise.explain.gpushare_inspect import InspectedNode, read_nodes
 from slicewise.kube import sources
 from slicewise.kube.client import Client
-from slicewise.kube.listing import list_all
-from slicewise.kube.machines import find_machine, list_machines
+from slicewise.kube.lists import list_all
+from slicewise.kube.node_details import find_node_details, list_node_details
 
 
 @click.command("inspect-gpushare", cls=GoCommand)
@@ -29,32 +35,32 @@ from slicewise.kube.machines import find_machine, list_machines
     type=click.Choice(["json", "yaml", "wide"]),
     help="A document for scripts, or more columns.",
 )
-@reach_options
+@cluster_options
 @click.option("-v", "--v", type=int, expose_value=False, hidden=True)
 @klog_flags
 @click.version_option(__version__, prog_name="kubectl-inspect-gpushare")
 def main(node: str | None, details: bool, output: str | None, **reach: Any) -> None:
     """Show the GPU memory that pods hold, on every node or on NODE alone."""
-    nodes = run_connected(Reach(**reach), lambda client: gather(client, node))
+    nodes = run_connected(ClusterFlags(**reach), lambda client: gather(client, node))
     if node is not None and not nodes:
         click.echo(f"node {node} has no aliyun.com/gpu-mem to share", err=True)
     click.echo(render(nodes, details=details, output=output), nl=False)
 
 
-async def gather(client: Client, name: str | None) -> list[NodeUse]:
+async def gather(client: Client, name: str | None) -> list[InspectedNode]:
     """The cluster's nodes with their GPUs and pods, or the one of this name."""
     reader = open_reader()
     if name is None:
-        machines, selector = await list_machines(client, reader), sources.LIVE_PODS
+        machines, selector = await list_node_details(client, reader), sources.LIVE_PODS
     else:
-        machine = await find_machine(client, reader, name)
+        machine = await find_node_details(client, reader, name)
         if machine is None:
-            raise Failure(f'node "{name}" not found')
+            raise CommandFailure(f'node "{name}" not found')
         machines, selector = [machine], f"spec.nodeName={name},{sources.LIVE_PODS}"
     return read_nodes(machines, await list_all(client, sources.pods(reader, selector)))
 
 
-def render(nodes: list[NodeUse], *, details: bool = False, output: str | None = None) -> str:
+def render(nodes: list[InspectedNode], *, details: bool = False, output: str | None = None) -> str:
     """The nodes in the form that was asked for."""
     if output == "json":
         return json.dumps(describe(nodes), indent=2) + "\n"

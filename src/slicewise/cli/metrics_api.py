@@ -15,10 +15,10 @@ from slicewise import __version__
 from slicewise.cli.addresses import read_place
 from slicewise.cli.goflags import GoCommand, klog_flags
 from slicewise.cli.logs import configure_logs
-from slicewise.cli.metrics_wiring import MetricsSettings, run_metrics_api
-from slicewise.httpd import Settings, Tls
+from slicewise.httpd import ServerSettings, Tls
 from slicewise.metricsapi.agents import AgentRules
-from slicewise.metricsapi.service import ServiceSettings
+from slicewise.metricsapi.run import MetricsApiOptions, run_metrics_api
+from slicewise.metricsapi.server import MetricsApiSettings
 from slicewise.model import SlicewiseError
 
 _FILE = click.Path(dir_okay=False, exists=True, path_type=Path)
@@ -110,18 +110,18 @@ def read_choices(flags: Mapping[str, Any]) -> dict[str, Any]:
     return {**_DEFAULTS, **_read_file(flags["config"]), **stated}
 
 
-def read_settings(flags: Mapping[str, Any], choices: Mapping[str, Any]) -> MetricsSettings:
+def read_settings(flags: Mapping[str, Any], choices: Mapping[str, Any]) -> MetricsApiOptions:
     """How the service runs."""
     name, namespace = read_place(os.environ)
     authority = choices["tls-config.tls-ca-file"]
-    return MetricsSettings(
+    return MetricsApiOptions(
         kubeconfig=flags["kubeconfig"],
         policy=flags["policy"],
         scheduler=choices["enable-scheduler"],
-        service=ServiceSettings(
+        service=MetricsApiSettings(
             name=flags["name"] or name,
             namespace=flags["namespace"] or namespace,
-            listen=Settings(
+            listen=ServerSettings(
                 host=choices["bind-address"],
                 port=choices["secure-port"],
                 tls=_read_tls(choices),

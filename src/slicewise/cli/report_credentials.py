@@ -4,7 +4,7 @@ import ssl
 from pathlib import Path
 
 from slicewise.kube.errors import KubeError
-from slicewise.kube.secrets import Secrets
+from slicewise.kube.secrets import SecretClient
 from slicewise.reports import FileCredentials, ReportError, trust
 
 _KEY = "ca-cert.pem"
@@ -13,7 +13,7 @@ _KEY = "ca-cert.pem"
 class SecretCredentials:
     """The server's authority from its Secret, read for every connection, and a token's file."""
 
-    def __init__(self, secrets: Secrets, token: Path) -> None:
+    def __init__(self, secrets: SecretClient, token: Path) -> None:
         self._secrets = secrets
         self._token = FileCredentials(token, token)
 

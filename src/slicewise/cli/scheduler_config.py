@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 import yaml
 
-from slicewise.cli.schedulers import ALL, WIRINGS, build_config, convert_policy
+from slicewise.explain.scheduler_config import ALL, WIRINGS, build_config, convert_policy
 
 _FILE = click.Path(dir_okay=False, exists=True, path_type=Path)
 

@@ -11,13 +11,12 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from slicewise.cli.charts import check_chart, draw_chart
-from slicewise.cli.report import show, show_steady
-from slicewise.cli.sources import Source, read_seeds, read_source
+from slicewise.cli.render.charts import check_chart, draw_chart
+from slicewise.cli.render.replay_tables import show, show_steady
 from slicewise.model import SlicewiseError
 from slicewise.placement import Policy, read_policy
 from slicewise.sim.draw import draw_visits
-from slicewise.sim.replay import Options, replay, replay_visits
+from slicewise.sim.replay import ReplayOptions, replay, replay_visits
 from slicewise.sim.results import (
     SteadySummary,
     Summary,
@@ -27,13 +26,14 @@ from slicewise.sim.results import (
     summarise,
     summarise_steady,
 )
+from slicewise.sim.trace_source import TraceSource, read_seeds, read_source
 
 POLICY_NAMES: Final = "default,fgd,best-fit,packing,clustering,dot-product,binpack,spread,random"
 _FILE: Final = click.Path(path_type=Path, dir_okay=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class SimulateSettings:
     """What to replay and how."""
 
     policies: tuple[Policy, ...]
@@ -98,7 +98,7 @@ def simulate(  # noqa: PLR0913 one argument per flag
         check_chart(chart)
     try:
         chosen = read_policies(policies)
-        settings = Settings(chosen, read_seeds(seeds), load, departures, learn)
+        settings = SimulateSettings(chosen, read_seeds(seeds), load, departures, learn)
         source = read_source(nodes, pods, openb, name)
         _run(source, settings, output, chart)
     except SlicewiseError as error:
@@ -113,7 +113,7 @@ def read_policies(given: Sequence[str]) -> tuple[Policy, ...]:
     return tuple(read_policy(name.strip()) for name in dict.fromkeys(names))
 
 
-def _run(source: Source, settings: Settings, output: str, chart: Path | None) -> None:
+def _run(source: TraceSource, settings: SimulateSettings, output: str, chart: Path | None) -> None:
     trace = source.trace
     for note in trace.notes:
         click.echo(note, err=True)
@@ -134,25 +134,27 @@ def _run(source: Source, settings: Settings, output: str, chart: Path | None) ->
         show(summaries, trace, bound_of(trace))
 
 
-def _replay_all(source: Source, settings: Settings) -> list[Summary]:
+def _replay_all(source: TraceSource, settings: SimulateSettings) -> list[Summary]:
     summaries = []
     for seed in settings.seeds:
         arrivals = source.arrivals(seed, settings.load)
         for policy in settings.policies:
             with _progress(f"{policy.name} seed {seed}", len(arrivals.order)) as bar:
-                options = Options(learn=settings.learn, progress=bar)
+                options = ReplayOptions(learn=settings.learn, progress=bar)
                 record = replay(source.trace, arrivals, policy, options)
             summaries.append(summarise(record, seed))
     return summaries
 
 
-def _replay_steady(source: Source, settings: Settings, load: float) -> list[SteadySummary]:
+def _replay_steady(
+    source: TraceSource, settings: SimulateSettings, load: float
+) -> list[SteadySummary]:
     summaries = []
     for seed in settings.seeds:
         visits = draw_visits(source.trace, seed, load)
         for policy in settings.policies:
             with _progress(f"{policy.name} seed {seed}", len(visits.order)) as bar:
-                options = Options(learn=settings.learn, progress=bar)
+                options = ReplayOptions(learn=settings.learn, progress=bar)
                 steady = replay_visits(source.trace, visits, policy, options)
             summaries.append(summarise_steady(steady, seed))
     return summaries
@@ -187,7 +189,7 @@ def _progress(text: str, total: int) -> Iterator[_Bar | None]:
 
 
 def _print_json(
-    source: Source,
+    source: TraceSource,
     facts: Mapping[str, object],
     summaries: Sequence[Summary] | Sequence[SteadySummary],
 ) -> None:

@@ -14,13 +14,18 @@ import click
 from rich.console import Console
 from rich.live import Live
 
-from slicewise.cli.asking import choose_settings
-from slicewise.cli.connecting import Failure, Reach, reach_options, run_connected
-from slicewise.cli.top_scene import NodeView, describe_nodes, view_node
-from slicewise.cli.top_text import write_plain, write_table
-from slicewise.cli.usage_reading import AGENT_PORT, UsageReader
+from slicewise.cli.cluster_access import (
+    ClusterFlags,
+    CommandFailure,
+    cluster_options,
+    run_connected,
+)
+from slicewise.cli.extender_client import choose_settings
+from slicewise.cli.render.top_text import write_plain, write_table
 from slicewise.kube.client import Client
+from slicewise.state.agent_usage import AGENT_PORT, UsageReader
 from slicewise.state.live import LiveState
+from slicewise.state.usage_view import NodeUsageView, describe_nodes, view_node
 
 
 @click.command(short_help="Show what is promised and used, live.")
@@ -30,7 +35,7 @@ from slicewise.state.live import LiveState
 @click.option("--interval", default=2.0, show_default=True, help="Seconds between two drawings.")
 @click.option("-o", "--output", type=click.Choice(["json"]), help="A document for scripts, once.")
 @click.option("--agent-port", default=AGENT_PORT, show_default=True, help="Of the nodes' agents.")
-@reach_options
+@cluster_options
 def top(nodes: tuple[str, ...], once: bool, output: str | None, **flags: Any) -> None:
     """Show per node, GPU and container what is promised and what is used."""
     idle, interval, port = (flags.pop(each) for each in ("idle", "interval", "agent_port"))
@@ -49,15 +54,15 @@ def top(nodes: tuple[str, ...], once: bool, output: str | None, **flags: Any) ->
                 await _redraw(console, again, idle=idle, interval=interval)
 
     with contextlib.suppress(KeyboardInterrupt):
-        run_connected(Reach(**flags), show)
+        run_connected(ClusterFlags(**flags), show)
 
 
-async def look(state: LiveState, reader: UsageReader, names: Sequence[str]) -> list[NodeView]:
+async def look(state: LiveState, reader: UsageReader, names: Sequence[str]) -> list[NodeUsageView]:
     """The nodes that have GPUs, or those named, as they are now."""
     snapshot = state.snapshot()
     unknown = [name for name in names if name not in snapshot]
     if unknown:
-        raise Failure(f'node "{unknown[0]}" not found')
+        raise CommandFailure(f'node "{unknown[0]}" not found')
     states = sorted(
         (each for each in snapshot if (each.node.name in names if names else each.node.gpus)),
         key=lambda each: each.node.name,
@@ -78,7 +83,7 @@ async def _following(client: Client) -> AsyncIterator[LiveState]:
 
 async def _redraw(
     console: Console,
-    again: Callable[[], Awaitable[list[NodeView]]],
+    again: Callable[[], Awaitable[list[NodeUsageView]]],
     *,
     idle: bool,
     interval: float,

@@ -7,15 +7,27 @@ from typing import Any
 
 import click
 
-from slicewise.cli.asking import Oracle, fetch, open_ask, oracle_options, read_oracle
-from slicewise.cli.candidates import Candidates, LeftOut, add_changes
-from slicewise.cli.connecting import Reach, Trouble, open_reader, reach_options, run_connected
-from slicewise.cli.telling import foretell
-from slicewise.cli.templates import Template, read_templates
+from slicewise.cli.cluster_access import (
+    CannotTell,
+    ClusterFlags,
+    cluster_options,
+    open_reader,
+    run_connected,
+)
+from slicewise.cli.extender_client import (
+    ExtenderTarget,
+    fetch,
+    open_call,
+    read_target,
+    target_options,
+)
+from slicewise.cli.render.explain_text import describe_what_if
+from slicewise.explain.candidates import LeftOut, SchedulerView, add_changes
+from slicewise.explain.manifests import PodTemplate, read_templates
 from slicewise.kube import sources
 from slicewise.kube.client import Client
-from slicewise.kube.listing import list_all
-from slicewise.kube.machines import list_machines
+from slicewise.kube.lists import list_all
+from slicewise.kube.node_details import list_node_details
 
 Wish = tuple[dict[str, Any], list[str] | None, LeftOut]
 
@@ -33,8 +45,8 @@ Wish = tuple[dict[str, Any], list[str] | None, LeftOut]
 @click.option("-n", "--namespace", help="Of manifests that name none [default: the context's].")
 @click.option("--replicas", type=click.IntRange(0), help="In place of each workload's own number.")
 @click.option("-o", "--output", type=click.Choice(["json"]), help="The answer for scripts.")
-@oracle_options
-@reach_options
+@target_options
+@cluster_options
 def what_if(
     files: tuple[Path, ...],
     namespace: str | None,
@@ -46,7 +58,7 @@ def what_if(
 
     Ends with 0 when all of them fit, 1 when one does not, and 2 when nobody can tell.
     """
-    oracle, templates = read_oracle(flags), read_templates(*files)
+    oracle, templates = read_target(flags), read_templates(*files)
     if replicas is not None:
         templates = [_resize(each, replicas) for each in templates]
     if oracle.url:
@@ -56,36 +68,43 @@ def what_if(
         async def ask(client: Client) -> dict[str, Any]:
             return await ask_cluster(client, oracle, templates, namespace)
 
-        answer = run_connected(Reach(**flags), ask, Trouble)
+        answer = run_connected(ClusterFlags(**flags), ask, CannotTell)
     if output == "json":
         click.echo(json.dumps(answer, indent=2))
     else:
-        for line in foretell(answer):
+        for line in describe_what_if(answer):
             click.echo(line)
     raise SystemExit(0 if answer["fits"] else 1)
 
 
-def ask_address(oracle: Oracle, templates: Sequence[Template], namespace: str) -> dict[str, Any]:
+def ask_address(
+    oracle: ExtenderTarget, templates: Sequence[PodTemplate], namespace: str
+) -> dict[str, Any]:
     """What an extender says, which knows GPUs and nothing of taints and selectors."""
     daemon = next((each.name for each in templates if each.per_node), None)
     if daemon is not None:
-        raise Trouble(f"DaemonSet {daemon}: its nodes are known to the API alone; leave --url out")
+        raise CannotTell(
+            f"DaemonSet {daemon}: its nodes are known to the API alone; leave --url out"
+        )
     wishes: list[Wish] = [(pod, None, []) for pod in _make_all(templates, namespace)]
     return _combine(fetch(oracle, "/what-if", body=_body(wishes)) if wishes else _NOTHING, wishes)
 
 
 async def ask_cluster(
-    client: Client, oracle: Oracle, templates: Sequence[Template], namespace: str | None = None
+    client: Client,
+    oracle: ExtenderTarget,
+    templates: Sequence[PodTemplate],
+    namespace: str | None = None,
 ) -> dict[str, Any]:
     """What the cluster's state says, about the nodes the scheduler would ask about."""
     reader = open_reader()
-    machines = await list_machines(client, reader)
-    candidates = Candidates(machines, await list_all(client, sources.pods(reader)))
+    machines = await list_node_details(client, reader)
+    candidates = SchedulerView(machines, await list_all(client, sources.pods(reader)))
     home = namespace or client.access.namespace
     wishes = [wish for each in templates for wish in _wish(each, candidates, home)]
     if not wishes:
         return _NOTHING
-    async with open_ask(client, oracle) as ask:
+    async with open_call(client, oracle) as ask:
         answer = _combine(await ask("/what-if", body=_body(wishes)), wishes)
         first, (pod, _, left_out) = answer["pods"][0], wishes[0]
         # Later pods were refused by a cluster that has the earlier ones on it.
@@ -96,19 +115,19 @@ async def ask_cluster(
 _NOTHING: dict[str, Any] = {"fits": True, "fitting": 0, "pods": []}
 
 
-def _resize(template: Template, replicas: int) -> Template:
+def _resize(template: PodTemplate, replicas: int) -> PodTemplate:
     if template.per_node:
         return template
-    return Template(template.name, template.namespace, template.pod, replicas)
+    return PodTemplate(template.name, template.namespace, template.pod, replicas)
 
 
-def _make_all(templates: Sequence[Template], namespace: str) -> Iterator[dict[str, Any]]:
+def _make_all(templates: Sequence[PodTemplate], namespace: str) -> Iterator[dict[str, Any]]:
     for each in templates:
         for at in range(each.count):
             yield each.make(at, namespace)
 
 
-def _wish(template: Template, candidates: Candidates, namespace: str) -> Iterator[Wish]:
+def _wish(template: PodTemplate, candidates: SchedulerView, namespace: str) -> Iterator[Wish]:
     """Each pod with the nodes it may go to; a DaemonSet has one for each of them."""
     names, left_out = candidates.choose(template.pod["spec"])
     if template.per_node:

@@ -5,14 +5,26 @@ from typing import Any
 
 import click
 
-from slicewise.cli.asking import Oracle, fetch, open_ask, oracle_options, read_oracle
-from slicewise.cli.candidates import Candidates, add_changes
-from slicewise.cli.connecting import Reach, Trouble, open_reader, reach_options, run_connected
-from slicewise.cli.telling import describe, fits_somewhere
+from slicewise.cli.cluster_access import (
+    CannotTell,
+    ClusterFlags,
+    cluster_options,
+    open_reader,
+    run_connected,
+)
+from slicewise.cli.extender_client import (
+    ExtenderTarget,
+    fetch,
+    open_call,
+    read_target,
+    target_options,
+)
+from slicewise.cli.render.explain_text import describe, fits_somewhere
+from slicewise.explain.candidates import SchedulerView, add_changes
 from slicewise.kube import sources
 from slicewise.kube.client import Call, Client
-from slicewise.kube.listing import list_all, read_one
-from slicewise.kube.machines import list_machines
+from slicewise.kube.lists import list_all, read_one
+from slicewise.kube.node_details import list_node_details
 
 
 @click.command(short_help="Say why a pod is where it is, or nowhere.")
@@ -22,8 +34,8 @@ from slicewise.kube.machines import list_machines
 @click.option("--all", "every", is_flag=True, help="Every node, however many there are.")
 @click.option("-o", "--output", type=click.Choice(["json"]), help="The answer for scripts.")
 @click.option("--json", "as_json", is_flag=True, hidden=True)
-@oracle_options
-@reach_options
+@target_options
+@cluster_options
 def why(pod: str, namespace: str | None, node: str | None, **flags: Any) -> None:
     """Say, per node and GPU, what POD lacks and the smallest change that would fit.
 
@@ -31,7 +43,7 @@ def why(pod: str, namespace: str | None, node: str | None, **flags: Any) -> None
     when nobody can tell.
     """
     every, output, as_json = (flags.pop(each) for each in ("every", "output", "as_json"))
-    oracle = read_oracle(flags)
+    oracle = read_target(flags)
     space, _, name = pod.rpartition("/")
     if oracle.url:
         query = {"pod": f"{space or namespace or 'default'}/{name}"}
@@ -42,7 +54,7 @@ def why(pod: str, namespace: str | None, node: str | None, **flags: Any) -> None
             home = space or namespace or client.access.namespace
             return await explain(client, oracle, home, name, node)
 
-        answer = run_connected(Reach(**flags), ask, Trouble)
+        answer = run_connected(ClusterFlags(**flags), ask, CannotTell)
     if as_json or output == "json":
         click.echo(json.dumps(answer, indent=2))
     else:
@@ -52,23 +64,23 @@ def why(pod: str, namespace: str | None, node: str | None, **flags: Any) -> None
 
 
 async def explain(
-    client: Client, oracle: Oracle, namespace: str, name: str, node: str | None = None
+    client: Client, oracle: ExtenderTarget, namespace: str, name: str, node: str | None = None
 ) -> dict[str, Any]:
     """The answer for a pod that exists, about the nodes the scheduler would ask about."""
     path = f"/api/v1/namespaces/{namespace}/pods/{name}"
     body = await read_one(client, Call("get", "pods", path), dict)
     if body is None:
-        raise Trouble(f"pod '{namespace}/{name}': not found")
+        raise CannotTell(f"pod '{namespace}/{name}': not found")
     reader = open_reader()
-    machines = await list_machines(client, reader)
-    candidates = Candidates(machines, await list_all(client, sources.pods(reader)))
+    machines = await list_node_details(client, reader)
+    candidates = SchedulerView(machines, await list_all(client, sources.pods(reader)))
     names, left_out = candidates.choose(body["spec"], placed=True)
     if node is not None:
         names = [each for each in names if each == node]
         left_out = [each for each in left_out if each["node"] == node]
         if not names and not left_out:
-            raise Trouble(f'node "{node}" not found')
-    async with open_ask(client, oracle) as ask:
+            raise CannotTell(f'node "{node}" not found')
+    async with open_call(client, oracle) as ask:
         answer = await ask("/explain", body={"Pod": body, "NodeNames": names})
         await add_changes(ask, body, answer, left_out)
     return {**answer, "leftOut": left_out} if left_out else answer

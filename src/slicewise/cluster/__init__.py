@@ -1,6 +1,7 @@
 """The one cache: events in, snapshots out; quota on what is really held."""
 
-from slicewise.cluster.entry import Reader
+from slicewise.cluster.adoption import AdoptedPod, GpuChooser, UnassignedPod
+from slicewise.cluster.entry import PodReader
 from slicewise.cluster.events import (
     Assume,
     Confirm,
@@ -17,28 +18,27 @@ from slicewise.cluster.events import (
     PodSeen,
 )
 from slicewise.cluster.feed import QUOTA_KEY, UNHEALTHY_KEY, UNHEALTHY_PREFIX, Feed
-from slicewise.cluster.giving import Claim, Gift, Giver
 from slicewise.cluster.ledger import Ledger
-from slicewise.cluster.problems import Problem, Trouble
+from slicewise.cluster.pod_reader import CachedPodReader
+from slicewise.cluster.problems import Problem, ProblemKind
 from slicewise.cluster.quota import Allowance, Quota, read_quota
-from slicewise.cluster.requests import Requests
-from slicewise.cluster.usage import Usage
+from slicewise.cluster.usage import UsageTotals
 
 __all__ = [
     "QUOTA_KEY",
     "UNHEALTHY_KEY",
     "UNHEALTHY_PREFIX",
+    "AdoptedPod",
     "Allowance",
     "Assume",
-    "Claim",
+    "CachedPodReader",
     "Confirm",
     "Event",
     "Expire",
     "Extend",
     "Feed",
     "Forget",
-    "Gift",
-    "Giver",
+    "GpuChooser",
     "GpuHealth",
     "Hold",
     "Ledger",
@@ -46,12 +46,12 @@ __all__ = [
     "NodeSeen",
     "Pin",
     "PodGone",
+    "PodReader",
     "PodSeen",
     "Problem",
+    "ProblemKind",
     "Quota",
-    "Reader",
-    "Requests",
-    "Trouble",
-    "Usage",
+    "UnassignedPod",
+    "UsageTotals",
     "read_quota",
 ]

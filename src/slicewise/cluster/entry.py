@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from slicewise.cluster.events import Assume
-from slicewise.cluster.problems import Problem, Trouble
+from slicewise.cluster.problems import Problem, ProblemKind
 from slicewise.model import Allocation, Node, Pod, Request
 
 
-class Reader(Protocol):
+class PodReader(Protocol):
     """How pods are understood: by the dialects they are written in."""
 
     def read_request(self, pod: Pod) -> Request:
@@ -29,7 +29,7 @@ class Reader(Protocol):
 
 
 @dataclass(slots=True)
-class Entry:
+class PodEntry:
     """What is known of one pod: from the API, from us, or both.
 
     `given` is what it has of its node though nothing says so, and `pinned` that this is being
@@ -61,6 +61,6 @@ def says_the_same(one: Pod, other: Pod) -> bool:
     )
 
 
-def problem_of(pod: Pod, trouble: Trouble, detail: str) -> Problem:
+def problem_of(pod: Pod, trouble: ProblemKind, detail: str) -> Problem:
     """A problem with this pod."""
     return Problem(f"{pod.namespace}/{pod.name}", trouble.value, detail)

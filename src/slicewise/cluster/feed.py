@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from slicewise.cluster.events import Event, GpuHealth, NodeGone, NodeSeen
-from slicewise.cluster.problems import Problem, Trouble
+from slicewise.cluster.problems import Problem, ProblemKind
 from slicewise.cluster.quota import Quota, read_quota
 from slicewise.dialects import DEFAULT, Dialects
 from slicewise.dialects.gpushare import read_unhealthy
@@ -36,7 +36,7 @@ class Feed:
         """What could not be read, in a stable order."""
         return tuple(sorted(self._problems.values()))
 
-    def see_node(self, notice: NodeNotice) -> tuple[Event, ...]:
+    def on_node(self, notice: NodeNotice) -> tuple[Event, ...]:
         """The node with its GPUs; with those it had if it contradicts itself now."""
         name = notice.name
         before = self._notices.get(name)
@@ -50,14 +50,14 @@ class Feed:
         self._nodes[name] = known
         return (NodeSeen(known, notice.version), *self._judge(name))
 
-    def lose_node(self, name: str, version: int) -> tuple[Event, ...]:
+    def on_node_deleted(self, name: str, version: int) -> tuple[Event, ...]:
         """The node is gone, and its reports with it."""
         for held in (self._notices, self._nodes, self._told_ill):
             held.pop(name, None)
         self._problems.pop(_node(name), None)
         return (NodeGone(name, version),)
 
-    def see_unhealthy(self, name: str, text: str | None) -> tuple[Event, ...]:
+    def on_unhealthy_list(self, name: str, text: str | None) -> tuple[Event, ...]:
         """The GPUs that an `unhealthy-gpu-<node>` list names, and those it names no more."""
         minors, strange = read_unhealthy(text or "")
         self._listed_ill[name] = minors
@@ -67,18 +67,18 @@ class Feed:
         if strange:
             shown = ", ".join(repr(entry) for entry in strange[:3])
             words = f"{UNHEALTHY_KEY}: {shown}: expected minor numbers of GPUs like '0,1'"
-            self._problems[subject] = Problem(subject, Trouble.UNREADABLE_HEALTH.value, words)
+            self._problems[subject] = Problem(subject, ProblemKind.UNREADABLE_HEALTH.value, words)
         else:
             self._problems.pop(subject, None)
         return self._judge(name)
 
-    def see_quota(self, data: Mapping[str, str] | None) -> None:
+    def on_quota(self, data: Mapping[str, str] | None) -> None:
         """The quota in a ConfigMap's data; none is no quota, a mistake keeps the last good."""
         text = None if data is None else data.get(QUOTA_KEY)
         try:
             self.quota = Quota() if text is None else read_quota(text)
         except QuotaError as error:
-            problem = Problem(QUOTA_KEY, Trouble.UNREADABLE_QUOTA.value, str(error))
+            problem = Problem(QUOTA_KEY, ProblemKind.UNREADABLE_QUOTA.value, str(error))
             self._problems[QUOTA_KEY] = problem
         else:
             self._problems.pop(QUOTA_KEY, None)
@@ -90,7 +90,7 @@ class Feed:
         except SlicewiseError as error:
             kept = "keeps its last inventory" if known else "is left out"
             words = f"{error}; the node {kept}"
-            self._problems[subject] = Problem(subject, Trouble.UNREADABLE_NODE.value, words)
+            self._problems[subject] = Problem(subject, ProblemKind.UNREADABLE_NODE.value, words)
             return known
         self._problems.pop(subject, None)
         return node

@@ -10,9 +10,9 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Final
 
-from slicewise.cluster.books import Books
+from slicewise.cluster.adoption import AdoptedPod, ChooseGpus, GpuChooser
 from slicewise.cluster.charges import charge_everywhere, charge_fully, fits
-from slicewise.cluster.entry import Entry, Reader, problem_of, says_the_same
+from slicewise.cluster.entry import PodEntry, PodReader, problem_of, says_the_same
 from slicewise.cluster.events import (
     Assume,
     Confirm,
@@ -28,11 +28,11 @@ from slicewise.cluster.events import (
     PodGone,
     PodSeen,
 )
-from slicewise.cluster.gifts import UNNAMED, Gifts
-from slicewise.cluster.giving import Gift, Give, Giver
-from slicewise.cluster.inventory import Inventory
-from slicewise.cluster.problems import Problem, Trouble
-from slicewise.cluster.usage import Usage
+from slicewise.cluster.gifts import UNNAMED, Adoption
+from slicewise.cluster.holding_index import HoldingIndex
+from slicewise.cluster.node_inventory import NodeInventory
+from slicewise.cluster.problems import Problem, ProblemKind
+from slicewise.cluster.usage import UsageTotals
 from slicewise.model import (
     Allocation,
     Host,
@@ -52,26 +52,26 @@ _REMEMBERED: Final = 1 << 16
 class Ledger:
     """Events in, immutable snapshots out, at a cost that follows what changed."""
 
-    def __init__(self, reader: Reader, give: Give | None = None) -> None:
+    def __init__(self, reader: PodReader, give: ChooseGpus | None = None) -> None:
         self._reader = reader
-        self._entries: dict[str, Entry] = {}
-        self._books = Books()
-        self._gifts = Gifts(self._books, self._entries, give or Giver())
-        self._inventory = Inventory()
+        self._entries: dict[str, PodEntry] = {}
+        self._holdings = HoldingIndex()
+        self._adoption = Adoption(self._holdings, self._entries, give or GpuChooser())
+        self._inventory = NodeInventory()
         self._ended: OrderedDict[str, None] = OrderedDict()
         self._waiting: dict[str, float] = {}
         self._held: dict[str, tuple[str, ...]] = {}
 
     @property
-    def usage(self) -> Usage:
+    def usage(self) -> UsageTotals:
         """How much of each model every namespace holds."""
-        self._gifts.give_out()
-        return self._books.usage
+        self._adoption.assign_dirty()
+        return self._holdings.usage
 
     def snapshot(self) -> Snapshot:
         """The cluster as of the last event."""
-        self._gifts.give_out()
-        return self._books.store.snapshot()
+        self._adoption.assign_dirty()
+        return self._holdings.store.snapshot()
 
     def apply(self, event: Event) -> bool:
         """Take in one event; false when it was stale, unknown or, for Assume, does not fit."""
@@ -83,7 +83,7 @@ class Ledger:
             case NodeSeen():
                 return self._renew(self._inventory.see(event))
             case NodeGone():
-                return self._inventory.lose(event) and self._books.drop(event.name)
+                return self._inventory.lose(event) and self._holdings.drop(event.name)
             case Assume():
                 return self._assume(event)
             case Extend():
@@ -103,27 +103,29 @@ class Ledger:
 
     def problems(self) -> tuple[Problem, ...]:
         """Everything that needs a person, in a stable order."""
-        self._gifts.give_out()
+        self._adoption.assign_dirty()
         of_pods = [each.problem for each in self._entries.values() if each.problem is not None]
-        return tuple(sorted((*of_pods, *self._books.problems())))
+        return tuple(sorted((*of_pods, *self._holdings.problems())))
 
     def allocation(self, uid: str) -> tuple[Slice, ...] | None:
         """What the pod is charged on its node's GPUs, if it holds anything."""
-        self._gifts.give_out()
+        self._adoption.assign_dirty()
         entry = self._entries.get(uid)
-        state = None if entry is None or entry.node is None else self._books.store.get(entry.node)
+        state = (
+            None if entry is None or entry.node is None else self._holdings.store.get(entry.node)
+        )
         if state is None:
             return None
         held = state.find(uid)
         return None if held is None else held.charges
 
-    def gifts(self) -> tuple[Gift, ...]:
+    def gifts(self) -> tuple[AdoptedPod, ...]:
         """The pods whose GPUs are named nowhere but here, by UID."""
-        return self._gifts.listed()
+        return self._adoption.listed()
 
-    def gift(self, uid: str) -> Gift | None:
+    def gift(self, uid: str) -> AdoptedPod | None:
         """What this pod was given, if its GPUs are named nowhere but here."""
-        return self._gifts.find(uid)
+        return self._adoption.find(uid)
 
     def pod(self, uid: str) -> Pod | None:
         """The pod as the API last showed it, if it did."""
@@ -172,7 +174,7 @@ class Ledger:
             return self._end(pod.uid)
         entry = self._entries.get(pod.uid)
         if entry is None:
-            entry = self._entries[pod.uid] = Entry(pod.uid)
+            entry = self._entries[pod.uid] = PodEntry(pod.uid)
         elif entry.pod is not None:
             if pod.version < entry.pod.version:
                 return False
@@ -201,15 +203,15 @@ class Ledger:
         self._unhold(uid)
         if entry is None:
             return False
-        self._books.move(entry, None)
+        self._holdings.move(entry, None)
         return True
 
     def _renew(self, node: Node | None) -> bool:
         """Bring a node's state in line with what there is of it; false when that is no news."""
         if node is None:
             return False
-        if self._books.renew(node):
-            for uid in self._books.pods_on(node.name):
+        if self._holdings.renew(node):
+            for uid in self._holdings.pods_on(node.name):
                 self._settle(self._entries[uid])
         return True
 
@@ -220,19 +222,19 @@ class Ledger:
             return False
         # A decision of our own ends the question where somebody else may bind the pod.
         self._unhold(event.uid)
-        self._gifts.give_out()
-        state = self._books.store.get(event.allocation.node)
+        self._adoption.assign_dirty()
+        state = self._holdings.store.get(event.allocation.node)
         if state is None:
             return False
         charges = charge(event.request, event.allocation)
         if not fits(state.release(event.uid), charges):
             return False
         if entry is None:
-            entry = self._entries[event.uid] = Entry(event.uid)
+            entry = self._entries[event.uid] = PodEntry(event.uid)
         entry.assumed, entry.confirmed = event, False
         self._waiting[event.uid] = event.deadline
-        self._books.move(entry, event.allocation.node)
-        self._books.hold(entry, charges, event.request.host)
+        self._holdings.move(entry, event.allocation.node)
+        self._holdings.hold(entry, charges, event.request.host)
         return True
 
     def _extend(self, event: Extend) -> bool:
@@ -260,7 +262,7 @@ class Ledger:
                 deadline=event.deadline,
                 priority=pod.priority,
             )
-            self._entries[assume.uid] = Entry(assume.uid, tentative=True)
+            self._entries[assume.uid] = PodEntry(assume.uid, tentative=True)
             if self._assume(assume):
                 held.append(assume.uid)
             else:
@@ -296,7 +298,7 @@ class Ledger:
         self._waiting.pop(uid, None)
         if entry.pod is None:
             del self._entries[uid]
-            self._books.move(entry, None)
+            self._holdings.move(entry, None)
         else:
             self._settle(entry)
         return True
@@ -320,64 +322,67 @@ class Ledger:
         try:
             return self._reader.read_request(pod), None
         except SlicewiseError as error:
-            return None, problem_of(pod, Trouble.UNREADABLE_REQUEST, str(error))
+            return None, problem_of(pod, ProblemKind.UNREADABLE_REQUEST, str(error))
 
-    def _settle(self, entry: Entry) -> None:
+    def _settle(self, entry: PodEntry) -> None:
         """Work out where the pod is and what it costs there, and charge exactly that."""
         pod = entry.pod
         if pod is not None and pod.node is not None:
-            self._books.move(entry, pod.node)
+            self._holdings.move(entry, pod.node)
             self._charge_bound(entry, pod)
             return
         if entry.assumed is not None:
-            self._books.move(entry, entry.assumed.allocation.node)
+            self._holdings.move(entry, entry.assumed.allocation.node)
             assumed = entry.assumed
-            self._books.hold(
+            self._holdings.hold(
                 entry, charge(assumed.request, assumed.allocation), assumed.request.host
             )
             return
         target = None if pod is None else self._reader.read_target(pod)
-        self._books.move(entry, target)
+        self._holdings.move(entry, target)
         if pod is not None and target is not None:
             self._charge_bound(entry, pod)
 
-    def _charge_bound(self, entry: Entry, pod: Pod) -> None:
+    def _charge_bound(self, entry: PodEntry, pod: Pod) -> None:
         """Charge a pod by its own marks; by every GPU of its node if they cannot be read."""
-        state = None if entry.node is None else self._books.store.get(entry.node)
+        state = None if entry.node is None else self._holdings.store.get(entry.node)
         if state is None:
             return
-        self._books.close(entry)
+        self._holdings.close(entry)
         if entry.request is None:
-            self._books.hold(entry, charge_fully(state.node), Host(), certain=False)
+            self._holdings.hold(entry, charge_fully(state.node), Host(), certain=False)
             return
         request = entry.request
         if not request.containers:
-            self._books.hold(entry, (), request.host)
+            self._holdings.hold(entry, (), request.host)
             return
-        if entry.problem is not None and entry.problem.trouble != Trouble.UNREADABLE_REQUEST.value:
+        if (
+            entry.problem is not None
+            and entry.problem.trouble != ProblemKind.UNREADABLE_REQUEST.value
+        ):
             entry.problem = None
         try:
             allocation = self._reader.read_allocation(pod, state.node, request)
         except SlicewiseError as error:
-            entry.problem = problem_of(pod, Trouble.UNREADABLE_ALLOCATION, str(error))
+            entry.problem = problem_of(pod, ProblemKind.UNREADABLE_ALLOCATION, str(error))
             allocation = None
         else:
             if allocation is None and self._may_give(entry, pod, state.node):
-                self._books.open(entry)
+                self._holdings.open(entry)
                 return
             if allocation is None and entry.assumed is not None:
                 allocation = entry.assumed.allocation
             if allocation is None:
-                entry.problem = problem_of(pod, Trouble.MISSING_ALLOCATION, UNNAMED)
+                entry.problem = problem_of(pod, ProblemKind.MISSING_ALLOCATION, UNNAMED)
         entry.given, entry.pinned = None, False
         if allocation is None or allocation.node != state.node.name:
-            self._books.hold(
+            self._holdings.hold(
                 entry, charge_everywhere(request, state.node), request.host, certain=False
             )
         else:
-            self._books.hold(entry, charge(request, allocation), request.host)
+            self._holdings.hold(entry, charge(request, allocation), request.host)
 
-    def _may_give(self, entry: Entry, pod: Pod, node: Node) -> bool:
+    def _may_give(self, entry: PodEntry, pod: Pod, node: Node) -> bool:
         """Whether the GPUs of a bound pod are ours to choose; what we held for it counts first."""
         if pod.node is None or not self._reader.is_silent(pod):
             return False

@@ -6,7 +6,7 @@ from enum import Enum
 from slicewise.model import FULL, NodeState
 
 
-class Trouble(Enum):
+class ProblemKind(Enum):
     """Kinds of problems, by stable code."""
 
     UNREADABLE_REQUEST = "UnreadableRequest"
@@ -37,7 +37,7 @@ def overcommitted(state: NodeState) -> tuple[Problem, ...]:
             found.append(
                 Problem(
                     f"{state.node.name}/gpu-{gpu.index}",
-                    Trouble.OVER_COMMITTED.value,
+                    ProblemKind.OVER_COMMITTED.value,
                     f"{cores} of {FULL} percent and {memory} of {gpu.memory} MiB are held",
                 )
             )

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from slicewise.cluster.usage import Usage
+from slicewise.cluster.usage import UsageTotals
 from slicewise.model import MiB, QuotaError, Request, Share, model_matches, phases
-from slicewise.placement import UNLIMITED, Grant
+from slicewise.placement import UNLIMITED, QuotaLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +29,8 @@ class Quota:
     namespaces: Mapping[str, Allowance] = field(default_factory=lambda: MappingProxyType({}))
 
     def grant(
-        self, namespace: str, request: Request, usage: Usage, gpus: Mapping[str, MiB]
-    ) -> Grant:
+        self, namespace: str, request: Request, usage: UsageTotals, gpus: Mapping[str, MiB]
+    ) -> QuotaLimits:
         """What is left for this request, given what the namespace holds already.
 
         `gpus` gives every GPU model of the cluster with its smallest memory; a model is usable
@@ -52,7 +52,7 @@ class Quota:
                     full.append(
                         f"holds {held} of {allowed * 100} percent of {word}, needs {needed} more"
                     )
-        return Grant(
+        return QuotaLimits(
             models=frozenset(usable),
             pools=frozenset(allowance.pools) if allowance.pools else None,
             detail=f"namespace {namespace} {'; '.join(full) or 'has no quota for this model'}",

@@ -5,7 +5,7 @@ from collections import Counter
 from slicewise.model import Gpu, Holding, Node, Slice
 
 
-class Usage:
+class UsageTotals:
     """Running sums by namespace and model, kept by the ledger."""
 
     def __init__(self) -> None:

@@ -9,19 +9,19 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
-from slicewise.dashboard.tables import Tables
+from slicewise.dashboard.tables import PageTables
 
 EVENT_STREAM: Final = "text/event-stream"
 _BEAT: Final = b": well\n\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Manner:
+class FeedSettings:
     """How readers are served."""
 
     rows: int = 500
     """Nodes in one event, so that the first are drawn while the others are on their way."""
-    beat_seconds: float = 10.0
+    heartbeat_seconds: float = 10.0
     """How often a reader hears that nothing changed."""
     most: int = 64
     """Readers at the same time."""
@@ -29,8 +29,8 @@ class Manner:
     """How often it is asked again whether a reader may look."""
 
 
-async def tell(
-    tables: Tables, manner: Manner, mark: str, welcome: Callable[[], Awaitable[bool]]
+async def stream_events(
+    tables: PageTables, manner: FeedSettings, mark: str, welcome: Callable[[], Awaitable[bool]]
 ) -> AsyncIterator[bytes]:
     """Events until the reader leaves or is welcome no more."""
     loop = asyncio.get_running_loop()
@@ -51,7 +51,7 @@ async def tell(
             if not await welcome():
                 return
         try:
-            async with asyncio.timeout(manner.beat_seconds):
+            async with asyncio.timeout(manner.heartbeat_seconds):
                 await tables.wait(at)
         except TimeoutError:
             yield _BEAT

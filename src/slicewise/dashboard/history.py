@@ -13,7 +13,7 @@ _PACE: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class HistoryPoint:
     """How the cluster was at one moment; amounts in percent."""
 
     seconds: float
@@ -26,19 +26,19 @@ class Point:
     """Percent of the compute in use, where that is measured."""
 
 
-class History:
+class ClusterHistory:
     """Points at an even pace."""
 
     def __init__(self, most: int = _MOST, pace: float = _PACE) -> None:
         self._most = most
         self._pace = pace
-        self._points: list[Point] = []
+        self._points: list[HistoryPoint] = []
 
     def due(self, seconds: float) -> bool:
         """Whether it is time for the next point."""
         return not self._points or seconds - self._points[-1].seconds >= self._pace
 
-    def note(self, point: Point) -> None:
+    def note(self, point: HistoryPoint) -> None:
         """Keep one more point, and fewer of the old ones if there are too many."""
         self._points.append(point)
         if len(self._points) > self._most:

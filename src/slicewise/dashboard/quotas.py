@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable
 
-from slicewise.cluster import Quota, Usage
+from slicewise.cluster import Quota, UsageTotals
 from slicewise.model import model_matches
 
 
-def list_quota(quota: Quota, usage: Usage, models: Iterable[str]) -> dict[str, object]:
+def list_quota(quota: Quota, usage: UsageTotals, models: Iterable[str]) -> dict[str, object]:
     """Namespace, model, percent of GPUs held and GPUs allowed; none is no limit.
 
     A namespace with a quota has a row for each of its words; what it holds of models that no word

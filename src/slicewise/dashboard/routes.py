@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from slicewise.dashboard.assets import Asset, read_assets
-from slicewise.dashboard.feed import EVENT_STREAM, Manner, tell
-from slicewise.dashboard.gate import Gate, Verdict
-from slicewise.dashboard.tables import Tables
-from slicewise.httpd import Answer, Handler, Request, Response, Stream, json_response
+from slicewise.dashboard.auth import AccessDecision, Authorizer
+from slicewise.dashboard.feed import EVENT_STREAM, FeedSettings, stream_events
+from slicewise.dashboard.tables import PageTables
+from slicewise.explain.explanation import PodInquiry, explain_pod
+from slicewise.httpd import Answer, Handler, HttpRequest, HttpResponse, Stream, json_response
 from slicewise.model import Pod, SlicewiseError
-from slicewise.state.explaining import Inquiry, explain_pod
-from slicewise.state.scene import NotReadyError, Stage
+from slicewise.state.queries import NotReadyError, PodQueries
 
 TEXT: Final = "text/plain; charset=utf-8"
 _POLICY: Final = (
@@ -31,9 +31,9 @@ SAFETY: Final[Mapping[str, str]] = {
 }
 _NO_STORE: Final = {"cache-control": "no-store"}
 _WORDS: Final = {
-    Verdict.UNKNOWN: b"a token of the cluster is needed\n",
-    Verdict.FORBIDDEN: b"not allowed to see the cluster's GPUs\n",
-    Verdict.UNSURE: b"the API server could not be asked: retry later\n",
+    AccessDecision.UNKNOWN: b"a token of the cluster is needed\n",
+    AccessDecision.FORBIDDEN: b"not allowed to see the cluster's GPUs\n",
+    AccessDecision.UNSURE: b"the API server could not be asked: retry later\n",
 }
 
 FindPod = Callable[[str, str], Awaitable[Pod | None]]
@@ -41,29 +41,31 @@ FindPod = Callable[[str, str], Awaitable[Pod | None]]
 
 
 @dataclass(slots=True, kw_only=True)
-class Site:
+class PageContext:
     """Everything that is answered from."""
 
-    tables: Tables
-    stage: Stage
-    gate: Gate
+    tables: PageTables
+    stage: PodQueries
+    gate: Authorizer
     find: FindPod
-    manner: Manner
+    manner: FeedSettings
     readers: int = 0
 
 
-def build_handler(site: Site) -> Handler:
+def build_handler(site: PageContext) -> Handler:
     """The handler of the whole service."""
     assets = read_assets()
 
-    async def handle(request: Request) -> Answer:
+    async def handle(request: HttpRequest) -> Answer:
         answer = await _answer(site, assets, request)
         return replace(answer, headers={**SAFETY, **answer.headers})
 
     return handle
 
 
-async def _answer(site: Site, assets: Mapping[str, Asset], request: Request) -> Response | Stream:
+async def _answer(
+    site: PageContext, assets: Mapping[str, Asset], request: HttpRequest
+) -> HttpResponse | Stream:
     if request.method not in ("GET", "HEAD"):
         return _say(405, b"this page only shows\n", {"allow": "GET, HEAD"})
     asset = assets.get(request.path)
@@ -72,22 +74,22 @@ async def _answer(site: Site, assets: Mapping[str, Asset], request: Request) -> 
     if request.path not in ("/api/feed", "/api/explain"):
         return _say(404, b"no such path\n")
     verdict = await site.gate.judge(request)
-    if verdict is not Verdict.WELCOME:
-        asks = {"www-authenticate": "Bearer"} if verdict is Verdict.UNKNOWN else {}
+    if verdict is not AccessDecision.WELCOME:
+        asks = {"www-authenticate": "Bearer"} if verdict is AccessDecision.UNKNOWN else {}
         return _say(verdict.value, _WORDS[verdict], asks)
     if request.path == "/api/explain":
         return await _explain(site, request.query.get("pod", ""))
     return _feed(site, request)
 
 
-def _show(asset: Asset, request: Request) -> Response:
+def _show(asset: Asset, request: HttpRequest) -> HttpResponse:
     headers = {"etag": asset.tag, "cache-control": "no-cache"}
     if request.headers.get("if-none-match") == asset.tag:
-        return Response(304, b"", asset.content_type, headers)
-    return Response(200, asset.body, asset.content_type, headers)
+        return HttpResponse(304, b"", asset.content_type, headers)
+    return HttpResponse(200, asset.body, asset.content_type, headers)
 
 
-def _feed(site: Site, request: Request) -> Response | Stream:
+def _feed(site: PageContext, request: HttpRequest) -> HttpResponse | Stream:
     if not site.tables.revision:
         return _say(503, b"the cluster is not known yet: retry soon\n", {"retry-after": "1"})
     if site.readers >= site.manner.most:
@@ -95,12 +97,12 @@ def _feed(site: Site, request: Request) -> Response | Stream:
     mark = request.headers.get("last-event-id") or request.query.get("since", "")
 
     async def welcome() -> bool:
-        return await site.gate.judge(request) is Verdict.WELCOME
+        return await site.gate.judge(request) is AccessDecision.WELCOME
 
     async def chunks() -> AsyncIterator[bytes]:
         site.readers += 1
         try:
-            async for event in tell(site.tables, site.manner, mark, welcome):
+            async for event in stream_events(site.tables, site.manner, mark, welcome):
                 yield event
         finally:
             site.readers -= 1
@@ -108,7 +110,7 @@ def _feed(site: Site, request: Request) -> Response | Stream:
     return Stream(chunks(), EVENT_STREAM, _NO_STORE)
 
 
-async def _explain(site: Site, name: str) -> Response:
+async def _explain(site: PageContext, name: str) -> HttpResponse:
     namespace, _, short = name.rpartition("/")
     if not short:
         return _say(400, b"pod: expected namespace/name\n")
@@ -118,7 +120,7 @@ async def _explain(site: Site, name: str) -> Response:
     try:
         scene = site.stage.set(pod)
         names = sorted(scene.snapshot.slots)
-        inquiry = Inquiry.of(scene, names, site.stage.screen(scene, names))
+        inquiry = PodInquiry.of(scene, names, site.stage.screen(scene, names))
         # Trying changes may take seconds, and other readers must not wait for it.
         answer = json_response(await asyncio.to_thread(explain_pod, inquiry))
     except NotReadyError as error:
@@ -128,5 +130,5 @@ async def _explain(site: Site, name: str) -> Response:
     return replace(answer, headers=_NO_STORE)
 
 
-def _say(status: int, text: bytes, headers: Mapping[str, str] | None = None) -> Response:
-    return Response(status, text, TEXT, {**_NO_STORE, **(headers or {})})
+def _say(status: int, text: bytes, headers: Mapping[str, str] | None = None) -> HttpResponse:
+    return HttpResponse(status, text, TEXT, {**_NO_STORE, **(headers or {})})

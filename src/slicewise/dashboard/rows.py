@@ -11,7 +11,7 @@ from slicewise.model import Gpu, Holding, NodeState
 NOT_READY: Final = 1
 UNSCHEDULABLE: Final = 2
 SILENT: Final = 4
-ILL: Final = 1
+UNHEALTHY: Final = 1
 MIG: Final = 2
 CORDONED: Final = 4
 UNKNOWN: Final = 0
@@ -20,7 +20,7 @@ GUESSED: Final = 2
 """How it is known which GPUs a pod holds; guessed ones are nowhere recorded."""
 
 
-class Models:
+class ModelNumbers:
     """GPU models by number, so that a row names none of them."""
 
     def __init__(self) -> None:
@@ -39,7 +39,9 @@ class Models:
         return {str(number): [number, model] for model, number in self._numbers.items()}
 
 
-def write_row(state: NodeState, flags: int, models: Models, guessed: Collection[str]) -> bytes:
+def write_row(
+    state: NodeState, flags: int, models: ModelNumbers, guessed: Collection[str]
+) -> bytes:
     """Name, flags, pool, GPUs and the pods that hold parts of them; some by a guess, by UID."""
     node = state.node
     gpus = [[gpu.index, models.number(gpu.model), gpu.memory, _flags(gpu)] for gpu in node.gpus]
@@ -58,7 +60,7 @@ def _knowledge(holding: Holding, guessed: Collection[str]) -> int:
 
 
 def _flags(gpu: Gpu) -> int:
-    return ILL * (not gpu.healthy) | MIG * gpu.mig | CORDONED * gpu.cordoned
+    return UNHEALTHY * (not gpu.healthy) | MIG * gpu.mig | CORDONED * gpu.cordoned
 
 
 def _pieces(state: NodeState, holding: Holding) -> Iterator[int]:
@@ -70,7 +72,7 @@ def _pieces(state: NodeState, holding: Holding) -> Iterator[int]:
 
 
 @dataclass(slots=True)
-class Sums:
+class NodeTotals:
     """What can be added up over nodes; amounts are of GPUs that may be promised."""
 
     nodes: int = 0
@@ -89,7 +91,7 @@ class Sums:
     stranded: int = 0
     """Free percent on GPUs of which others hold a part."""
 
-    def count(self, other: "Sums", sign: int = 1) -> None:
+    def count(self, other: "NodeTotals", sign: int = 1) -> None:
         """Add a node's sums, or take them away again."""
         for name in _NAMES:
             setattr(self, name, getattr(self, name) + sign * getattr(other, name))
@@ -110,12 +112,14 @@ class Sums:
         return _share(self.stranded, self.stranded + 100 * self.whole)
 
 
-_NAMES: Final = tuple(each.name for each in fields(Sums))
+_NAMES: Final = tuple(each.name for each in fields(NodeTotals))
 
 
-def sum_up(state: NodeState, flags: int) -> Sums:
+def sum_up(state: NodeState, flags: int) -> NodeTotals:
     """The sums of one node; an over-full GPU counts as full."""
-    found = Sums(nodes=1, silent=int(bool(flags & (NOT_READY | SILENT))), gpus=len(state.node.gpus))
+    found = NodeTotals(
+        nodes=1, silent=int(bool(flags & (NOT_READY | SILENT))), gpus=len(state.node.gpus)
+    )
     found.pods = sum(bool(each.charges) for each in state.holdings)
     for at, gpu in enumerate(state.node.gpus):
         found.ill += not gpu.healthy

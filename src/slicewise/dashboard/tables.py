@@ -30,18 +30,18 @@ _REMEMBERED: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TableRow:
     """One row as it is sent, and the revision it is from."""
 
     revision: int
     body: bytes
 
 
-class Table:
+class PageTable:
     """Rows by key, in the order of their last change, and the keys that were dropped."""
 
     def __init__(self, remembered: int = _REMEMBERED) -> None:
-        self._rows: OrderedDict[str, Row] = OrderedDict()
+        self._rows: OrderedDict[str, TableRow] = OrderedDict()
         self._dropped: deque[tuple[int, str]] = deque()
         self._remembered = remembered
         self.floor = 0
@@ -58,7 +58,7 @@ class Table:
         known = self._rows.get(key)
         if known is not None and known.body == body:
             return False
-        self._rows[key] = Row(revision, body)
+        self._rows[key] = TableRow(revision, body)
         self._rows.move_to_end(key)
         return True
 
@@ -87,14 +87,14 @@ class Table:
         return [row.body for row in newer], list(gone)
 
 
-class Tables:
+class PageTables:
     """Every section, the revision they are at, and who waits for the next."""
 
     def __init__(self, epoch: str) -> None:
         self.epoch = epoch
         """Tells the revisions of this process from those of another."""
         self.revision = 0
-        self.sections = {name: Table() for name in SECTIONS}
+        self.sections = {name: PageTable() for name in SECTIONS}
         self._changed = False
         self._news = asyncio.Event()
 

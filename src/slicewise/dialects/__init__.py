@@ -8,10 +8,17 @@ from typing import Final
 from slicewise.dialects.elastic import ELASTIC
 from slicewise.dialects.gpuscheduler import GPUSCHEDULER
 from slicewise.dialects.gpushare import GPUSHARE, GPUSHARE_MIB
-from slicewise.dialects.inventory import AGENT, CORDONED, COUNTED, GPUS, read_gpus, write_gpus
 from slicewise.dialects.keys import AMOUNTS, KEYS
-from slicewise.dialects.records import ALLOCATION, apply_marks
 from slicewise.dialects.registry import Dialect, Dialects
+from slicewise.dialects.shared.inventory import (
+    AGENT,
+    CORDONED,
+    COUNTED,
+    GPUS,
+    read_gpus,
+    write_gpus,
+)
+from slicewise.dialects.shared.records import ALLOCATION, apply_record
 from slicewise.dialects.slicewise import SLICEWISE
 from slicewise.dialects.tkestack import TKESTACK, read_ceiling
 
@@ -35,7 +42,7 @@ __all__ = [
     "TKESTACK",
     "Dialect",
     "Dialects",
-    "apply_marks",
+    "apply_record",
     "read_ceiling",
     "read_gpus",
     "write_gpus",

@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from slicewise.dialects.indexes import (
+from slicewise.dialects.registers import read_capacities
+from slicewise.dialects.shared.indexes import (
     cut_gpus,
     gpu_with_minor,
-    read_gpus,
+    read_numbered_gpus,
     used_gpu,
     write_numbers,
 )
-from slicewise.dialects.limits import (
+from slicewise.dialects.shared.limits import (
     find_edition,
     first_asked,
     read_amount,
@@ -23,28 +24,33 @@ from slicewise.dialects.limits import (
     read_memory,
     whole_gpus,
 )
-from slicewise.dialects.records import ALLOCATION, add_record, apply_marks, prefer_record, says
-from slicewise.dialects.registers import read_capacities
-from slicewise.dialects.texts import annotation
+from slicewise.dialects.shared.records import (
+    ALLOCATION,
+    add_full_record,
+    apply_record,
+    prefer_full_record,
+    reads_back_as,
+)
+from slicewise.dialects.shared.texts import annotation
 from slicewise.model import (
     FULL,
     Allocation,
     Container,
     ContainerAllocation,
     DialectError,
-    Marks,
     MiB,
     Node,
     NodeNotice,
     Percent,
     Pod,
+    PodRecord,
     Request,
     Share,
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class ElasticNames:
     """How one generation spells its names; the percent generations know no memory."""
 
     core: str
@@ -58,21 +64,21 @@ class Names:
         return (self.core,) if self.memory is None else (self.core, self.memory)
 
 
-NANO_OLD: Final = Names(
+NANO_OLD: Final = ElasticNames(
     "nano-gpu.io/gpu-core", "nano-gpu.io/gpu-memory", "nano-gpu/assume", "nano-gpu/container-"
 )
-NANO: Final = Names("nano-gpu/gpu-percent", None, "nano-gpu/assume", "nano-gpu/container-")
-PERCENT: Final = Names(
+NANO: Final = ElasticNames("nano-gpu/gpu-percent", None, "nano-gpu/assume", "nano-gpu/container-")
+PERCENT: Final = ElasticNames(
     "elastic-gpu/gpu-percent", None, "elastic-gpu/assume", "elastic-gpu/container-"
 )
-CURRENT: Final = Names(
+CURRENT: Final = ElasticNames(
     "elasticgpu.io/gpu-core",
     "elasticgpu.io/gpu-memory",
     "elasticgpu.io/assumed",
     "elasticgpu.io/container-",
 )
 # Schedulers built from the last source ask for these, while every agent reads the marks above.
-ALIAS: Final = Names(
+ALIAS: Final = ElasticNames(
     "elasticgpu.com/gpu-core",
     "elasticgpu.com/gpu-memory",
     CURRENT.assumed,
@@ -81,7 +87,7 @@ ALIAS: Final = Names(
 EDITIONS: Final = (CURRENT, ALIAS, PERCENT, NANO, NANO_OLD)
 
 
-def read_shares(container: Container, names: Names) -> tuple[Share, ...]:
+def read_shares(container: Container, names: ElasticNames) -> tuple[Share, ...]:
     """What one container asks for; empty when it asks for no GPU."""
     core = read_amount(container, names.core)
     units = 0 if names.memory is None else read_amount(container, names.memory)
@@ -98,7 +104,7 @@ def read_shares(container: Container, names: Names) -> tuple[Share, ...]:
 class Elastic:
     """Reads and writes pods of elastic-gpu, in the generations it is given."""
 
-    editions: tuple[Names, ...]
+    editions: tuple[ElasticNames, ...]
     name: str = "elastic"
     silent: bool = False
 
@@ -118,11 +124,11 @@ class Elastic:
 
     def read_allocation(self, pod: Pod, request: Request, node: Node) -> Allocation | None:
         """The GPUs in the record or the container annotations."""
-        return prefer_record(pod, request, node, partial(self._read_own, pod, request, node))
+        return prefer_full_record(pod, request, node, partial(self._read_own, pod, request, node))
 
-    def write_marks(
+    def record_allocation(
         self, pod: Pod, request: Request, allocation: Allocation, node: Node, *, now_ns: int
-    ) -> Marks:
+    ) -> PodRecord:
         """The GPU numbers of every GPU container, and the flag that agents look for."""
         names = find_edition(pod, self.editions)
         # Minor numbers, for the original agent links /dev/nvidia<number> into the container.
@@ -133,13 +139,13 @@ class Elastic:
             )
             for each in allocation.containers
         }
-        marks = Marks({**annotations, names.assumed: "true"}, {names.assumed: "true"})
-        marked = apply_marks(pod, marks)
-        said = says(allocation, partial(self._read_own, marked, request, node))
+        marks = PodRecord({**annotations, names.assumed: "true"}, {names.assumed: "true"})
+        marked = apply_record(pod, marks)
+        said = reads_back_as(allocation, partial(self._read_own, marked, request, node))
         # A record left by an earlier decision would be believed before these marks.
         if said and ALLOCATION not in pod.annotations:
             return marks
-        return add_record(marks, allocation, node)
+        return add_full_record(marks, allocation, node)
 
     def read_node(self, notice: NodeNotice) -> Node | None:
         """Equal GPUs by the node's capacities, in the first generation that shows any."""
@@ -159,7 +165,7 @@ class Elastic:
             text = pod.annotations.get(key)
             if text is None:
                 raise DialectError(f"{annotation(key)} is missing: expected GPU indexes like '0,1'")
-            gpus = read_gpus(annotation(key), text, node, gpu_with_minor)
+            gpus = read_numbered_gpus(annotation(key), text, node, gpu_with_minor)
             slices = cut_gpus(annotation(key), text, container, gpus)
             allocated.append(ContainerAllocation(container.name, slices))
         return Allocation(node.name, tuple(allocated))

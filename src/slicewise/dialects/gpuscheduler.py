@@ -6,18 +6,18 @@ The original records nothing on pods, so the allocation is spelled out in our ow
 from dataclasses import dataclass
 from typing import Final
 
-from slicewise.dialects.inventory import equal_gpus, read_gpu_count
-from slicewise.dialects.limits import first_asked, read_amount, read_containers, whole_gpus
-from slicewise.dialects.records import add_record, prefer_record
-from slicewise.dialects.texts import annotation, read_models, refuse
+from slicewise.dialects.shared.inventory import equal_gpus, read_gpu_count
+from slicewise.dialects.shared.limits import first_asked, read_amount, read_containers, whole_gpus
+from slicewise.dialects.shared.records import add_full_record, prefer_full_record
+from slicewise.dialects.shared.texts import annotation, read_models, refuse
 from slicewise.model import (
     Allocation,
     Constraints,
     Container,
-    Marks,
     Node,
     NodeNotice,
     Pod,
+    PodRecord,
     Request,
     Share,
     split_words,
@@ -25,14 +25,14 @@ from slicewise.model import (
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class GpuSchedulerNames:
     """How one release spells the annotation of the wanted model."""
 
     model: str
 
 
-V0_1_0: Final = Names("nvidia.com/gpu.model")
-V0_2_0: Final = Names("nvidia-gpu-scheduler/gpu.model")
+V0_1_0: Final = GpuSchedulerNames("nvidia.com/gpu.model")
+V0_2_0: Final = GpuSchedulerNames("nvidia-gpu-scheduler/gpu.model")
 GPU: Final = "nvidia.com/gpu"
 
 
@@ -40,7 +40,7 @@ GPU: Final = "nvidia.com/gpu"
 class GpuScheduler:
     """Reads pods of nvidia-gpu-scheduler, and of NVIDIA's device plugin in general."""
 
-    editions: tuple[Names, ...]
+    editions: tuple[GpuSchedulerNames, ...]
     name: str = "gpuscheduler"
     silent: bool = True
 
@@ -61,13 +61,13 @@ class GpuScheduler:
 
     def read_allocation(self, pod: Pod, request: Request, node: Node) -> Allocation | None:
         """The GPUs in our record; the original leaves the choice to the kubelet and tells none."""
-        return prefer_record(pod, request, node, lambda: None)
+        return prefer_full_record(pod, request, node, lambda: None)
 
-    def write_marks(
+    def record_allocation(
         self, pod: Pod, request: Request, allocation: Allocation, node: Node, *, now_ns: int
-    ) -> Marks:
+    ) -> PodRecord:
         """Our record alone."""
-        return add_record(Marks(), allocation, node)
+        return add_full_record(PodRecord(), allocation, node)
 
     def read_node(self, notice: NodeNotice) -> Node | None:
         """Equal GPUs by NVIDIA's capacity and labels."""

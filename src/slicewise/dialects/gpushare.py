@@ -7,24 +7,28 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from slicewise.dialects.indexes import gpu_with_minor, read_gpus, used_gpu, write_numbers
-from slicewise.dialects.inventory import equal_gpus, read_capacity, read_gpu_count
-from slicewise.dialects.limits import (
+from slicewise.dialects.shared.indexes import (
+    gpu_with_minor,
+    read_numbered_gpus,
+    used_gpu,
+    write_numbers,
+)
+from slicewise.dialects.shared.inventory import equal_gpus, read_capacity, read_gpu_count
+from slicewise.dialects.shared.limits import (
     check_count,
     first_asked,
     read_amount,
     read_containers,
     read_memory,
 )
-from slicewise.dialects.records import ALLOCATION, add_record, apply_marks, prefer_record, says
-from slicewise.dialects.sharing import (
-    divide_exactly,
-    divide_units,
-    measure_peak,
-    read_division,
-    write_division,
+from slicewise.dialects.shared.records import (
+    ALLOCATION,
+    add_full_record,
+    apply_record,
+    prefer_full_record,
+    reads_back_as,
 )
-from slicewise.dialects.texts import (
+from slicewise.dialects.shared.texts import (
     annotation,
     count_of,
     is_number,
@@ -33,17 +37,24 @@ from slicewise.dialects.texts import (
     read_words,
     refuse,
 )
+from slicewise.dialects.sharing import (
+    divide_exactly,
+    divide_units,
+    measure_peak,
+    read_division,
+    write_division,
+)
 from slicewise.model import (
     Allocation,
     Constraints,
     Container,
     DialectError,
-    Marks,
     MiB,
     Node,
     NodeNotice,
     Percent,
     Pod,
+    PodRecord,
     Request,
     Role,
     Share,
@@ -51,7 +62,7 @@ from slicewise.model import (
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class GpushareNames:
     """How gpushare spells its names, and how large a unit of its memory is."""
 
     memory_unit: MiB
@@ -65,8 +76,8 @@ class Names:
     division: str = "scheduler.framework.gpushare.allocation"
 
 
-GIB: Final = Names(MiB(1024))
-MIB: Final = Names(MiB(1))
+GIB: Final = GpushareNames(MiB(1024))
+MIB: Final = GpushareNames(MiB(1))
 
 
 def detect_unit(units_per_gpu: int) -> MiB:
@@ -75,7 +86,7 @@ def detect_unit(units_per_gpu: int) -> MiB:
     return MIB.memory_unit if units_per_gpu > 1024 else GIB.memory_unit
 
 
-def read_span(pod: Pod, names: Names) -> int:
+def read_span(pod: Pod, names: GpushareNames) -> int:
     """On how many GPUs each container is: by the label, else by the resource of that name."""
     text = pod.labels.get(names.count)
     if text is not None:
@@ -103,7 +114,7 @@ def read_unhealthy(text: str) -> tuple[frozenset[int], tuple[str, ...]]:
 class Gpushare:
     """Reads and writes pods of gpushare, in the unit its cluster uses."""
 
-    names: Names = GIB
+    names: GpushareNames = GIB
     name: str = "gpushare"
     silent: bool = False
 
@@ -137,11 +148,11 @@ class Gpushare:
 
     def read_allocation(self, pod: Pod, request: Request, node: Node) -> Allocation | None:
         """The GPUs in the record, the allocation annotation or the index annotation."""
-        return prefer_record(pod, request, node, partial(self._read_own, pod, request, node))
+        return prefer_full_record(pod, request, node, partial(self._read_own, pod, request, node))
 
-    def write_marks(
+    def record_allocation(
         self, pod: Pod, request: Request, allocation: Allocation, node: Node, *, now_ns: int
-    ) -> Marks:
+    ) -> PodRecord:
         """The five annotations of the extender, and the division over several GPUs."""
         names = self.names
         pieces = (piece for each in allocation.containers for piece in each.slices)
@@ -158,14 +169,14 @@ class Gpushare:
         }
         if len(gpus) > 1 or names.division in pod.annotations:
             annotations[names.division] = write_division(pod, allocation, node, names.memory_unit)
-        marks = Marks(annotations)
-        marked = apply_marks(pod, marks)
-        said = says(allocation, partial(self._read_own, marked, request, node))
+        marks = PodRecord(annotations)
+        marked = apply_record(pod, marks)
+        said = reads_back_as(allocation, partial(self._read_own, marked, request, node))
         early = any(each.role is not Role.MAIN for each in request.containers)
         # A record left by an earlier decision would be believed before these marks.
         if said and not early and ALLOCATION not in pod.annotations:
             return marks
-        return add_record(marks, allocation, node)
+        return add_full_record(marks, allocation, node)
 
     def read_node(self, notice: NodeNotice) -> Node | None:
         """Equal GPUs by the node's capacities; None until both of them are there."""
@@ -189,7 +200,7 @@ class Gpushare:
 
     def _read_index(self, text: str, pod: Pod, request: Request, node: Node) -> Allocation:
         names, field = self.names, annotation(self.names.index)
-        gpus = read_gpus(field, text, node, gpu_with_minor)
+        gpus = read_numbered_gpus(field, text, node, gpu_with_minor)
         count = len(request.containers[0].shares)
         if len(gpus) != count:
             raise refuse(field, text, count_of(count, "GPU index", "GPU indexes"))

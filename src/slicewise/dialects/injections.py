@@ -5,31 +5,31 @@ from dataclasses import dataclass
 from typing import Final
 
 from slicewise.dialects import elastic, gpushare, tkestack
-from slicewise.dialects.indexes import used_gpu, write_numbers
-from slicewise.dialects.injection import (
+from slicewise.dialects.offers import hash_ids
+from slicewise.dialects.shared.indexes import used_gpu, write_numbers
+from slicewise.dialects.shared.injection import (
     CONTROLS,
     TOOLS,
     VISIBLE,
+    ContainerGpus,
     DeviceNode,
-    Grant,
+    HostMount,
     Injection,
-    Limit,
     Link,
-    Mount,
+    VcudaLimit,
     gpu_nodes,
     no_marks,
 )
-from slicewise.dialects.limits import find_edition, read_amount
-from slicewise.dialects.offers import hash_ids
+from slicewise.dialects.shared.limits import find_edition, read_amount
 from slicewise.dialects.sharing import measure_peak
-from slicewise.model import FULL, Marks, MiB, Percent
+from slicewise.model import FULL, MiB, Percent, PodRecord
 
 _CGPU_LABEL: Final = "cgpu.disable.isolation"
 _BYTES_PER_MIB: Final = 1 << 20
 
 
-Injector = Callable[[Grant], Injection]
-Flagger = Callable[[Grant, int], Marks]
+Injector = Callable[[ContainerGpus], Injection]
+Flagger = Callable[[ContainerGpus, int], PodRecord]
 """From a grant and nanoseconds since 1970 to what is written on the pod."""
 
 
@@ -41,7 +41,7 @@ class Giver:
     flag: Flagger = no_marks
 
 
-def inject_own(grant: Grant) -> Injection:
+def inject_own(grant: ContainerGpus) -> Injection:
     """The GPUs, and how much of each the container was promised."""
     slices = grant.slices
     return Injection(
@@ -54,12 +54,12 @@ def inject_own(grant: Grant) -> Injection:
     )
 
 
-def inject_nvidia(grant: Grant) -> Injection:
+def inject_nvidia(grant: ContainerGpus) -> Injection:
     """Whole GPUs, as NVIDIA's own plugin gives them."""
     return Injection(env={VISIBLE: grant.uuids}, devices=gpu_nodes(grant))
 
 
-def inject_tkestack(grant: Grant) -> Injection:
+def inject_tkestack(grant: ContainerGpus) -> Injection:
     """The GPUs, the folder of the limiter and gpu-manager's copy of the driver."""
     names = find_edition(grant.pod, tkestack.EDITIONS)
     limit = _read_limit(grant, names)
@@ -72,8 +72,8 @@ def inject_tkestack(grant: Grant) -> Injection:
         env=env,
         devices=gpu_nodes(grant, tools=False),
         mounts=(
-            Mount(f"{grant.places.drivers}/{volume}", "/usr/local/nvidia", optional=True),
-            Mount(f"{grant.places.pods}/{grant.pod.uid}", "/etc/vcuda"),
+            HostMount(f"{grant.places.drivers}/{volume}", "/usr/local/nvidia", optional=True),
+            HostMount(f"{grant.places.pods}/{grant.pod.uid}", "/etc/vcuda"),
         ),
         annotations={
             names.core: str(read_amount(grant.container, names.core)),
@@ -84,7 +84,7 @@ def inject_tkestack(grant: Grant) -> Injection:
     )
 
 
-def flag_tkestack(grant: Grant, now_ns: int) -> Marks:
+def flag_tkestack(grant: ContainerGpus, now_ns: int) -> PodRecord:
     """The assigned flag, with minor numbers where the extender wrote indexes."""
     names = find_edition(grant.pod, tkestack.EDITIONS)
     annotations = {names.key("gpu-assigned"): "true"}
@@ -94,10 +94,10 @@ def flag_tkestack(grant: Grant, now_ns: int) -> Marks:
                 used_gpu(grant.node, piece).minor for piece in slices
             )
     labels = {} if names.bind_phase is None else {names.bind_phase: "success"}
-    return Marks(annotations, labels)
+    return PodRecord(annotations, labels)
 
 
-def inject_gpushare(grant: Grant) -> Injection:
+def inject_gpushare(grant: ContainerGpus) -> Injection:
     """The GPUs, and gpushare's account of the memory in its units."""
     names = _share_names(grant)
     units = -(-measure_peak(grant.request, grant.allocation) // names.memory_unit)
@@ -114,13 +114,13 @@ def inject_gpushare(grant: Grant) -> Injection:
     return Injection(env=env, devices=gpu_nodes(grant))
 
 
-def flag_gpushare(grant: Grant, now_ns: int) -> Marks:
+def flag_gpushare(grant: ContainerGpus, now_ns: int) -> PodRecord:
     """The assigned flag and the time of it."""
     names = gpushare.GIB
-    return Marks({names.assigned: "true", names.assume_time: str(now_ns)})
+    return PodRecord({names.assigned: "true", names.assume_time: str(now_ns)})
 
 
-def inject_elastic(grant: Grant) -> Injection:
+def inject_elastic(grant: ContainerGpus) -> Injection:
     """The GPUs, and the host links by which an installed hook of elastic-gpu finds them."""
     names = find_edition(grant.pod, elastic.EDITIONS)
     digest = hash_ids(grant.ids)
@@ -153,14 +153,14 @@ GIVERS: Final[Mapping[str, Giver]] = {
 }
 
 
-def _read_limit(grant: Grant, names: tkestack.Names) -> Limit:
+def _read_limit(grant: ContainerGpus, names: tkestack.TkestackNames) -> VcudaLimit:
     cores = read_amount(grant.container, names.core)
     memory = read_amount(grant.container, names.memory) * names.memory_unit
     ceiling = None if cores >= FULL else tkestack.read_ceiling(grant.pod)
-    return Limit(MiB(memory), Percent(min(cores, FULL)), ceiling, cores >= FULL)
+    return VcudaLimit(MiB(memory), Percent(min(cores, FULL)), ceiling, cores >= FULL)
 
 
-def _share_names(grant: Grant) -> gpushare.Names:
+def _share_names(grant: ContainerGpus) -> gpushare.GpushareNames:
     """The unit in which the pod was counted, told by what its container was promised."""
     asked = read_amount(grant.container, gpushare.GIB.memory)
     promised = sum(piece.memory for piece in grant.slices)

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from slicewise.dialects import elastic, gpuscheduler, gpushare, slicewise, tkestack
-from slicewise.dialects.injection import NOTHING
-from slicewise.dialects.limits import read_amount
+from slicewise.dialects.shared.injection import NOTHING
+from slicewise.dialects.shared.limits import read_amount
 from slicewise.model import FULL, Container, DialectError, Gpu, MiB
 
 _DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
@@ -25,7 +25,7 @@ PerGpu = Callable[[Gpu], int]
 
 
 @dataclass(frozen=True, slots=True)
-class Resource:
+class OfferedResource:
     """One resource: how many units a GPU makes, and whether it brings the GPU along."""
 
     name: str
@@ -39,17 +39,17 @@ class Resource:
     """Whether ids read as GPU and number, as elastic-gpu's do."""
     env: Mapping[str, str] = field(default_factory=lambda: NOTHING)
     """What every container receives that asks for the resource, whatever its GPUs."""
-    told_in: int | None = None
+    annotation_unit: int | None = None
     """How much one unit adds to the container's annotation of the resource's name, if any."""
 
 
 @dataclass(frozen=True, slots=True)
-class Edition:
+class OfferedEdition:
     """The resources of one system under one set of names, the carrying ones first."""
 
     name: str
     dialect: str
-    resources: tuple[Resource, ...]
+    resources: tuple[OfferedResource, ...]
     counts: tuple[tuple[str, PerGpu], ...] = ()
     """Amounts that stand on the node alone and are never handed out."""
 
@@ -63,7 +63,7 @@ class Edition:
         return any(each.carries and each.name != resource for each in self.resources)
 
 
-def name_units(resource: Resource, gpus: Sequence[Gpu]) -> Iterator[tuple[str, Gpu]]:
+def name_units(resource: OfferedResource, gpus: Sequence[Gpu]) -> Iterator[tuple[str, Gpu]]:
     """The id of every unit with the GPU that makes it; the kubelet may hand out any of them."""
     running = 0
     for position, gpu in enumerate(gpus):
@@ -73,7 +73,7 @@ def name_units(resource: Resource, gpus: Sequence[Gpu]) -> Iterator[tuple[str, G
             running += 1
 
 
-def count_lengths(resource: Resource, gpus: Sequence[Gpu]) -> dict[int, int]:
+def count_lengths(resource: OfferedResource, gpus: Sequence[Gpu]) -> dict[int, int]:
     """How many ids of each length there are, without making them all."""
     if resource.by_gpu:
         return dict(Counter(len(name) for name, _ in name_units(resource, gpus)))
@@ -102,7 +102,7 @@ def hash_ids(ids: Iterable[str]) -> str:
 
 def build_editions(
     wanted: Iterable[str], *, share_unit: MiB = gpushare.GIB.memory_unit
-) -> tuple[Edition, ...]:
+) -> tuple[OfferedEdition, ...]:
     """The editions of these names, with the unit of gpushare."""
     known = {
         "slicewise": _OWN,
@@ -136,55 +136,59 @@ def _units(unit: int) -> PerGpu:
     return lambda gpu: gpu.memory // unit
 
 
-_OWN: Final = Edition(
+_OWN: Final = OfferedEdition(
     "slicewise",
     "slicewise",
     (
-        Resource(slicewise.GPU, "slicewise-gpu.sock", _one),
-        Resource(slicewise.CORES, "slicewise-cores.sock", _percents),
-        Resource(slicewise.MEMORY, "slicewise-memory.sock", _units(1)),
+        OfferedResource(slicewise.GPU, "slicewise-gpu.sock", _one),
+        OfferedResource(slicewise.CORES, "slicewise-cores.sock", _percents),
+        OfferedResource(slicewise.MEMORY, "slicewise-memory.sock", _units(1)),
     ),
 )
-_NVIDIA: Final = Edition(
-    "nvidia", "gpuscheduler", (Resource(gpuscheduler.GPU, "nvidia-gpu.sock", _one),)
+_NVIDIA: Final = OfferedEdition(
+    "nvidia", "gpuscheduler", (OfferedResource(gpuscheduler.GPU, "nvidia-gpu.sock", _one),)
 )
 
 
-def _tkestack(name: str, names: tkestack.Names, prefix: str) -> Edition:
+def _tkestack(name: str, names: tkestack.TkestackNames, prefix: str) -> OfferedEdition:
     # gpu-manager's memory resource brings nothing: a container has GPUs by its cores alone.
     memory = _units(names.memory_unit)
-    return Edition(
+    return OfferedEdition(
         name,
         "tkestack",
         (
-            Resource(names.core, f"{prefix}vcore.sock", _percents, env=_LIBRARIES, told_in=1),
-            Resource(
+            OfferedResource(
+                names.core, f"{prefix}vcore.sock", _percents, env=_LIBRARIES, annotation_unit=1
+            ),
+            OfferedResource(
                 names.memory,
                 f"{prefix}vmemory.sock",
                 memory,
                 carries=False,
-                told_in=names.memory_unit << 20,
+                annotation_unit=names.memory_unit << 20,
             ),
         ),
     )
 
 
-def _gpushare(unit: MiB) -> Edition:
-    names = gpushare.Names(unit)
-    memory = Resource(names.memory, "aliyungpushare.sock", _units(unit))
-    return Edition("gpushare", "gpushare", (memory,), ((names.count, _one),))
+def _gpushare(unit: MiB) -> OfferedEdition:
+    names = gpushare.GpushareNames(unit)
+    memory = OfferedResource(names.memory, "aliyungpushare.sock", _units(unit))
+    return OfferedEdition("gpushare", "gpushare", (memory,), ((names.count, _one),))
 
 
-def _elastic(name: str, names: elastic.Names, socket: str, prefix: str) -> Edition:
+def _elastic(name: str, names: elastic.ElasticNames, socket: str, prefix: str) -> OfferedEdition:
     # The hash in the links' names knows no resource, so no two resources may share an id.
     if names.memory is None:
-        core = Resource(names.core, f"{socket}.sock", _percents, prefix=prefix, by_gpu=True)
-        return Edition(name, "elastic", (core,))
-    return Edition(
+        core = OfferedResource(names.core, f"{socket}.sock", _percents, prefix=prefix, by_gpu=True)
+        return OfferedEdition(name, "elastic", (core,))
+    return OfferedEdition(
         name,
         "elastic",
         (
-            Resource(names.core, f"{socket}-core.sock", _percents, prefix=prefix, by_gpu=True),
-            Resource(names.memory, f"{socket}-mem.sock", _units(1), prefix=f"{prefix}m"),
+            OfferedResource(
+                names.core, f"{socket}-core.sock", _percents, prefix=prefix, by_gpu=True
+            ),
+            OfferedResource(names.memory, f"{socket}-mem.sock", _units(1), prefix=f"{prefix}m"),
         ),
     )

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-from slicewise.dialects.inventory import GPUS, write_gpus
-from slicewise.dialects.texts import write_json
+from slicewise.dialects.shared.inventory import GPUS, write_gpus
+from slicewise.dialects.shared.texts import write_json
 from slicewise.dialects.tkestack import FORK
 from slicewise.model import FULL, Gpu, Node
 

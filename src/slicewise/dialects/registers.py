@@ -6,8 +6,13 @@ The register lists GPUs in the driver's order, so a GPU's place in it is its ind
 from collections.abc import Sequence
 from typing import Final
 
-from slicewise.dialects.inventory import equal_gpus, invent_uuid, read_capacity, read_gpu_count
-from slicewise.dialects.texts import annotation, is_count, read_json, refuse
+from slicewise.dialects.shared.inventory import (
+    equal_gpus,
+    invent_uuid,
+    read_capacity,
+    read_gpu_count,
+)
+from slicewise.dialects.shared.texts import annotation, is_count, read_json, refuse
 from slicewise.model import FULL, Gpu, MiB, Node, NodeNotice
 
 _FORM: Final = """a list like '[{"id":"GPU-...","memory":24576,"type":"NVIDIA A10"}]'"""

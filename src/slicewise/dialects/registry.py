@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
-from slicewise.dialects.hosts import read_node_host, read_pod_host
-from slicewise.dialects.inventory import cordon_gpus, read_counted
-from slicewise.dialects.limits import check_containers, find_lone, refuse_mixture
-from slicewise.model import Allocation, DialectError, Marks, Node, NodeNotice, Pod, Request
+from slicewise.dialects.shared.hosts import read_node_host, read_pod_host
+from slicewise.dialects.shared.inventory import cordon_gpus, read_counted
+from slicewise.dialects.shared.limits import check_containers, find_lone, refuse_mixture
+from slicewise.model import Allocation, DialectError, Node, NodeNotice, Pod, PodRecord, Request
 
 TARGETS: Final = ("nvidia.com/predicate-node", "tencent.com/predicate-node")
 POOL_LABELS: Final = ("slicewise.io/gpu-pool", "gaia.tencent.com/gpu-pool", "tkestack.io/gpu-pool")
@@ -40,9 +40,9 @@ class Dialect(Protocol):
     def read_allocation(self, pod: Pod, request: Request, node: Node) -> Allocation | None:
         """What is recorded on the pod; None when nothing is."""
 
-    def write_marks(
+    def record_allocation(
         self, pod: Pod, request: Request, allocation: Allocation, node: Node, *, now_ns: int
-    ) -> Marks:
+    ) -> PodRecord:
         """How the allocation is recorded, as this system's own agents read it."""
 
     def read_node(self, notice: NodeNotice) -> Node | None:
@@ -119,14 +119,14 @@ class Dialects:
         """The node that marks name before the pod is bound, as gpu-admission's do."""
         return next((pod.annotations[key] for key in TARGETS if pod.annotations.get(key)), None)
 
-    def write_marks(
+    def record_allocation(
         self, pod: Pod, request: Request, allocation: Allocation, node: Node, *, now_ns: int
-    ) -> Marks:
+    ) -> PodRecord:
         """How the allocation is recorded; no marks for a pod that asks for no GPU."""
         dialect = self.claim(pod)
         if dialect is None:
-            return Marks()
-        return dialect.write_marks(pod, request, allocation, node, now_ns=now_ns)
+            return PodRecord()
+        return dialect.record_allocation(pod, request, allocation, node, now_ns=now_ns)
 
     def read_node(self, notice: NodeNotice) -> Node:
         """The node with its GPUs, its pool, and its CPU and main memory."""

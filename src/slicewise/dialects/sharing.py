@@ -8,8 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from slicewise.dialects.indexes import gpu_with_minor, used_gpu
-from slicewise.dialects.texts import annotation, count_of, is_count, read_json, read_number, refuse
+from slicewise.dialects.shared.indexes import gpu_with_minor, used_gpu
+from slicewise.dialects.shared.texts import (
+    annotation,
+    count_of,
+    is_count,
+    read_json,
+    read_number,
+    refuse,
+)
 from slicewise.model import (
     MAX_MEMORY,
     Allocation,

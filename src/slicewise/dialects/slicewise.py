@@ -8,16 +8,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from slicewise.dialects.inventory import GPUS, read_gpus
-from slicewise.dialects.limits import (
+from slicewise.dialects.shared.inventory import GPUS, read_gpus
+from slicewise.dialects.shared.limits import (
     check_count,
     first_asked,
     read_amount,
     read_containers,
     read_memory,
 )
-from slicewise.dialects.records import add_record, prefer_record
-from slicewise.dialects.texts import annotation, count_of, read_models, read_words, refuse
+from slicewise.dialects.shared.records import add_full_record, prefer_full_record
+from slicewise.dialects.shared.texts import annotation, count_of, read_models, read_words, refuse
 from slicewise.model import (
     FULL,
     WHOLE_GPU,
@@ -25,13 +25,13 @@ from slicewise.model import (
     Constraints,
     Container,
     DialectError,
-    Marks,
     MiB,
     Nearness,
     Node,
     NodeNotice,
     Percent,
     Pod,
+    PodRecord,
     Request,
     Share,
     TopologyWish,
@@ -131,13 +131,13 @@ class Slicewise:
 
     def read_allocation(self, pod: Pod, request: Request, node: Node) -> Allocation | None:
         """The GPUs in the record."""
-        return prefer_record(pod, request, node, lambda: None)
+        return prefer_full_record(pod, request, node, lambda: None)
 
-    def write_marks(
+    def record_allocation(
         self, pod: Pod, request: Request, allocation: Allocation, node: Node, *, now_ns: int
-    ) -> Marks:
+    ) -> PodRecord:
         """The record."""
-        return add_record(Marks(), allocation, node)
+        return add_full_record(PodRecord(), allocation, node)
 
     def read_node(self, notice: NodeNotice) -> Node | None:
         """The GPUs our own agent published."""

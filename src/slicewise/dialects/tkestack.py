@@ -8,15 +8,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from slicewise.dialects.indexes import (
+from slicewise.dialects.registers import read_capacities, read_register
+from slicewise.dialects.shared.indexes import (
     cut_gpus,
     gpu_at,
     gpu_with_minor,
-    read_gpus,
+    read_numbered_gpus,
     used_gpu,
     write_numbers,
 )
-from slicewise.dialects.limits import (
+from slicewise.dialects.shared.limits import (
     find_edition,
     first_asked,
     read_amount,
@@ -24,9 +25,14 @@ from slicewise.dialects.limits import (
     read_memory,
     whole_gpus,
 )
-from slicewise.dialects.records import ALLOCATION, add_record, apply_marks, prefer_record, says
-from slicewise.dialects.registers import read_capacities, read_register
-from slicewise.dialects.texts import annotation, read_models, read_number, refuse
+from slicewise.dialects.shared.records import (
+    ALLOCATION,
+    add_full_record,
+    apply_record,
+    prefer_full_record,
+    reads_back_as,
+)
+from slicewise.dialects.shared.texts import annotation, read_models, read_number, refuse
 from slicewise.model import (
     FULL,
     Allocation,
@@ -34,19 +40,19 @@ from slicewise.model import (
     Container,
     ContainerAllocation,
     DialectError,
-    Marks,
     MiB,
     Node,
     NodeNotice,
     Percent,
     Pod,
+    PodRecord,
     Request,
     Share,
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class TkestackNames:
     """How one edition spells its names, and how large its memory unit is."""
 
     core: str
@@ -68,8 +74,8 @@ class Names:
         return f"{self.core.partition('/')[0]}/{word}"
 
 
-UPSTREAM: Final = Names("tencent.com/vcuda-core", "tencent.com/vcuda-memory", MiB(256))
-FORK: Final = Names(
+UPSTREAM: Final = TkestackNames("tencent.com/vcuda-core", "tencent.com/vcuda-memory", MiB(256))
+FORK: Final = TkestackNames(
     "nvidia.com/vcuda-core",
     "nvidia.com/vcuda-memory",
     MiB(1),
@@ -81,7 +87,7 @@ FORK: Final = Names(
 )
 
 
-def read_shares(limits: Mapping[str, int], names: Names) -> tuple[Share, ...]:
+def read_shares(limits: Mapping[str, int], names: TkestackNames) -> tuple[Share, ...]:
     """What one container asks for; empty when it asks for no GPU."""
     core = limits.get(names.core, 0)
     memory = read_memory(names.memory, limits.get(names.memory, 0), names.memory_unit)
@@ -108,7 +114,7 @@ def read_ceiling(pod: Pod) -> Percent | None:
 class Tkestack:
     """Reads and writes pods of gpu-admission and gpu-manager, in the editions it is given."""
 
-    editions: tuple[Names, ...]
+    editions: tuple[TkestackNames, ...]
     name: str = "tkestack"
     silent: bool = False
 
@@ -141,11 +147,11 @@ class Tkestack:
 
     def read_allocation(self, pod: Pod, request: Request, node: Node) -> Allocation | None:
         """The GPUs in the record or the index annotations."""
-        return prefer_record(pod, request, node, partial(self._read_own, pod, request, node))
+        return prefer_full_record(pod, request, node, partial(self._read_own, pod, request, node))
 
-    def write_marks(
+    def record_allocation(
         self, pod: Pod, request: Request, allocation: Allocation, node: Node, *, now_ns: int
-    ) -> Marks:
+    ) -> PodRecord:
         """The index annotations of the extender, and the fork's labels of its bind."""
         names = find_edition(pod, self.editions)
         annotations = {
@@ -161,13 +167,13 @@ class Tkestack:
         labels = {}
         if names.bind_time is not None and names.bind_phase is not None:
             labels = {names.bind_time: str(now_ns), names.bind_phase: "allocating"}
-        marks = Marks(annotations, labels)
-        marked = apply_marks(pod, marks)
-        said = says(allocation, partial(self._read_own, marked, request, node))
+        marks = PodRecord(annotations, labels)
+        marked = apply_record(pod, marks)
+        said = reads_back_as(allocation, partial(self._read_own, marked, request, node))
         # A record left by an earlier decision would be believed before these marks.
         if said and ALLOCATION not in pod.annotations:
             return marks
-        return add_record(marks, allocation, node)
+        return add_full_record(marks, allocation, node)
 
     def read_node(self, notice: NodeNotice) -> Node | None:
         """The fork's device register, otherwise equal GPUs by the node's capacities."""
@@ -204,7 +210,7 @@ class Tkestack:
                     f"expected one like {_index_key(names, 0)}"
                 )
             find = gpu_with_minor if assigned else gpu_at
-            gpus = read_gpus(annotation(key), text, node, find)
+            gpus = read_numbered_gpus(annotation(key), text, node, find)
             slices = cut_gpus(annotation(key), text, container, gpus)
             allocated.append(ContainerAllocation(container.name, slices))
         return Allocation(node.name, tuple(allocated))
@@ -214,7 +220,7 @@ EDITIONS: Final = (FORK, UPSTREAM)
 TKESTACK: Final = Tkestack(EDITIONS)
 
 
-def _index_key(names: Names, at: int) -> str:
+def _index_key(names: TkestackNames, at: int) -> str:
     return names.key(f"predicate-gpu-idx-{at}")
 
 
@@ -223,7 +229,7 @@ def _read_model_list(pod: Pod, key: str | None) -> tuple[str, ...]:
     return () if key is None or text is None else read_models(annotation(key), text)
 
 
-def _check_node(pod: Pod, names: Names, node: Node) -> None:
+def _check_node(pod: Pod, names: TkestackNames, node: Node) -> None:
     key = names.key("predicate-node")
     text = pod.annotations.get(key)
     if text is not None and text != node.name:

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 
-class Locks:
+class KeyedLocks:
     """Locks by name that exist only while somebody holds or awaits them."""
 
     def __init__(self) -> None:

@@ -8,9 +8,9 @@ from functools import cache
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from slicewise.extender.ports import State
+from slicewise.extender.ports import ClusterState
 
-Calls = Callable[[], Mapping[tuple[str, str, str], int]]
+CallCounts = Callable[[], Mapping[tuple[str, str, str], int]]
 """Calls made to the API server so far, by verb, resource and code."""
 
 _SECONDS = (
@@ -22,7 +22,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 class Metrics:
     """Latencies by verb and stage, decisions by reason, and the ledger as it is when read."""
 
-    def __init__(self, state: State, calls: Calls | None = None) -> None:
+    def __init__(self, state: ClusterState, calls: CallCounts | None = None) -> None:
         self.registry = CollectorRegistry()
         self._seconds = Histogram(
             "slicewise_extender_seconds",
@@ -51,7 +51,7 @@ class Metrics:
 
     def stage(self, verb: str, stage: str) -> AbstractContextManager[None]:
         """Time the block as one stage of a verb."""
-        return Stopwatch(self._stage_series(verb, stage))
+        return StageTimer(self._stage_series(verb, stage))
 
     def decided(self, verb: str, reason: str, count: int = 1) -> None:
         """Count an answer."""
@@ -66,7 +66,7 @@ class Metrics:
         return generate_latest(self.registry)
 
 
-class Stopwatch:
+class StageTimer:
     """Times a block, whether or not it ends well."""
 
     __slots__ = ("_series", "_start")
@@ -85,7 +85,7 @@ class Stopwatch:
 class _Readings:
     """Numbers that are read off when somebody asks."""
 
-    def __init__(self, state: State, calls: Calls | None) -> None:
+    def __init__(self, state: ClusterState, calls: CallCounts | None) -> None:
         self._state = state
         self._calls = calls
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from slicewise.kube.writer import Writer
-from slicewise.state.ports import State
+from slicewise.kube.outcomes import ClusterWriter
+from slicewise.state.ports import ClusterState
 
 Clock = Callable[[], float]
 """Seconds that never go back."""
@@ -11,4 +11,4 @@ WallClock = Callable[[], int]
 """Nanoseconds since 1970."""
 
 
-__all__ = ["Clock", "State", "WallClock", "Writer"]
+__all__ = ["Clock", "ClusterState", "ClusterWriter", "WallClock"]

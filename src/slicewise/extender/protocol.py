@@ -11,9 +11,9 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from slicewise.httpd import Answer, Body, Pieces, Response
+from slicewise.httpd import Answer, Body, HttpResponse, Pieces
 from slicewise.kube.names import is_name
-from slicewise.kube.objects import Keep, ObjectReader, PodBody
+from slicewise.kube.objects import KeyFilter, ObjectReader, PodBody
 from slicewise.model import Pod, SlicewiseError
 
 T = TypeVar("T")
@@ -25,7 +25,7 @@ _EVERYTHING: Final = ("",)
 _NO_NODES: Final = b'{"Nodes":null'
 _TOGETHER: Final = 16
 # They are placed in one go, while schedulers wait.
-MOST_WISHES: Final = 256
+MAX_WHAT_IF_PODS: Final = 256
 
 
 class ProtocolError(SlicewiseError):
@@ -76,7 +76,7 @@ class PreemptionArgs(msgspec.Struct, rename="pascal", gc=False):
     node_name_to_meta_victims: msgspec.Raw = _NOTHING
 
 
-class WishArgs(msgspec.Struct, rename="pascal", gc=False):
+class WhatIfArgs(msgspec.Struct, rename="pascal", gc=False):
     """The request of what-if: pods in the order they would arrive."""
 
     pods: list[ExtenderArgs] = []
@@ -121,7 +121,7 @@ class _Named(msgspec.Struct, gc=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Candidates:
+class CandidateNodes:
     """The nodes a scheduler asks about: their names, and their bytes if it sent whole objects."""
 
     names: list[str]
@@ -129,15 +129,15 @@ class Candidates:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class SchedulerRequest:
     """A decoded request of filter or prioritize."""
 
     pod: Pod
-    candidates: Candidates
+    candidates: CandidateNodes
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class WhatIfPod:
     """A pod that does not exist yet, and the nodes it may go to; none is all of them."""
 
     pod: Pod
@@ -153,7 +153,7 @@ class Victims:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptNodes:
     """The nodes that a filter leaves over: by name, or as they were sent."""
 
     names: list[str] | None = None
@@ -162,7 +162,7 @@ class Kept:
 
 _ARGS: Final = msgspec.json.Decoder(ExtenderArgs)
 _BINDING: Final = msgspec.json.Decoder(BindingArgs)
-_WISHES: Final = msgspec.json.Decoder(WishArgs)
+_WISHES: Final = msgspec.json.Decoder(WhatIfArgs)
 _PREEMPTION: Final = msgspec.json.Decoder(PreemptionArgs)
 _POD: Final = msgspec.json.Decoder(PodBody)
 _NAMED: Final = msgspec.json.Decoder(_Named)
@@ -171,21 +171,21 @@ _ANY: "Final[msgspec.json.Decoder[Any]]" = msgspec.json.Decoder()
 _OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _OBJECTS: Final = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
 _ENCODER: Final = msgspec.json.Encoder()
-_READER: Final = ObjectReader(Keep(_EVERYTHING, _EVERYTHING, _EVERYTHING))
+_READER: Final = ObjectReader(KeyFilter(_EVERYTHING, _EVERYTHING, _EVERYTHING))
 
 
-def decode_args(body: Body) -> Ask:
+def decode_args(body: Body) -> SchedulerRequest:
     """The pod and the nodes of a filter or prioritize request; names win over objects."""
     args = _decode(_ARGS, body)
     if _empty(args.pod) or (args.node_names is None and args.nodes is None):
         args = _decode(_ARGS, _respell(body, {"pod": "Pod", "nodes": "Nodes"}, "NodeNames"))
     pod = decode_pod(args.pod)
     if args.node_names is not None:
-        return Ask(pod, Candidates(args.node_names))
+        return SchedulerRequest(pod, CandidateNodes(args.node_names))
     bodies = None if args.nodes is None else args.nodes.items or []
     if bodies is None:
         raise ProtocolError("NodeNames and Nodes are missing: expected one of them")
-    return Ask(pod, Candidates([_read_name(each) for each in bodies], bodies))
+    return SchedulerRequest(pod, CandidateNodes([_read_name(each) for each in bodies], bodies))
 
 
 def decode_binding(body: Body) -> BindingArgs:
@@ -219,7 +219,7 @@ def decode_preemption(body: Body) -> tuple[Pod, dict[str, Victims]]:
     return pod, {name: _read_victims(f"{field}[{name!r}]", raw) for name, raw in nodes.items()}
 
 
-def decode_wishes(body: Body, most: int = MOST_WISHES) -> list[Wish]:
+def decode_what_if(body: Body, most: int = MAX_WHAT_IF_PODS) -> list[WhatIfPod]:
     """The pods of a what-if request, each under a UID that no pod has."""
     args = _decode(_WISHES, body)
     if not args.pods:
@@ -227,7 +227,7 @@ def decode_wishes(body: Body, most: int = MOST_WISHES) -> list[Wish]:
     if len(args.pods) > most:
         raise ProtocolError(f"{len(args.pods)} pods: expected at most {most}")
     return [
-        Wish(replace(decode_pod(each.pod), uid=f"what-if/{at}", node=None), each.node_names)
+        WhatIfPod(replace(decode_pod(each.pod), uid=f"what-if/{at}", node=None), each.node_names)
         for at, each in enumerate(args.pods)
     ]
 
@@ -252,18 +252,18 @@ def encode(reply: Any) -> bytes:
     return _ENCODER.encode(reply)
 
 
-def keep_nodes(candidates: Candidates, fits: Sequence[bool]) -> Kept:
+def keep_nodes(candidates: CandidateNodes, fits: Sequence[bool]) -> KeptNodes:
     """The nodes that fit, in the form in which they were sent."""
     if candidates.bodies is not None:
-        return Kept(bodies=list(compress(candidates.bodies, fits)))
-    return Kept(names=list(compress(candidates.names, fits)))
+        return KeptNodes(bodies=list(compress(candidates.bodies, fits)))
+    return KeptNodes(names=list(compress(candidates.names, fits)))
 
 
 def encode_filter(reply: FilterReply, bodies: Sequence[msgspec.Raw] | None) -> Answer:
     """The reply as an answer; nodes that were sent whole go back byte for byte."""
     text = _ENCODER.encode(reply)
     if bodies is None:
-        return Response(200, text)
+        return HttpResponse(200, text)
     # Fifty megabytes are not copied once more into one text.
     opening, closing = b'{"Nodes":{"metadata":{},"items":[', b"]}" + text.removeprefix(_NO_NODES)
     length = len(opening) + len(closing) + max(0, len(bodies) - 1)

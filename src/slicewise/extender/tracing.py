@@ -9,9 +9,9 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from slicewise import __version__
-from slicewise.extender.metrics import Calls, Metrics
-from slicewise.extender.ports import State
-from slicewise.httpd import Answer, Handler, Request
+from slicewise.extender.metrics import CallCounts, Metrics
+from slicewise.extender.ports import ClusterState
+from slicewise.httpd import Answer, Handler, HttpRequest
 from slicewise.model import SlicewiseError
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Tracing:
         self._provider = provider
         self._tracer: Tracer = provider.get_tracer(SERVICE, __version__)
 
-    def watch(self, state: State, calls: Calls | None) -> Metrics:
+    def watch(self, state: ClusterState, calls: CallCounts | None) -> Metrics:
         """Metrics whose stages are spans as well."""
         return TracedMetrics(self._tracer, state, calls)
 
@@ -55,7 +55,7 @@ class Tracing:
         from opentelemetry.propagate import extract  # noqa: PLC0415
         from opentelemetry.trace import SpanKind  # noqa: PLC0415
 
-        async def handle(request: Request) -> Answer:
+        async def handle(request: HttpRequest) -> Answer:
             if request.path in _UNTRACED:
                 return await handler(request)
             with self._tracer.start_as_current_span(
@@ -87,7 +87,9 @@ class Tracing:
 class TracedMetrics(Metrics):
     """Metrics that tell the collector what they count and time."""
 
-    def __init__(self, tracer: "Tracer", state: State, calls: Calls | None = None) -> None:
+    def __init__(
+        self, tracer: "Tracer", state: ClusterState, calls: CallCounts | None = None
+    ) -> None:
         super().__init__(state, calls)
         self._tracer = tracer
 
@@ -111,7 +113,7 @@ class TracedMetrics(Metrics):
 class NoTracing:
     """What there is instead of tracing."""
 
-    def watch(self, state: State, calls: Calls | None) -> Metrics:
+    def watch(self, state: ClusterState, calls: CallCounts | None) -> Metrics:
         """Plain metrics."""
         return Metrics(state, calls)
 

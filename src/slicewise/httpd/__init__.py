@@ -8,29 +8,29 @@ from slicewise.httpd.message import (
     Body,
     CutError,
     Handler,
+    HttpRequest,
+    HttpResponse,
     Peer,
     Pieces,
-    Request,
-    Response,
     Stream,
     Upgrade,
     decode_json,
     json_response,
 )
 from slicewise.httpd.server import Server, ThreadedServer
-from slicewise.httpd.settings import Settings, Tls
+from slicewise.httpd.settings import ServerSettings, Tls
 
 __all__ = [
     "Answer",
     "Body",
     "CutError",
     "Handler",
+    "HttpRequest",
+    "HttpResponse",
     "Peer",
     "Pieces",
-    "Request",
-    "Response",
     "Server",
-    "Settings",
+    "ServerSettings",
     "Stream",
     "ThreadedServer",
     "Tls",

@@ -23,13 +23,13 @@ from slicewise.httpd.message import (
     Body,
     CutError,
     Handler,
+    HttpRequest,
+    HttpResponse,
     Pieces,
-    Request,
-    Response,
     Stream,
     Upgrade,
 )
-from slicewise.httpd.settings import Settings
+from slicewise.httpd.settings import ServerSettings
 from slicewise.model import SlicewiseError
 
 log = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ class BodyTooLargeError(SlicewiseError):
 class App:
     """The ASGI application around one handler."""
 
-    def __init__(self, handler: Handler, settings: Settings) -> None:
+    def __init__(self, handler: Handler, settings: ServerSettings) -> None:
         """Serve the handler within the limits of the settings."""
         self._handler = handler
         self._settings = settings
@@ -68,7 +68,7 @@ class App:
             # What is left of the body may still come, and is no next request.
             closing = {"connection": "close"}
             text = f"request body not sent within {seconds:g} s\n".encode()
-            await send_response(send, Response(408, text, content_type=TEXT, headers=closing))
+            await send_response(send, HttpResponse(408, text, content_type=TEXT, headers=closing))
             return
         except BodyTooLargeError:
             limit = self._settings.max_body_bytes
@@ -86,7 +86,7 @@ class App:
         else:
             await send_response(send, answer)
 
-    async def _answer(self, request: Request) -> Answer:
+    async def _answer(self, request: HttpRequest) -> Answer:
         """The handler's answer, or a health answer, or the error that took its place."""
         if request.path in LIVE_PATHS:
             return _text(200, "ok")
@@ -140,7 +140,7 @@ async def read_body(receive: Receive, headers: Iterable[tuple[bytes, bytes]], li
     return body
 
 
-async def send_response(send: Send, response: Response) -> None:
+async def send_response(send: Send, response: HttpResponse) -> None:
     """Send one whole answer, or the part of it before its cut."""
     length = (("content-length", str(len(response.body))),)
     await send(_start(response.status, response.content_type, (*response.headers.items(), *length)))
@@ -196,11 +196,11 @@ async def _disconnected(receive: Receive) -> None:
         pass
 
 
-def _request(scope: Message, body: Body, gone: Callable[[], Awaitable[None]]) -> Request:
+def _request(scope: Message, body: Body, gone: Callable[[], Awaitable[None]]) -> HttpRequest:
     """The request as a value."""
     fields = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
     raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
-    return Request(
+    return HttpRequest(
         method=scope["method"],
         path=unquote(raw_path.split(b"?", 1)[0].decode("ascii", "replace")),
         query=dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)),
@@ -219,6 +219,6 @@ def _start(status: int, content_type: str, headers: Iterable[tuple[str, str]]) -
     return {"type": "http.response.start", "status": status, "headers": pairs}
 
 
-def _text(status: int, text: str) -> Response:
+def _text(status: int, text: str) -> HttpResponse:
     """A short answer for people."""
-    return Response(status, text.encode(), content_type=TEXT)
+    return HttpResponse(status, text.encode(), content_type=TEXT)

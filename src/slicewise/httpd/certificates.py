@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 _PAUSE: Final = 1.0
 
 
-class Certificates:
+class CertificateReloader:
     """The current TLS context of a set of files."""
 
     def __init__(self, tls: Tls, clock: Callable[[], float] = time.monotonic) -> None:

@@ -35,7 +35,7 @@ class Peer:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class HttpRequest:
     """One request, read whole; header names are in lower case."""
 
     method: str
@@ -52,7 +52,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Response:
+class HttpResponse:
     """One whole answer; `cut_after` closes the connection after that many bytes of the body."""
 
     status: int
@@ -93,13 +93,13 @@ class Upgrade:
     """Called once the client is told, unless it has hung up."""
 
 
-Answer: TypeAlias = Response | Pieces | Stream | Upgrade
-Handler: TypeAlias = Callable[[Request], Awaitable[Answer]]
+Answer: TypeAlias = HttpResponse | Pieces | Stream | Upgrade
+Handler: TypeAlias = Callable[[HttpRequest], Awaitable[Answer]]
 
 
-def json_response(value: Any, status: int = 200) -> Response:
+def json_response(value: Any, status: int = 200) -> HttpResponse:
     """The value as a JSON answer."""
-    return Response(status, msgspec.json.encode(value))
+    return HttpResponse(status, msgspec.json.encode(value))
 
 
 def decode_json(body: Body) -> Any:

@@ -16,10 +16,10 @@ from typing import Any, Final, Self
 import uvicorn
 
 from slicewise.httpd.app import App
-from slicewise.httpd.certificates import Certificates
+from slicewise.httpd.certificates import CertificateReloader
+from slicewise.httpd.connection import SWITCHED, PeerProtocol
 from slicewise.httpd.message import Handler
-from slicewise.httpd.peer import SWITCHED, PeerProtocol
-from slicewise.httpd.settings import Settings
+from slicewise.httpd.settings import ServerSettings
 
 log = logging.getLogger(__name__)
 # As large as one of TLS's records may be.
@@ -29,9 +29,9 @@ _TLS_BUFFER: Final = 16 << 10
 class Server:
     """One handler served on the running loop."""
 
-    def __init__(self, handler: Handler, settings: Settings | None = None) -> None:
+    def __init__(self, handler: Handler, settings: ServerSettings | None = None) -> None:
         """Bind the port, so that the address is known before the start."""
-        self.settings = settings or Settings()
+        self.settings = settings or ServerSettings()
         self._socket = _bind(self.settings)
         self.port: int = self._socket.getsockname()[1]
         self._handler = handler
@@ -86,7 +86,7 @@ class ThreadedServer:
     def __init__(
         self,
         handler: Handler,
-        settings: Settings | None = None,
+        settings: ServerSettings | None = None,
         *,
         background: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
@@ -209,7 +209,7 @@ class _Uvicorn(uvicorn.Server):
         await asyncio.sleep(0)
 
 
-def _bind(settings: Settings) -> socket.socket:
+def _bind(settings: ServerSettings) -> socket.socket:
     """A listening socket on the wanted address."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     # asyncio turns Nagle's delay off only for sockets that name their protocol.
@@ -228,7 +228,7 @@ def _bind(settings: Settings) -> socket.socket:
     return listener
 
 
-def _config(app: App, settings: Settings) -> uvicorn.Config:
+def _config(app: App, settings: ServerSettings) -> uvicorn.Config:
     """uvicorn's settings for ours."""
     tls = settings.tls
     # A cut answer and a client that leaves are ordinary here, and uvicorn calls both errors.
@@ -246,5 +246,5 @@ def _config(app: App, settings: Settings) -> uvicorn.Config:
         date_header=False,
         timeout_keep_alive=settings.idle_seconds,
         backlog=2048,
-        ssl_context_factory=None if tls is None else lambda *_: Certificates(tls).listening,
+        ssl_context_factory=None if tls is None else lambda *_: CertificateReloader(tls).listening,
     )

@@ -20,7 +20,7 @@ class Tls:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ServerSettings:
     """Where to listen and which limits hold."""
 
     host: str = "127.0.0.1"

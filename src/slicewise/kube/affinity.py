@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from slicewise.kube.machines import Machine, Taint
+from slicewise.kube.node_details import NodeDetails, Taint
 
 _KEEPING: Final = ("NoSchedule", "NoExecute")
 _CORDON: Final = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
@@ -60,7 +60,7 @@ class Toleration(msgspec.Struct, gc=False):
         return self.operator == "Exists" or (bool(self.key) and self.value == taint.value)
 
 
-class Wants(msgspec.Struct, rename="camel", gc=False):
+class NodeRequirements(msgspec.Struct, rename="camel", gc=False):
     """What a pod's spec demands of its node beside amounts."""
 
     node_name: str | None = None
@@ -69,12 +69,12 @@ class Wants(msgspec.Struct, rename="camel", gc=False):
     tolerations: list[Toleration] | None = None
 
 
-def read_wants(spec: Mapping[str, Any]) -> Wants:
+def read_node_requirements(spec: Mapping[str, Any]) -> NodeRequirements:
     """The demands in a pod's spec; raises msgspec.ValidationError when they are malformed."""
-    return msgspec.convert(spec, Wants)
+    return msgspec.convert(spec, NodeRequirements)
 
 
-def turn_away(wants: Wants, machine: Machine) -> str | None:
+def rejection(wants: NodeRequirements, machine: NodeDetails) -> str | None:
     """Why the scheduler would not even ask about this node; None when it would."""
     if wants.node_name and wants.node_name != machine.name:
         return f"pod names node {wants.node_name}"
@@ -92,14 +92,14 @@ def turn_away(wants: Wants, machine: Machine) -> str | None:
     return None
 
 
-def _read_terms(wants: Wants) -> list[Term] | None:
+def _read_terms(wants: NodeRequirements) -> list[Term] | None:
     affinity = wants.affinity.node_affinity if wants.affinity else None
     if affinity is None or affinity.required is None:
         return None
     return affinity.required.node_selector_terms or []
 
 
-def _admits(term: Term, machine: Machine) -> bool:
+def _admits(term: Term, machine: NodeDetails) -> bool:
     expressions, fields = term.match_expressions or [], term.match_fields or []
     # An empty term matches nothing, as Kubernetes has it.
     if not expressions and not fields:

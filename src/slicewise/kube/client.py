@@ -19,9 +19,9 @@ from weakref import WeakSet
 import aiohttp
 import msgspec
 
-from slicewise.kube.backoff import Backoff
 from slicewise.kube.credentials import Access
 from slicewise.kube.errors import LostError, RefusedError, UnreachedError
+from slicewise.model.backoff import Backoff
 
 JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
@@ -42,7 +42,7 @@ class Call:
     query: Mapping[str, str] = field(default_factory=dict)
 
 
-class Calls:
+class CallCounter:
     """How many requests were made, by verb, resource and outcome: a code, lost or unreached."""
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class Calls:
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
+class RequestTimeouts:
     """How long requests may take and how often reads are tried."""
 
     request_seconds: float = 30.0
@@ -80,14 +80,14 @@ class Client:
         self,
         access: Access,
         *,
-        timing: Timing | None = None,
+        timing: RequestTimeouts | None = None,
         agent: str = "slicewise",
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         chance: Random | None = None,
     ) -> None:
         self.access = access
-        self.timing = timing or Timing()
-        self.calls = Calls()
+        self.timing = timing or RequestTimeouts()
+        self.calls = CallCounter()
         self.sleep = sleep
         self.chance = chance or Random()
         self._agent = agent

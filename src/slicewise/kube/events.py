@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from slicewise.kube.client import MERGE_PATCH, Call, Client
 from slicewise.kube.errors import KubeError, RefusedError
-from slicewise.kube.writer import PodKey, PodName, Remark
+from slicewise.kube.outcomes import PodEvent, PodKey, PodName
 
 _log = logging.getLogger(__name__)
 _NOTE_LETTERS: Final = 1024
@@ -22,7 +22,7 @@ _LOOK_SECONDS: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class EventRate:
     """How many events are sent and remembered."""
 
     each_second: float = 20.0
@@ -42,7 +42,7 @@ class _Series:
     """One event and how often it happened."""
 
     pod: PodKey
-    remark: Remark
+    remark: PodEvent
     first: datetime
     last: datetime
     count: int = 0
@@ -52,7 +52,7 @@ class _Series:
 _Key = tuple[str, str, str]
 
 
-class Events:
+class EventRecorder:
     """Takes remarks at any pace and posts them at its own."""
 
     def __init__(
@@ -60,7 +60,7 @@ class Events:
         client: Client,
         component: str = "slicewise",
         *,
-        pace: Pace | None = None,
+        pace: EventRate | None = None,
         clock: Callable[[], float] | None = None,
         now: Callable[[], datetime] | None = None,
     ) -> None:
@@ -70,7 +70,7 @@ class Events:
         """Whether writes that matter more are under way; then events wait for them."""
         self._client = client
         self._component = component
-        self._pace = pace or Pace()
+        self._pace = pace or EventRate()
         self._clock = clock or asyncio.get_running_loop().time
         self._now = now or (lambda: datetime.now(UTC))
         self._series: OrderedDict[_Key, _Series] = OrderedDict()
@@ -79,7 +79,7 @@ class Events:
         self._tokens = float(self._pace.burst)
         self._filled_at = self._clock()
 
-    def post(self, pod: PodKey, remark: Remark) -> None:
+    def post(self, pod: PodKey, remark: PodEvent) -> None:
         """Have a remark sent; one said before is counted in place of being sent again."""
         key = (pod.uid, remark.reason, remark.note)
         if key not in self._waiting and len(self._waiting) >= self._pace.waiting:

@@ -23,7 +23,7 @@ _RESOURCE: Final = "leases"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Term:
+class LeaseTiming:
     """How long a lease lasts and how it is kept."""
 
     lease_seconds: float = 15.0
@@ -42,7 +42,7 @@ class Term:
 
 
 @dataclass(frozen=True, slots=True)
-class Time:
+class ElectionClock:
     """Where an election's time comes from; tests move it by hand."""
 
     clock: Callable[[], float] = monotonic
@@ -86,14 +86,14 @@ class Election:
         name: tuple[str, str],
         identity: str,
         *,
-        term: Term | None = None,
-        time: Time | None = None,
+        term: LeaseTiming | None = None,
+        time: ElectionClock | None = None,
     ) -> None:
         self.identity = identity
         self._client = client
         self._namespace, self._name = name
-        self._term = term or Term()
-        self._time = time or Time()
+        self._term = term or LeaseTiming()
+        self._time = time or ElectionClock()
         self._seen: _LeaseSpec | None = None
         self._seen_at = 0.0
         self._renewed_at: float | None = None

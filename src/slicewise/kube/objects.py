@@ -152,7 +152,7 @@ class ConfigMap:
 
 
 @dataclass(frozen=True, slots=True)
-class Keep:
+class KeyFilter:
     """Which keys of an object are kept, by how they begin."""
 
     labels: tuple[str, ...] = ()
@@ -160,7 +160,7 @@ class Keep:
     amounts: tuple[str, ...] = ("cpu", "memory")
 
 
-class Shelf:
+class InternPool:
     """Equal values kept once; forgets now and then, for keeping twice is no error."""
 
     def __init__(self, size: int = _SHARED) -> None:
@@ -178,9 +178,9 @@ class Shelf:
 class ObjectReader:
     """From structs to model values, sharing what repeats."""
 
-    def __init__(self, keep: Keep) -> None:
+    def __init__(self, keep: KeyFilter) -> None:
         self._keep = keep
-        self._shelf = Shelf()
+        self._shelf = InternPool()
 
     def read_pod(self, body: PodBody) -> Pod:
         """The pod, init containers first, sidecars told by their restart policy."""

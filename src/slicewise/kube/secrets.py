@@ -11,7 +11,7 @@ import msgspec
 from slicewise.kube.client import Call, Client
 from slicewise.kube.errors import KubeError, RefusedError
 from slicewise.kube.objects import Metadata
-from slicewise.kube.watch import Source
+from slicewise.kube.watch import WatchSource
 
 STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 _MISSING: Final = 404
@@ -45,7 +45,7 @@ class _ApiService(msgspec.Struct):
     spec: _Registration = msgspec.field(default_factory=_Registration)
 
 
-class Secrets:
+class SecretClient:
     """One Secret, read and written whole."""
 
     def __init__(self, client: Client, namespace: str, name: str, *, manager: str) -> None:
@@ -89,9 +89,9 @@ class Secrets:
             raise
         return True
 
-    def source(self) -> Source[SecretBody, Secret]:
+    def source(self) -> WatchSource[SecretBody, Secret]:
         """This Secret as something to follow."""
-        return Source(
+        return WatchSource(
             resource="secrets",
             path=self._folder,
             body=SecretBody,

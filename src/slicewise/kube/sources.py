@@ -16,16 +16,16 @@ from slicewise.kube.objects import (
     PodBody,
     read_configmap,
 )
-from slicewise.kube.watch import Source
+from slicewise.kube.watch import WatchSource
 from slicewise.model import NodeNotice, Pod
 
 # Pods that have ended hold nothing, and a large cluster keeps many of them for a long time.
 LIVE_PODS: Final = "status.phase!=Succeeded,status.phase!=Failed"
 
 
-def pods(reader: ObjectReader, selector: str = LIVE_PODS) -> Source[PodBody, Pod]:
+def pods(reader: ObjectReader, selector: str = LIVE_PODS) -> WatchSource[PodBody, Pod]:
     """The pods of all namespaces that match a field selector."""
-    return Source(
+    return WatchSource(
         resource="pods",
         path="/api/v1/pods",
         body=PodBody,
@@ -35,9 +35,9 @@ def pods(reader: ObjectReader, selector: str = LIVE_PODS) -> Source[PodBody, Pod
     )
 
 
-def nodes(reader: ObjectReader) -> Source[NodeBody, NodeNotice]:
+def nodes(reader: ObjectReader) -> WatchSource[NodeBody, NodeNotice]:
     """All nodes."""
-    return Source(
+    return WatchSource(
         resource="nodes",
         path="/api/v1/nodes",
         body=NodeBody,
@@ -46,9 +46,9 @@ def nodes(reader: ObjectReader) -> Source[NodeBody, NodeNotice]:
     )
 
 
-def node_names() -> Source[BareBody, str]:
+def node_names() -> WatchSource[BareBody, str]:
     """All nodes, of which only the names matter."""
-    return Source(
+    return WatchSource(
         resource="nodes",
         path="/api/v1/nodes",
         body=BareBody,
@@ -57,14 +57,14 @@ def node_names() -> Source[BareBody, str]:
     )
 
 
-def one_node(reader: ObjectReader, name: str) -> Source[NodeBody, NodeNotice]:
+def one_node(reader: ObjectReader, name: str) -> WatchSource[NodeBody, NodeNotice]:
     """The node of one name."""
     return replace(nodes(reader), query={"fieldSelector": f"metadata.name={name}"})
 
 
-def configmaps(namespace: str, name: str | None = None) -> Source[ConfigMapBody, ConfigMap]:
+def configmaps(namespace: str, name: str | None = None) -> WatchSource[ConfigMapBody, ConfigMap]:
     """The ConfigMaps of a namespace, or the one of a name."""
-    return Source(
+    return WatchSource(
         resource="configmaps",
         path=f"/api/v1/namespaces/{namespace}/configmaps",
         body=ConfigMapBody,

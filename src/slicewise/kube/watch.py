@@ -13,10 +13,10 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
-from slicewise.kube.backoff import Backoff
 from slicewise.kube.client import Call, Client
 from slicewise.kube.errors import KubeError, RefusedError
 from slicewise.kube.objects import BareBody, ListBody, Metadata, StatusBody, WatchBody, read_version
+from slicewise.model.backoff import Backoff
 
 _log = logging.getLogger(__name__)
 _GONE: Final = 410
@@ -25,7 +25,7 @@ _BARE: Final = msgspec.json.Decoder(BareBody)
 _REFUSAL: Final = msgspec.json.Decoder(StatusBody)
 
 
-class Body(Protocol):
+class KubeObject(Protocol):
     """An object off the wire."""
 
     @property
@@ -33,7 +33,7 @@ class Body(Protocol):
         """Who it is and in which version."""
 
 
-B = TypeVar("B", bound=Body)
+B = TypeVar("B", bound=KubeObject)
 V = TypeVar("V")
 V_co = TypeVar("V_co", covariant=True)
 
@@ -54,11 +54,11 @@ class Gone:
     version: int
 
 
-Change = Seen[V] | Gone
+WatchEvent = Seen[V] | Gone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source(Generic[B, V]):
+class WatchSource(Generic[B, V]):
     """What to follow, how its objects are read and by which key they are told apart."""
 
     resource: str
@@ -70,7 +70,7 @@ class Source(Generic[B, V]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Following:
+class WatchSettings:
     """How a resource is followed."""
 
     page: int = 500
@@ -83,7 +83,7 @@ class Following:
     """How long to wait after failures."""
 
 
-class ExpiredError(KubeError):
+class WatchExpiredError(KubeError):
     """The version to continue from is no longer kept: list again."""
 
 
@@ -93,10 +93,10 @@ class Informer(Generic[B, V]):
     def __init__(
         self,
         client: Client,
-        source: Source[B, V],
-        handle: Callable[[Sequence[Change[V]]], None],
+        source: WatchSource[B, V],
+        handle: Callable[[Sequence[WatchEvent[V]]], None],
         *,
-        following: Following | None = None,
+        following: WatchSettings | None = None,
         clock: Callable[[], float] | None = None,
     ) -> None:
         self.synced = asyncio.Event()
@@ -108,7 +108,7 @@ class Informer(Generic[B, V]):
         self._client = client
         self._source = source
         self._handle = handle
-        self._following = following or Following()
+        self._following = following or WatchSettings()
         self._clock = clock or asyncio.get_running_loop().time
         self._known: dict[str, int] = {}
         self._version = ""
@@ -132,7 +132,7 @@ class Informer(Generic[B, V]):
                 if not self._version or self._resync_due():
                     await self._list()
                 await self._watch()
-            except ExpiredError as error:
+            except WatchExpiredError as error:
                 _log.info("history expired resource=%s why=%s", self._source.resource, error)
                 self._version = ""
                 self.expiries += 1
@@ -211,7 +211,7 @@ class Informer(Generic[B, V]):
                 yield page
         except RefusedError as error:
             if error.expired:
-                raise ExpiredError(error.message) from error
+                raise WatchExpiredError(error.message) from error
             raise
         finally:
             if fetch is not None:
@@ -237,7 +237,7 @@ class Informer(Generic[B, V]):
         self._known[key] = version
         return Seen(self._source.read(body), known is None)
 
-    def _hand_over(self, changes: Sequence[Change[V] | None]) -> None:
+    def _hand_over(self, changes: Sequence[WatchEvent[V] | None]) -> None:
         real = [change for change in changes if change is not None]
         if real:
             self._handle(real)
@@ -266,7 +266,7 @@ class Informer(Generic[B, V]):
                     self._take_all(lines)
         except RefusedError as error:
             if error.expired:
-                raise ExpiredError(error.message) from error
+                raise WatchExpiredError(error.message) from error
             raise
         if not heard and self._clock() - began < 1.0:
             # A server that ends every watch at once must not be asked in a tight loop.
@@ -275,20 +275,20 @@ class Informer(Generic[B, V]):
 
     def _take_all(self, lines: Sequence[bytes]) -> None:
         """Hand over the changes in these lines, and those before a line that cannot be taken."""
-        changes: list[Change[V] | None] = []
+        changes: list[WatchEvent[V] | None] = []
         try:
             for line in lines:
                 changes.append(self._take(line))  # noqa: PERF401 - those before a failure count
         finally:
             self._hand_over(changes)
 
-    def _take(self, line: bytes) -> Change[V] | None:
+    def _take(self, line: bytes) -> WatchEvent[V] | None:
         """One line of the watch as a change; None for bookmarks."""
         event = _LINE.decode(line)
         if event.type == "ERROR":
             status = _REFUSAL.decode(event.object)
             if status.code == _GONE:
-                raise ExpiredError(status.message)
+                raise WatchExpiredError(status.message)
             raise RefusedError(status.code, status.reason, status.message)
         if event.type == "BOOKMARK":
             self._version = _BARE.decode(event.object).metadata.resource_version

@@ -25,7 +25,7 @@ class WireError(SlicewiseError):
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class WireForm:
     """How one field travels."""
 
     number: int
@@ -36,7 +36,7 @@ class Form:
     pairs: bool = False
 
 
-_KNOWN: dict[type[Any], tuple[tuple[str, Form], ...]] = {}
+_KNOWN: dict[type[Any], tuple[tuple[str, WireForm], ...]] = {}
 
 
 def text(number: int) -> Any:
@@ -51,7 +51,7 @@ def texts(number: int) -> Any:
 
 def truth(number: int) -> Any:
     """A truth value."""
-    return field(default=False, metadata={_FORM: Form(number, _VARINT, int, bool)})
+    return field(default=False, metadata={_FORM: WireForm(number, _VARINT, int, bool)})
 
 
 def number(at: int) -> Any:
@@ -76,7 +76,7 @@ def many(at: int, kind: type[Any]) -> Any:
 
 def pairs(at: int) -> Any:
     """A map from string to string."""
-    form = Form(at, _BYTES, _write_pair, _read_pair, many=True, pairs=True)
+    form = WireForm(at, _BYTES, _write_pair, _read_pair, many=True, pairs=True)
     return field(default_factory=dict, metadata={_FORM: form})
 
 
@@ -184,16 +184,16 @@ def _unpack(data: bytes) -> Iterator[int]:
         yield value
 
 
-def _text_form(number: int, *, many: bool = False) -> Form:
-    return Form(number, _BYTES, str.encode, bytes.decode, many)
+def _text_form(number: int, *, many: bool = False) -> WireForm:
+    return WireForm(number, _BYTES, str.encode, bytes.decode, many)
 
 
-def _number_form(number: int, *, many: bool = False) -> Form:
-    return Form(number, _VARINT, int, _signed, many)
+def _number_form(number: int, *, many: bool = False) -> WireForm:
+    return WireForm(number, _VARINT, int, _signed, many)
 
 
-def _message_form(number: int, kind: type[Any], *, many: bool = False) -> Form:
-    return Form(number, _BYTES, encode, lambda data: decode(kind, data), many)
+def _message_form(number: int, kind: type[Any], *, many: bool = False) -> WireForm:
+    return WireForm(number, _BYTES, encode, lambda data: decode(kind, data), many)
 
 
 def _signed(value: int) -> int:
@@ -209,7 +209,7 @@ def _read_pair(data: bytes) -> tuple[str, str]:
     return found.get(1, ""), found.get(2, "")
 
 
-def _each(value: Any, form: Form) -> Any:
+def _each(value: Any, form: WireForm) -> Any:
     if form.pairs:
         given: Mapping[str, str] = value
         return given.items()
@@ -218,7 +218,7 @@ def _each(value: Any, form: Form) -> Any:
     return () if value is None or value == "" else (value,)
 
 
-def _forms(kind: type[Any]) -> tuple[tuple[str, Form], ...]:
+def _forms(kind: type[Any]) -> tuple[tuple[str, WireForm], ...]:
     known = _KNOWN.get(kind)
     if known is not None:
         return known

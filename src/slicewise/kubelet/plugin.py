@@ -40,7 +40,7 @@ _REGISTER_SECONDS: Final = 15.0
 Stamp = tuple[int, int, int]
 
 
-class Servant(Protocol):
+class DevicePluginHandler(Protocol):
     """Who answers for one resource."""
 
     async def allocate(self, ids: tuple[str, ...]) -> ContainerAllocateResponse:
@@ -51,7 +51,7 @@ class Servant(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class PluginOffer:
     """How a resource is made known."""
 
     resource: str
@@ -59,10 +59,10 @@ class Offer:
     pre_start: bool = True
 
 
-class Plugin:
+class DevicePlugin:
     """The server for one resource, which can be started again after the kubelet was."""
 
-    def __init__(self, folder: Path, offer: Offer, servant: Servant) -> None:
+    def __init__(self, folder: Path, offer: PluginOffer, servant: DevicePluginHandler) -> None:
         self.offer = offer
         self.registered: Stamp | None = None
         """The kubelet that knows of this plugin, by its socket."""

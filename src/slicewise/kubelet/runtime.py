@@ -110,7 +110,7 @@ class _ContainerStatusResponse:
 
 
 @dataclass(frozen=True, slots=True)
-class Runtime:
+class RuntimeVersion:
     """A container runtime by its own words."""
 
     name: str
@@ -137,12 +137,14 @@ class RuntimeClient:
         if channel is not None:
             await channel.close()
 
-    async def identify(self) -> Runtime:
+    async def identify(self) -> RuntimeVersion:
         """Who the runtime is, and whether it knows CDI."""
         told = decode(_VersionResponse, await self._call("Version", _VersionRequest("0.1.0")))
         status = decode(_StatusResponse, await self._call("Status", _StatusRequest(True)))
-        return Runtime(
-            told.name, told.version, knows_cdi(told.name, told.version, _read_switch(status.info))
+        return RuntimeVersion(
+            told.name,
+            told.version,
+            supports_cdi(told.name, told.version, _read_switch(status.info)),
         )
 
     async def finished(self, uid: str) -> frozenset[str] | None:
@@ -165,7 +167,7 @@ class RuntimeClient:
         except KubeletError:
             return None
 
-    async def whose(self, identity: str) -> tuple[str, str] | None:
+    async def find_container(self, identity: str) -> tuple[str, str] | None:
         """The pod's UID and the container's name; None when the runtime does not know the id."""
         try:
             data = await self._call("ContainerStatus", _ContainerStatusRequest(identity))
@@ -199,7 +201,7 @@ class RuntimeClient:
         return data
 
 
-def knows_cdi(name: str, version: str, switch: bool | None) -> bool:
+def supports_cdi(name: str, version: str, switch: bool | None) -> bool:
     """Whether a runtime injects CDI devices that the kubelet names; `switch` is its own setting."""
     form = _VERSION.match(version)
     numbers = (int(form[1]), int(form[2])) if form else (0, 0)

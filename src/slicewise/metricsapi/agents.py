@@ -5,26 +5,28 @@ from asyncio import get_running_loop
 from dataclasses import dataclass
 from typing import Final
 
-from slicewise.httpd import Answer, Request, Response, Upgrade
-from slicewise.kube.reviews import Deed, User
-from slicewise.metricsapi.board import Board
-from slicewise.metricsapi.callers import Callers, speaks_for
+from slicewise.httpd import Answer, HttpRequest, HttpResponse, Upgrade
+from slicewise.kube.access_reviews import ResourceAttributes, User
+from slicewise.metricsapi.api_versions import FIRST
+from slicewise.metricsapi.auth import RequestAuth, speaks_for
 from slicewise.metricsapi.legacy import (
     decode_holdings,
     decode_inventory,
     take_holdings,
     take_inventory,
 )
-from slicewise.metricsapi.profiles import FIRST
+from slicewise.metricsapi.registry import NodeRegistry
 from slicewise.metricsapi.status import refuse
-from slicewise.reports import PROTOCOL, Receiver
+from slicewise.reports import PROTOCOL, ReportReceiver
 
 HEALTH: Final = "/health"
 INVENTORY: Final = "/hostgpuinfo"
 HOLDINGS: Final = "/podresources"
-_OK: Final = Response(200, b"", content_type="text/plain; charset=utf-8")
+_OK: Final = HttpResponse(200, b"", content_type="text/plain; charset=utf-8")
 # Who may report at all; which node they speak for is decided by their credentials.
-_REPORT: Final = Deed(verb="create", group=FIRST.group, version=FIRST.version, resource="reports")
+_REPORT: Final = ResourceAttributes(
+    verb="create", group=FIRST.group, version=FIRST.version, resource="reports"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,30 +41,30 @@ class AgentRules:
     """How long a connection lives at most; then its agent shows its credentials again."""
 
 
-class Agents:
+class AgentRoutes:
     """Takes what agents say, each for its own node."""
 
-    def __init__(self, board: Board, callers: Callers, rules: AgentRules) -> None:
+    def __init__(self, board: NodeRegistry, callers: RequestAuth, rules: AgentRules) -> None:
         self._board = board
         self._callers = callers
         self._rules = rules
 
-    async def connect(self, request: Request) -> Answer:
+    async def connect(self, request: HttpRequest) -> Answer:
         """An agent's long connection."""
         if request.headers.get("upgrade", "").lower() != PROTOCOL:
-            return Response(426, b"", headers={"upgrade": PROTOCOL, "connection": "Upgrade"})
+            return HttpResponse(426, b"", headers={"upgrade": PROTOCOL, "connection": "Upgrade"})
         node = request.query.get("node", "")
         refusal = await self._refuse(request, node)
         return refusal or Upgrade(PROTOCOL, lambda: self._open(node))
 
-    async def beat(self, request: Request) -> Answer:
+    async def beat(self, request: HttpRequest) -> Answer:
         """A sign of life, or a probe's question whether we live, which is nobody's heartbeat."""
         node = request.query.get("node", "")
         if node and await self._refuse(request, node, old=True) is None:
             self._board.beat(node)
         return _OK
 
-    async def take_inventory(self, request: Request) -> Answer:
+    async def take_inventory(self, request: HttpRequest) -> Answer:
         """The GPUs of a node, from the original's agent."""
         message = decode_inventory(request.body)
         if refusal := await self._refuse(request, message.device_node, old=True):
@@ -71,7 +73,7 @@ class Agents:
             take_inventory(self._board, message)
         return _OK
 
-    async def take_holdings(self, request: Request) -> Answer:
+    async def take_holdings(self, request: HttpRequest) -> Answer:
         """The pods of a node, from the original's agent."""
         message = decode_holdings(request.body)
         if refusal := await self._refuse(request, message.node, old=True):
@@ -80,7 +82,9 @@ class Agents:
             take_holdings(self._board, message)
         return _OK
 
-    async def _refuse(self, request: Request, node: str, *, old: bool = False) -> Response | None:
+    async def _refuse(
+        self, request: HttpRequest, node: str, *, old: bool = False
+    ) -> HttpResponse | None:
         """Why this caller may not speak for the node; None when it may."""
         user = await self._callers.identify(request)
         if user is None:
@@ -98,9 +102,9 @@ class Agents:
             return refuse(403, f"{user.name} may not create reports in {_REPORT.group}")
         return None
 
-    def _open(self, node: str) -> Receiver:
+    def _open(self, node: str) -> ReportReceiver:
         session = self._board.open(node)
-        receiver = Receiver(node, session)
+        receiver = ReportReceiver(node, session)
         session.keep(receiver.close)
         # A revoked account is heard no longer than this; chance keeps agents from marching.
         seconds = self._rules.line_seconds * random.uniform(0.8, 1.0)

@@ -30,7 +30,7 @@ CERTS: Final = ("cert.pem", "tls.crt")
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class KeyPair:
     """A certificate and its key, in PEM."""
 
     certificate: bytes
@@ -38,11 +38,11 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class ServerIdentity:
     """An authority, and the server's certificate signed by it."""
 
-    authority: Pair
-    server: Pair
+    authority: KeyPair
+    server: KeyPair
     former: bytes = b""
     """Authorities that were used before and are still to be believed, in PEM."""
 
@@ -52,7 +52,7 @@ class Identity:
         return self.authority.certificate + self.former
 
 
-def make_authority(now: datetime) -> Pair:
+def make_authority(now: datetime) -> KeyPair:
     """A new authority."""
     key = rsa.generate_private_key(public_exponent=65537, key_size=_BITS)
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, AUTHORITY_NAME)])
@@ -61,10 +61,10 @@ def make_authority(now: datetime) -> Pair:
     builder = builder.add_extension(_usage(signs=True), critical=True)
     identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
     builder = builder.add_extension(identifier, critical=False)
-    return Pair(_pem(builder.sign(key, hashes.SHA256())), _key_pem(key))
+    return KeyPair(_pem(builder.sign(key, hashes.SHA256())), _key_pem(key))
 
 
-def make_server(authority: Pair, host: str, now: datetime, life: timedelta = LIFE) -> Pair:
+def make_server(authority: KeyPair, host: str, now: datetime, life: timedelta = LIFE) -> KeyPair:
     """A new certificate for a service's name, and for localhost."""
     ca = x509.load_pem_x509_certificate(authority.certificate)
     ca_key = serialization.load_pem_private_key(authority.key, None)
@@ -85,21 +85,21 @@ def make_server(authority: Pair, host: str, now: datetime, life: timedelta = LIF
             critical=False,
         )
     )
-    return Pair(_pem(builder.sign(ca_key, hashes.SHA256())), _key_pem(key))
+    return KeyPair(_pem(builder.sign(ca_key, hashes.SHA256())), _key_pem(key))
 
 
-def renew(identity: Identity | None, host: str, now: datetime) -> Identity:
+def renew(identity: ServerIdentity | None, host: str, now: datetime) -> ServerIdentity:
     """A new certificate, under the same authority while that lasts for another year."""
     if identity is not None and authority_lasts(identity.authority, now):
-        return Identity(
+        return ServerIdentity(
             identity.authority, make_server(identity.authority, host, now), identity.former
         )
     authority = make_authority(now)
     former = b"" if identity is None else identity.authority.certificate
-    return Identity(authority, make_server(authority, host, now), former)
+    return ServerIdentity(authority, make_server(authority, host, now), former)
 
 
-def is_valid(identity: Identity, host: str, now: datetime) -> bool:
+def is_valid(identity: ServerIdentity, host: str, now: datetime) -> bool:
     """Whether the certificate will verify for the name half a year from now, and fits its key."""
     try:
         ca = x509.load_pem_x509_certificate(identity.authority.certificate)
@@ -118,13 +118,13 @@ def is_valid(identity: Identity, host: str, now: datetime) -> bool:
     return lasting and named and server.public_key() == key.public_key()
 
 
-def is_settled(identity: Identity, now: datetime) -> bool:
+def is_settled(identity: ServerIdentity, now: datetime) -> bool:
     """Whether the certificate is old enough for all to know its authority."""
     server = x509.load_pem_x509_certificate(identity.server.certificate)
     return now - server.not_valid_before_utc > OVERLAP
 
 
-def authority_lasts(authority: Pair, now: datetime) -> bool:
+def authority_lasts(authority: KeyPair, now: datetime) -> bool:
     """Whether an authority can still sign: it is valid for another year, and its key is there."""
     try:
         ca = x509.load_pem_x509_certificate(authority.certificate)
@@ -135,17 +135,17 @@ def authority_lasts(authority: Pair, now: datetime) -> bool:
     return fits and now + AUTHORITY_MARGIN < ca.not_valid_after_utc
 
 
-def read_identity(data: Mapping[str, bytes]) -> Identity | None:
+def read_identity(data: Mapping[str, bytes]) -> ServerIdentity | None:
     """The identity in a Secret; None when a part of it is missing or is no certificate."""
     bundle = split_pem(data.get(CA_CERT, b""))
     key, certificate = data.get(KEYS[0], b""), data.get(CERTS[0], b"")
     if not bundle or not key or not certificate:
         return None
-    authority = Pair(bundle[0], data.get(CA_KEY, b""))
-    return Identity(authority, Pair(certificate, key), b"".join(bundle[1:]))
+    authority = KeyPair(bundle[0], data.get(CA_KEY, b""))
+    return ServerIdentity(authority, KeyPair(certificate, key), b"".join(bundle[1:]))
 
 
-def write_identity(identity: Identity) -> dict[str, bytes]:
+def write_identity(identity: ServerIdentity) -> dict[str, bytes]:
     """The Secret's content."""
     return {
         CA_KEY: identity.authority.key,

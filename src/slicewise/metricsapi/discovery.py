@@ -5,13 +5,13 @@ Only what is served is offered: other controllers act on the verbs they find her
 
 from typing import Any, Final
 
-from slicewise.httpd import Request, Response, json_response
-from slicewise.metricsapi.profiles import PROFILES, Profile
+from slicewise.httpd import HttpRequest, HttpResponse, json_response
+from slicewise.metricsapi.api_versions import API_VERSIONS, ApiVersion
 
 AGGREGATED: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
 
-def write_groups(request: Request) -> Response:
+def write_groups(request: HttpRequest) -> HttpResponse:
     """`/apis`: every group, with its resources for those who can read them so."""
     if _wants_aggregated(request.headers.get("accept", "")):
         response = json_response(
@@ -19,20 +19,20 @@ def write_groups(request: Request) -> Response:
                 "kind": "APIGroupDiscoveryList",
                 "apiVersion": "apidiscovery.k8s.io/v2",
                 "metadata": {},
-                "items": [_describe(profile) for profile in PROFILES],
+                "items": [_describe(profile) for profile in API_VERSIONS],
             }
         )
-        return Response(200, response.body, content_type=AGGREGATED)
-    groups = [_write_group(profile) for profile in PROFILES]
+        return HttpResponse(200, response.body, content_type=AGGREGATED)
+    groups = [_write_group(profile) for profile in API_VERSIONS]
     return json_response({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
 
 
-def write_group(profile: Profile) -> Response:
+def write_group(profile: ApiVersion) -> HttpResponse:
     """`/apis/<group>`: the group and its one version."""
     return json_response({"kind": "APIGroup", "apiVersion": "v1", **_write_group(profile)})
 
 
-def write_resources(profile: Profile) -> Response:
+def write_resources(profile: ApiVersion) -> HttpResponse:
     """`/apis/<group>/<version>`: the resources, as the original listed them."""
     return json_response(
         {
@@ -53,12 +53,12 @@ def write_resources(profile: Profile) -> Response:
     )
 
 
-def _write_group(profile: Profile) -> dict[str, Any]:
+def _write_group(profile: ApiVersion) -> dict[str, Any]:
     version = {"groupVersion": f"{profile.group}/{profile.version}", "version": profile.version}
     return {"name": profile.group, "versions": [version], "preferredVersion": version}
 
 
-def _describe(profile: Profile) -> dict[str, Any]:
+def _describe(profile: ApiVersion) -> dict[str, Any]:
     resources = [
         {
             "resource": each.name,

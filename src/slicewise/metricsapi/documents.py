@@ -11,8 +11,8 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from slicewise.metricsapi.board import HeldPod
-from slicewise.metricsapi.views import NodeView, find_gpus, write_exact_time, write_time
+from slicewise.metricsapi.objects import NodeObject, find_gpus, write_exact_time, write_time
+from slicewise.metricsapi.registry import HeldPod
 from slicewise.reports import ContainerReport, GpuReport, NodeReport, name_brand
 
 NODE_LABEL: Final = "nvidia-gpu-scheduler.node"
@@ -115,7 +115,7 @@ def write_pod_status(moment: datetime) -> PodStatus:
     return PodStatus(write_time(moment))
 
 
-def write_node_spec(view: NodeView, *, named: bool) -> NodeSpec:
+def write_node_spec(view: NodeObject, *, named: bool) -> NodeSpec:
     """The node's GPUs; the second release names the node in the metadata instead."""
     known = find_gpus(view.report)
     return NodeSpec(

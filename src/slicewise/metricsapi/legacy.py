@@ -9,8 +9,8 @@ from typing import Final
 
 import msgspec
 
-from slicewise.metricsapi.board import Board
 from slicewise.metricsapi.documents import DeviceInfo
+from slicewise.metricsapi.registry import NodeRegistry
 from slicewise.reports import (
     ContainerReport,
     DeviceReport,
@@ -71,7 +71,7 @@ class Holdings(
     node: str = ""
 
 
-def take_inventory(board: Board, message: Inventory) -> None:
+def take_inventory(board: NodeRegistry, message: Inventory) -> None:
     """The node has these GPUs."""
     known = board.report(message.device_node)
     gpus = tuple(
@@ -87,7 +87,7 @@ def take_inventory(board: Board, message: Inventory) -> None:
     board.tell(msgspec.structs.replace(known, gpus=gpus))
 
 
-def take_holdings(board: Board, message: Holdings) -> None:
+def take_holdings(board: NodeRegistry, message: Holdings) -> None:
     """The node's pods are these, or some of them are gone."""
     known = board.report(message.node)
     pods = {pod.key: pod for pod in known.pods}

@@ -6,50 +6,50 @@ Paths are exact, as the original's are; what is not served is answered with its 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final
 
-from slicewise.httpd import Answer, Handler, Request, Response, Stream
+from slicewise.httpd import Answer, Handler, HttpRequest, HttpResponse, Stream
+from slicewise.kube.access_reviews import ResourceAttributes
 from slicewise.kube.errors import KubeError
-from slicewise.kube.reviews import Deed
-from slicewise.metricsapi.agents import HEALTH, HOLDINGS, INVENTORY, AgentRules, Agents
-from slicewise.metricsapi.board import Board
-from slicewise.metricsapi.callers import Callers
-from slicewise.metricsapi.discovery import write_group, write_groups, write_resources
-from slicewise.metricsapi.forms import Form, choose_form
-from slicewise.metricsapi.hub import Event, Hub
-from slicewise.metricsapi.profiles import (
+from slicewise.metricsapi.agents import HEALTH, HOLDINGS, INVENTORY, AgentRoutes, AgentRules
+from slicewise.metricsapi.api_versions import (
+    API_VERSIONS,
     PODS,
-    PROFILES,
-    Fact,
-    PodFact,
-    Profile,
-    Resource,
-    Writer,
+    ApiObject,
+    ApiVersion,
+    DocumentWriter,
+    PodObject,
+    ServedResource,
 )
-from slicewise.metricsapi.selecting import SelectorError, read_selector
+from slicewise.metricsapi.auth import RequestAuth
+from slicewise.metricsapi.broadcaster import Broadcaster, ObjectEvent
+from slicewise.metricsapi.discovery import write_group, write_groups, write_resources
+from slicewise.metricsapi.formats import ResponseFormat, choose_format
+from slicewise.metricsapi.objects import make_node_object
+from slicewise.metricsapi.registry import NodeRegistry
+from slicewise.metricsapi.selectors import SelectorError, read_selector
 from slicewise.metricsapi.status import NOT_FOUND, refuse
-from slicewise.metricsapi.views import view_node
-from slicewise.metricsapi.watching import (
+from slicewise.metricsapi.watch_stream import (
     PART,
-    Watch,
+    WatchRequest,
     choose_seconds,
     stream_list,
     stream_watch,
 )
 from slicewise.reports import PATH
 
-Route = Callable[[Request], Awaitable[Answer]]
+Route = Callable[[HttpRequest], Awaitable[Answer]]
 SCHEDULE: Final = "schedule"
 _VERBS: Final = ("filter", "prioritize", "preempt")
 _YES: Final = ("1", "true")
 
 
-class Api:
+class MetricsRoutes:
     """Every path of the service."""
 
     def __init__(
         self,
-        board: Board,
-        hub: Hub,
-        callers: Callers,
+        board: NodeRegistry,
+        hub: Broadcaster,
+        callers: RequestAuth,
         rules: AgentRules,
         *,
         namespace: str = "",
@@ -59,8 +59,8 @@ class Api:
         self._board = board
         self._hub = hub
         self._callers = callers
-        agents = Agents(board, callers, rules)
-        self._writers = {profile: Writer(profile, namespace) for profile in PROFILES}
+        agents = AgentRoutes(board, callers, rules)
+        self._writers = {profile: DocumentWriter(profile, namespace) for profile in API_VERSIONS}
         self._open: Mapping[tuple[str, str], Route] = {
             ("GET", HEALTH): agents.beat,
             ("POST", INVENTORY): agents.take_inventory,
@@ -69,21 +69,21 @@ class Api:
         }
         self._known = {path for _, path in self._open}
 
-    async def handle(self, request: Request) -> Answer:
+    async def handle(self, request: HttpRequest) -> Answer:
         """The answer to any request."""
         try:
             return await self._route(request)
         except KubeError as error:
             return refuse(503, f"the API server cannot be asked: {error}")
 
-    async def _route(self, request: Request) -> Answer:
+    async def _route(self, request: HttpRequest) -> Answer:
         path = request.path
         if path in self._known:
             route = self._open.get((request.method, path))
-            return Response(405, b"") if route is None else await route(request)
+            return HttpResponse(405, b"") if route is None else await route(request)
         if path == "/apis":
             return await self._discover(request, lambda: write_groups(request))
-        for profile in PROFILES:
+        for profile in API_VERSIONS:
             if path == f"/apis/{profile.group}":
                 return await self._discover(request, lambda: write_group(profile))  # noqa: B023
             if path == profile.prefix:
@@ -92,37 +92,37 @@ class Api:
                 return await self._serve(request, profile, path[len(profile.prefix) + 1 :])
         return NOT_FOUND
 
-    async def _discover(self, request: Request, write: Callable[[], Response]) -> Answer:
+    async def _discover(self, request: HttpRequest, write: Callable[[], HttpResponse]) -> Answer:
         """What everybody who is known may see."""
         if await self._callers.identify(request) is None:
             return refuse(401, "Unauthorized")
-        return write() if request.method == "GET" else Response(405, b"")
+        return write() if request.method == "GET" else HttpResponse(405, b"")
 
-    async def _serve(self, request: Request, profile: Profile, rest: str) -> Answer:
+    async def _serve(self, request: HttpRequest, profile: ApiVersion, rest: str) -> Answer:
         resource = profile.find(rest)
         if resource is not None:
             if request.method != "GET":
-                return Response(405, b"")
-            form = choose_form(request, self._writers[profile], resource, self._board.now)
+                return HttpResponse(405, b"")
+            form = choose_format(request, self._writers[profile], resource, self._board.now)
             watching = is_watch(request, form)
             refusal = await self._check(request, profile, "watch" if watching else "list", rest)
             return refusal or self._answer(request, form, watching=watching)
         head, _, verb = rest.partition("/")
         if head == SCHEDULE and verb in _VERBS and self.scheduler is not None:
             if request.method != "POST":
-                return Response(405, b"")
+                return HttpResponse(405, b"")
             refusal = await self._check(request, profile, "create", SCHEDULE, verb)
             return refusal or await self.scheduler(request)
         return NOT_FOUND
 
     async def _check(
-        self, request: Request, profile: Profile, verb: str, resource: str, name: str = ""
-    ) -> Response | None:
+        self, request: HttpRequest, profile: ApiVersion, verb: str, resource: str, name: str = ""
+    ) -> HttpResponse | None:
         """Why the caller may not do this; None when it may."""
         user = await self._callers.identify(request)
         if user is None:
             return refuse(401, "Unauthorized")
-        deed = Deed(
+        deed = ResourceAttributes(
             verb=verb, group=profile.group, version=profile.version, resource=resource, name=name
         )
         if await self._callers.permits(user, deed):
@@ -131,7 +131,7 @@ class Api:
         shown = f'{resource}.{profile.group} is forbidden: {words} in API group "{profile.group}"'
         return refuse(403, f"{shown} at the cluster scope")
 
-    def _answer(self, request: Request, form: Form, *, watching: bool) -> Answer:
+    def _answer(self, request: HttpRequest, form: ResponseFormat, *, watching: bool) -> Answer:
         try:
             wanted = read_selector(request.query if form.kubernetes else {}, form.writer)
         except SelectorError as error:
@@ -143,23 +143,25 @@ class Api:
         if len(facts) > PART:
             return Stream(stream_list(form, facts, revision))
         head, tail = form.write_frame(revision)
-        return Response(200, head + b",".join(map(form.write_item, facts)) + tail)
+        return HttpResponse(200, head + b",".join(map(form.write_item, facts)) + tail)
 
-    def _watch(self, request: Request, form: Form, wanted: Callable[[Fact], bool]) -> Answer:
+    def _watch(
+        self, request: HttpRequest, form: ResponseFormat, wanted: Callable[[ApiObject], bool]
+    ) -> Answer:
         query, subject = request.query, form.resource.subject
         version = query.get("resourceVersion", "")
         initial = query.get("sendInitialEvents", "") in _YES
 
-        def start() -> tuple[Iterable[Event], int]:
+        def start() -> tuple[Iterable[ObjectEvent], int]:
             revision = self._board.revision
             if form.kubernetes and version not in ("", "0") and not initial:
                 missed = self._hub.since(subject, int(version) if version.isdecimal() else -1)
                 return missed, revision
             facts = self._facts(form.resource)
-            return (Event(fact.revision, "ADDED", fact) for fact in facts), revision
+            return (ObjectEvent(fact.revision, "ADDED", fact) for fact in facts), revision
 
         watcher = self._hub.make_watcher()
-        watch = Watch(
+        watch = WatchRequest(
             form=form,
             wanted=wanted,
             start=start,
@@ -168,17 +170,17 @@ class Api:
         )
         return Stream(stream_watch(self._hub, watcher, watch), cut=watcher.overrun)
 
-    def _facts(self, resource: Resource) -> list[Fact]:
+    def _facts(self, resource: ServedResource) -> list[ApiObject]:
         if resource.subject == PODS:
-            stations = self._board.stations
+            node_records = self._board.node_records
             return [
-                PodFact(held, stations[held.node].report, held.revision)
+                PodObject(held, node_records[held.node].report, held.revision)
                 for held in self._board.pods()
             ]
-        return [view_node(self._board, station) for station in self._board.nodes()]
+        return [make_node_object(self._board, node_record) for node_record in self._board.nodes()]
 
 
-def is_watch(request: Request, form: Form) -> bool:
+def is_watch(request: HttpRequest, form: ResponseFormat) -> bool:
     """Whether this is a watch: the original takes `true` alone, and for what it can watch."""
     given = request.query.get("watch", "")
     if form.kubernetes:

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import msgspec
 
-from slicewise.httpd import Response
+from slicewise.httpd import HttpResponse
 
 _REASONS: Final = {
     400: "BadRequest",
@@ -15,7 +15,7 @@ _REASONS: Final = {
     503: "ServiceUnavailable",
 }
 # The original's page for paths it does not have.
-NOT_FOUND: Final = Response(
+NOT_FOUND: Final = HttpResponse(
     404,
     b'{"code":404,"msg":"api not found"}\n',
     headers={"x-content-type-options": "nosniff"},
@@ -35,7 +35,7 @@ def write_status(code: int, reason: str, message: str) -> dict[str, Any]:
     }
 
 
-def refuse(code: int, message: str) -> Response:
+def refuse(code: int, message: str) -> HttpResponse:
     """An answer that says no and why."""
     status = write_status(code, _REASONS.get(code, "InternalError"), message)
-    return Response(code, msgspec.json.encode(status))
+    return HttpResponse(code, msgspec.json.encode(status))

@@ -5,8 +5,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from slicewise.metricsapi.profiles import NODES, PODS, Fact, PodFact, Resource, Writer
-from slicewise.metricsapi.views import NodeView, find_gpus, write_age
+from slicewise.metricsapi.api_versions import (
+    NODES,
+    PODS,
+    ApiObject,
+    DocumentWriter,
+    PodObject,
+    ServedResource,
+)
+from slicewise.metricsapi.objects import NodeObject, find_gpus, write_age
 
 NONE: Final = "<none>"
 METADATA: Final = "Metadata"
@@ -14,7 +21,7 @@ OBJECT: Final = "Object"
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class TableColumn:
     """One column; those of priority 1 are shown by `-o wide` alone."""
 
     name: str
@@ -25,28 +32,28 @@ class Column:
 
 
 _POD_COLUMNS: Final = (
-    Column("Namespace", "Namespace of the pod."),
-    Column("Pod", "Name of the pod.", format="name"),
-    Column("Node", "Where it runs."),
-    Column("Containers", "Containers that hold GPUs.", "integer"),
-    Column("GPUs", "GPUs by index, per container."),
-    Column("Memory", "Memory in use of what was promised, in MiB."),
-    Column("Cores", "Compute in use, in percent of one GPU."),
-    Column("Changed", "When its GPUs changed last."),
-    Column("Models", "Models of its GPUs.", priority=1),
-    Column("UUIDs", "UUIDs of its GPUs.", priority=1),
+    TableColumn("Namespace", "Namespace of the pod."),
+    TableColumn("Pod", "Name of the pod.", format="name"),
+    TableColumn("Node", "Where it runs."),
+    TableColumn("Containers", "Containers that hold GPUs.", "integer"),
+    TableColumn("GPUs", "GPUs by index, per container."),
+    TableColumn("Memory", "Memory in use of what was promised, in MiB."),
+    TableColumn("Cores", "Compute in use, in percent of one GPU."),
+    TableColumn("Changed", "When its GPUs changed last."),
+    TableColumn("Models", "Models of its GPUs.", priority=1),
+    TableColumn("UUIDs", "UUIDs of its GPUs.", priority=1),
 )
 _NODE_COLUMNS: Final = (
-    Column("Node", "Name of the node.", format="name"),
-    Column("Healthy", "Whether its agent is heard."),
-    Column("GPUs", "How many GPUs it has.", "integer"),
-    Column("Busy", "How many of them are held.", "integer"),
-    Column("Ill", "How many of them are not well.", "integer"),
-    Column("Memory", "Memory in use of all there is, in MiB."),
-    Column("Models", "How many GPUs of which model."),
-    Column("Heard", "When its agent was heard last."),
-    Column("UUIDs", "UUIDs of its GPUs.", priority=1),
-    Column("Message", "Why GPUs are missing or ill.", priority=1),
+    TableColumn("Node", "Name of the node.", format="name"),
+    TableColumn("Healthy", "Whether its agent is heard."),
+    TableColumn("GPUs", "How many GPUs it has.", "integer"),
+    TableColumn("Busy", "How many of them are held.", "integer"),
+    TableColumn("Ill", "How many of them are not well.", "integer"),
+    TableColumn("Memory", "Memory in use of all there is, in MiB."),
+    TableColumn("Models", "How many GPUs of which model."),
+    TableColumn("Heard", "When its agent was heard last."),
+    TableColumn("UUIDs", "UUIDs of its GPUs.", priority=1),
+    TableColumn("Message", "Why GPUs are missing or ill.", priority=1),
 )
 COLUMNS: Final = {PODS: _POD_COLUMNS, NODES: _NODE_COLUMNS}
 
@@ -55,13 +62,15 @@ COLUMNS: Final = {PODS: _POD_COLUMNS, NODES: _NODE_COLUMNS}
 class Tabulator:
     """Writes facts as rows of a resource's table."""
 
-    writer: Writer
-    resource: Resource
+    writer: DocumentWriter
+    resource: ServedResource
     include: str
     """What of the object goes with each row: Metadata, Object or None."""
     now: Callable[[], datetime]
 
-    def table(self, facts: Iterable[Fact], revision: int, *, headed: bool = True) -> dict[str, Any]:
+    def table(
+        self, facts: Iterable[ApiObject], revision: int, *, headed: bool = True
+    ) -> dict[str, Any]:
         """A meta.k8s.io/v1 Table."""
         columns = COLUMNS[self.resource.subject] if headed else ()
         return {
@@ -81,10 +90,10 @@ class Tabulator:
             "rows": [self.row(fact) for fact in facts],
         }
 
-    def row(self, fact: Fact) -> dict[str, Any]:
+    def row(self, fact: ApiObject) -> dict[str, Any]:
         """One row."""
         now = self.now()
-        cells = pod_cells(fact, now) if isinstance(fact, PodFact) else node_cells(fact, now)
+        cells = pod_cells(fact, now) if isinstance(fact, PodObject) else node_cells(fact, now)
         if self.include == OBJECT:
             return {"cells": cells, "object": self.writer.write_object(self.resource, fact)}
         if self.include == METADATA:
@@ -94,7 +103,7 @@ class Tabulator:
         return {"cells": cells}
 
 
-def pod_cells(fact: PodFact, now: datetime) -> list[Any]:
+def pod_cells(fact: PodObject, now: datetime) -> list[Any]:
     """What the columns say of a pod."""
     pod, gpus = fact.held.pod, find_gpus(fact.report)
     holding = [each for each in pod.containers if each.devices]
@@ -127,7 +136,7 @@ def pod_cells(fact: PodFact, now: datetime) -> list[Any]:
     ]
 
 
-def node_cells(view: NodeView, now: datetime) -> list[Any]:
+def node_cells(view: NodeObject, now: datetime) -> list[Any]:
     """What the columns say of a node."""
     gpus = view.report.gpus
     models: dict[str, int] = {}

@@ -31,7 +31,7 @@ from slicewise.model.errors import (
     TraceError,
 )
 from slicewise.model.gpu import Gpu, Host, Links, Node
-from slicewise.model.pod import Container, Marks, NodeNotice, Phase, Pod
+from slicewise.model.pod import Container, NodeNotice, Phase, Pod, PodRecord
 from slicewise.model.quantity import Quantity, read_bytes, read_count, read_milli_cpu
 from slicewise.model.refusal import Reason, Refusal
 from slicewise.model.request import (
@@ -67,7 +67,6 @@ __all__ = [
     "Host",
     "InventoryError",
     "Links",
-    "Marks",
     "MiB",
     "MilliCpu",
     "Nearness",
@@ -77,6 +76,7 @@ __all__ = [
     "Percent",
     "Phase",
     "Pod",
+    "PodRecord",
     "PolicyError",
     "Quantity",
     "QuantityError",

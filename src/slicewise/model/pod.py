@@ -80,7 +80,7 @@ class NodeNotice:
 
 
 @dataclass(frozen=True, slots=True)
-class Marks:
+class PodRecord:
     """Annotations and labels that record an allocation on its pod."""
 
     annotations: Mapping[str, str] = field(default_factory=lambda: NOTHING)

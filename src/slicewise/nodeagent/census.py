@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from slicewise.dialects import DEFAULT, Dialects
-from slicewise.kube.localpods import LocalPod
-from slicewise.kube.watch import Change, Gone
+from slicewise.kube.local_pods import LocalPod
+from slicewise.kube.watch import Gone, WatchEvent
 from slicewise.model import DialectError, Links, Node
-from slicewise.nodeagent.tenants import NO_ALLOCATION, Tenant
+from slicewise.nodeagent.tenants import NO_ALLOCATION, NodePod
 from slicewise.nvml.driver import GpuDevice
 
 # Leftovers are looked for once a minute, and removed at the second look.
@@ -34,7 +34,7 @@ class NodeCensus:
         self._node = Node(node)
         self._gpus: tuple[GpuDevice, ...] = ()
         self._pods: dict[str, LocalPod] = {}
-        self._tenants: dict[str, Tenant] = {}
+        self._tenants: dict[str, NodePod] = {}
 
     @property
     def node(self) -> str:
@@ -49,7 +49,7 @@ class NodeCensus:
         """How near the GPUs are, in their order; None when that is unknown."""
         return self._node.links
 
-    def tenants(self) -> Sequence[Tenant]:
+    def tenants(self) -> Sequence[NodePod]:
         """The pods bound to the node that have not ended."""
         return tuple(self._tenants.values())
 
@@ -59,7 +59,7 @@ class NodeCensus:
         self._departed = {uid: at for uid, at in self._departed.items() if at > since}
         return frozenset(self._departed)
 
-    def find(self, uid: str) -> Tenant | None:
+    def find(self, uid: str) -> NodePod | None:
         """The pod with this UID, if it is here."""
         return self._tenants.get(uid)
 
@@ -70,9 +70,9 @@ class NodeCensus:
         self._gpus, self._node = tuple(gpus), node
         if changed:
             for uid, pod in self._pods.items():
-                self._tenants[uid] = read_tenant(pod, node, self._dialects)
+                self._tenants[uid] = read_node_pod(pod, node, self._dialects)
 
-    def apply(self, changes: Sequence[Change[LocalPod]]) -> None:
+    def apply(self, changes: Sequence[WatchEvent[LocalPod]]) -> None:
         """Take in what the API told of the node's pods, in its order."""
         for change in changes:
             if isinstance(change, Gone):
@@ -82,10 +82,10 @@ class NodeCensus:
             else:
                 local = change.value
                 self._pods[local.pod.uid] = local
-                self._tenants[local.pod.uid] = read_tenant(local, self._node, self._dialects)
+                self._tenants[local.pod.uid] = read_node_pod(local, self._node, self._dialects)
 
 
-def read_tenant(local: LocalPod, node: Node, dialects: Dialects = DEFAULT) -> Tenant:
+def read_node_pod(local: LocalPod, node: Node, dialects: Dialects = DEFAULT) -> NodePod:
     """The pod with what it was given; one whose record cannot be read says why."""
     pod, asks, trouble = local.pod, True, None
     allocation = NO_ALLOCATION
@@ -100,7 +100,7 @@ def read_tenant(local: LocalPod, node: Node, dialects: Dialects = DEFAULT) -> Te
                 allocation = found
     except DialectError as error:
         trouble = str(error)
-    return Tenant(
+    return NodePod(
         uid=pod.uid,
         namespace=pod.namespace,
         name=pod.name,

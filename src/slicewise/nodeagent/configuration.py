@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from slicewise.model import SlicewiseError
-from slicewise.nodeagent.detection import DRIVERS, Host
+from slicewise.nodeagent.host_detection import DRIVERS, DetectedHost
 
 # Strings are matched first, so that what looks like a comment inside one is kept.
 _COMMENTS: Final = re.compile(r'("(?:\\.|[^"\\\n])*")|(?:#|//)[^\n]*')
@@ -40,7 +40,7 @@ class NodeConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Flags:
+class NodeFlags:
     """The same from the command line; None where no flag is given."""
 
     scaling: Fraction | None = None
@@ -104,7 +104,7 @@ def read_scaling(field_name: str, value: object) -> Fraction:
     raise ConfigurationError(_refuse(field_name, value, "a number above 0 and at most 1"))
 
 
-def settle(config: NodeConfig, flags: Flags, host: Host) -> NodeSetup:
+def resolve_setup(config: NodeConfig, flags: NodeFlags, host: DetectedHost) -> NodeSetup:
     """What is in force: the file's word before the flags', then what the host shows."""
     sources: dict[str, str] = {}
 

@@ -12,32 +12,36 @@ from typing import Final, Protocol
 from prometheus_client.core import Metric
 
 from slicewise import __version__
-from slicewise.httpd import Answer, Request, Response, json_response
-from slicewise.nodeagent.answers import tell_gpus, tell_usage
-from slicewise.nodeagent.auditing import Auditor, tell_audit
-from slicewise.nodeagent.dashboards import collect_exporter, collect_manager
-from slicewise.nodeagent.gauges import render
-from slicewise.nodeagent.graph import draw_graph
-from slicewise.nodeagent.metrics import collect_own
-from slicewise.nodeagent.sampling import Meter
+from slicewise.httpd import Answer, HttpRequest, HttpResponse, json_response
+from slicewise.nodeagent.audit.auditor import Auditor, write_audit
+from slicewise.nodeagent.compat.compat_metrics import collect_exporter, collect_manager
+from slicewise.nodeagent.compat.graph import draw_graph
+from slicewise.nodeagent.compat.usage_json import write_gpu_usage, write_manager_usage
+from slicewise.nodeagent.usage.gauges import render
+from slicewise.nodeagent.usage.metrics import collect_own
+from slicewise.nodeagent.usage.sampler import UsageMeter
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 TEXT: Final = "text/plain; charset=utf-8"
 _SLASHES: Final = re.compile("/{2,}")
 
 
-class Source(Protocol):
+class MetricSource(Protocol):
     """More metrics for `/metrics`; a prometheus-client registry is one."""
 
     def collect(self) -> Iterable[Metric]:
         """The metrics as they are now."""
 
 
-class Pages:
+class AgentPages:
     """The handler of the agent's pages; `more` are metrics of the rest of the agent."""
 
     def __init__(
-        self, meter: Meter, *, auditor: Auditor | None = None, more: Iterable[Source] = ()
+        self,
+        meter: UsageMeter,
+        *,
+        auditor: Auditor | None = None,
+        more: Iterable[MetricSource] = (),
     ) -> None:
         self._meter = meter
         self._more = tuple(more)
@@ -56,17 +60,17 @@ class Pages:
         """Serve one more page under this path."""
         self._pages[path] = page
 
-    async def handle(self, request: Request) -> Answer:
+    async def handle(self, request: HttpRequest) -> Answer:
         """The page that is asked for, or why there is none."""
         page = self._pages.get(_SLASHES.sub("/", request.path).rstrip("/"))
         if page is None:
-            return Response(404, b"no such path\n", content_type=TEXT)
+            return HttpResponse(404, b"no such path\n", content_type=TEXT)
         if request.method not in ("GET", "HEAD"):
             allow = {"allow": "GET, HEAD"}
-            return Response(405, b"wrong method\n", content_type=TEXT, headers=allow)
+            return HttpResponse(405, b"wrong method\n", content_type=TEXT, headers=allow)
         return await page()
 
-    async def _metrics(self) -> Response:
+    async def _metrics(self) -> HttpResponse:
         usage = self._meter.usage()
         metrics = [
             *collect_own(usage, self._meter.tally),
@@ -76,26 +80,26 @@ class Pages:
         metrics += [metric for source in self._more for metric in source.collect()]
         return await _answer(metrics)
 
-    async def _metric(self) -> Response:
+    async def _metric(self) -> HttpResponse:
         return await _answer(collect_manager(self._meter.usage()))
 
-    async def _usage(self) -> Response:
-        return json_response(tell_usage(self._meter.usage()))
+    async def _usage(self) -> HttpResponse:
+        return json_response(write_manager_usage(self._meter.usage()))
 
-    async def _gpus(self) -> Response:
-        return json_response(tell_gpus(self._meter.usage()))
+    async def _gpus(self) -> HttpResponse:
+        return json_response(write_gpu_usage(self._meter.usage()))
 
-    async def _graph(self) -> Response:
+    async def _graph(self) -> HttpResponse:
         return json_response({"graph": draw_graph(self._meter.usage(), self._meter.links())})
 
-    async def _audit(self, auditor: Auditor) -> Response:
-        return json_response(tell_audit(await auditor.audit()))
+    async def _audit(self, auditor: Auditor) -> HttpResponse:
+        return json_response(write_audit(await auditor.audit()))
 
-    async def _version(self) -> Response:
+    async def _version(self) -> HttpResponse:
         return json_response({"version": __version__})
 
 
-async def _answer(metrics: Iterable[Metric]) -> Response:
+async def _answer(metrics: Iterable[Metric]) -> HttpResponse:
     # Writing a few thousand lines takes long enough for a container start to notice.
     text = await asyncio.to_thread(render, tuple(metrics))
-    return Response(200, text, content_type=CONTENT_TYPE)
+    return HttpResponse(200, text, content_type=CONTENT_TYPE)

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from slicewise.kube.localpods import LocalPod
-from slicewise.kube.watch import Change, Seen
+from slicewise.kube.local_pods import LocalPod
+from slicewise.kube.watch import Seen, WatchEvent
 
 T = TypeVar("T")
 
@@ -32,7 +32,7 @@ class NodePods:
         """Tell of every pod that was seen, and of None whenever one is gone."""
         self._listeners.append(hear)
 
-    def take(self, changes: Sequence[Change[LocalPod]]) -> None:
+    def take(self, changes: Sequence[WatchEvent[LocalPod]]) -> None:
         """Learn what the watch tells."""
         for change in changes:
             heard = None

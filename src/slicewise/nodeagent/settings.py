@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Final
 
 from slicewise.dialects.gpushare import GIB
-from slicewise.dialects.injection import Places
+from slicewise.dialects.shared.injection import GpuManagerPaths
 from slicewise.model import MiB
-from slicewise.nodeagent.offering import MOST_UNITS
-from slicewise.nodeagent.sampling import INTERVAL_SECONDS
+from slicewise.nodeagent.plugin.offers import MOST_UNITS
+from slicewise.nodeagent.usage.sampler import INTERVAL_SECONDS
 
 DIALECTS: Final = (
     "slicewise",
@@ -22,7 +22,7 @@ DIALECTS: Final = (
 )
 
 
-class Identity(Enum):
+class IdentityMode(Enum):
     """How it is known whose units a call is about."""
 
     CDI = "cdi"
@@ -59,11 +59,11 @@ class AgentSettings:
     """The systems whose resources are offered."""
     share_unit: MiB = GIB.memory_unit
     """gpushare's unit of memory."""
-    identity: Identity | None = None
+    identity: IdentityMode | None = None
     """How owners are known; none asks the runtime."""
     paths: Paths = field(default_factory=Paths)
     """Where things are."""
-    places: Places = field(default_factory=Places)
+    places: GpuManagerPaths = field(default_factory=GpuManagerPaths)
     """Where gpu-manager keeps things."""
     require_gpus: bool = True
     """Whether a GPU without its device node is an error."""

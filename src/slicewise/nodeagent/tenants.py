@@ -5,15 +5,15 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from slicewise.kube.localpods import LocalContainer
+from slicewise.kube.local_pods import LocalContainer
 from slicewise.model import Allocation, Slice, peak
-from slicewise.nodeagent.cgroups import Place
+from slicewise.nodeagent.usage.cgroups import CgroupRef
 
 NO_ALLOCATION: Final = Allocation("")
 
 
 @dataclass(frozen=True, slots=True)
-class Tenant:
+class NodePod:
     """One pod of the node, whether or not it holds GPUs; ended pods are left out.
 
     `asks` says that it wants GPUs, `trouble` why its allocation cannot be read. `cgroup` is the
@@ -54,30 +54,30 @@ class Tenant:
 
 
 @dataclass(frozen=True, slots=True)
-class Occupant:
+class ProcessOwner:
     """To whom a process belongs; the container is None while its pod's status lags behind."""
 
-    tenant: Tenant
+    tenant: NodePod
     container: str | None
 
 
-class Register:
+class PodIndex:
     """Finds the owner of a place among the pods of the node."""
 
-    def __init__(self, tenants: Iterable[Tenant]) -> None:
-        ids: dict[str, Occupant] = {}
-        uids: dict[str, Tenant] = {}
+    def __init__(self, tenants: Iterable[NodePod]) -> None:
+        ids: dict[str, ProcessOwner] = {}
+        uids: dict[str, NodePod] = {}
         for tenant in tenants:
             uids[tenant.uid] = tenant
             if tenant.cgroup is not None:
                 uids.setdefault(tenant.cgroup, tenant)
             for container in tenant.containers:
                 if container.id is not None:
-                    ids[container.id] = Occupant(tenant, container.name)
-        self._ids: Mapping[str, Occupant] = MappingProxyType(ids)
-        self._uids: Mapping[str, Tenant] = MappingProxyType(uids)
+                    ids[container.id] = ProcessOwner(tenant, container.name)
+        self._ids: Mapping[str, ProcessOwner] = MappingProxyType(ids)
+        self._uids: Mapping[str, NodePod] = MappingProxyType(uids)
 
-    def find(self, places: Iterable[Place]) -> Occupant | None:
+    def find(self, places: Iterable[CgroupRef]) -> ProcessOwner | None:
         """Who runs there: the outermost place that is known decides."""
         for place in places:
             owner = self._ids.get(place.container) if place.container else None
@@ -85,9 +85,9 @@ class Register:
                 return owner
             tenant = self._uids.get(place.pod) if place.pod else None
             if tenant is not None:
-                return Occupant(tenant, _only_container(tenant))
+                return ProcessOwner(tenant, _only_container(tenant))
         return None
 
 
-def _only_container(tenant: Tenant) -> str | None:
+def _only_container(tenant: NodePod) -> str | None:
     return tenant.containers[0].name if len(tenant.containers) == 1 else None

@@ -15,7 +15,13 @@ from slicewise.model import Gpu, InventoryError, MiB, Percent
 from slicewise.model.gpu import check_gpus
 from slicewise.nvml.driver import DriverError, GpuDevice, Load, Process
 from slicewise.nvml.entries import Document, FaultEntry, GpuEntry, LinkEntry
-from slicewise.nvml.roster import FARTHEST, REMAPPING_FAILED, Nearness, Pair, recovery_words
+from slicewise.nvml.known_gpus import (
+    FARTHEST,
+    REMAPPING_FAILED,
+    LinkDistance,
+    Pair,
+    recovery_words,
+)
 
 # As `nvidia-smi topo` names them.
 _LEVELS: Final = {"BOARD": 0, "PIX": 10, "PXB": 20, "PHB": 30, "NODE": 40, "SYS": FARTHEST}
@@ -37,7 +43,7 @@ class DescribedGpu:
 
 
 @dataclass(frozen=True, slots=True)
-class Injected:
+class DescribedFault:
     """A fault as the file orders it; `xid` is None for an ECC error."""
 
     sequence: int
@@ -50,18 +56,18 @@ class Description:
     """Everything the file says, checked."""
 
     gpus: tuple[DescribedGpu, ...]
-    direct: dict[Pair, Nearness]
+    direct: dict[Pair, LinkDistance]
     switches: dict[str, int]
-    faults: tuple[Injected, ...]
+    faults: tuple[DescribedFault, ...]
     driver: str
     cuda: str
     unavailable: bool
 
     @property
-    def pairs(self) -> dict[Pair, Nearness]:
+    def pairs(self) -> dict[Pair, LinkDistance]:
         """How near every two GPUs are, over direct lanes and through switches."""
         return {
-            pair: Nearness(
+            pair: LinkDistance(
                 near.nvlinks + min(self.switches.get(uuid, 0) for uuid in pair), near.pcie
             )
             for pair, near in self.direct.items()
@@ -176,16 +182,16 @@ def _load(field: str, entry: GpuEntry) -> Load:
 
 def _pair(
     gpus: Sequence[Gpu], links: Sequence[LinkEntry], uuids: dict[int, str]
-) -> dict[Pair, Nearness]:
+) -> dict[Pair, LinkDistance]:
     pairs = {}
     for one, other in combinations(gpus, 2):
         together = one.numa is not None and one.numa == other.numa
-        pairs[Pair((one.uuid, other.uuid))] = Nearness(0, _ONE_NUMA if together else FARTHEST)
+        pairs[Pair((one.uuid, other.uuid))] = LinkDistance(0, _ONE_NUMA if together else FARTHEST)
     for at, entry in enumerate(links):
         members = [_find(f"links[{at}].gpus", index, uuids) for index in entry.gpus]
         for pair in combinations(members, 2):
             lanes = 0 if entry.switched else entry.nvlinks
-            pairs[Pair(pair)] = Nearness(lanes, _LEVELS[entry.pcie])
+            pairs[Pair(pair)] = LinkDistance(lanes, _LEVELS[entry.pcie])
     return pairs
 
 
@@ -200,11 +206,11 @@ def _switch(links: Sequence[LinkEntry], uuids: dict[int, str]) -> dict[str, int]
     }
 
 
-def _inject(fault: FaultEntry, uuids: dict[int, str]) -> Injected:
+def _inject(fault: FaultEntry, uuids: dict[int, str]) -> DescribedFault:
     field = f"faults: sequence {fault.sequence}"
     if (fault.xid is None) is not fault.ecc:
         raise DriverError(f"{field}: expected either xid or ecc: true")
-    return Injected(fault.sequence, _find(f"{field}: gpu", fault.gpu, uuids), fault.xid)
+    return DescribedFault(fault.sequence, _find(f"{field}: gpu", fault.gpu, uuids), fault.xid)
 
 
 def _find(field: str, index: int, uuids: dict[int, str]) -> str:

@@ -66,7 +66,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class GpuFault:
     """Something the driver reported of a GPU: an XID, ECC errors, or that it is lost."""
 
     uuid: str | None
@@ -84,7 +84,7 @@ class Driver(Protocol):
     def loads(self) -> Mapping[str, Load]:
         """The load of every GPU that answers, by UUID."""
 
-    def wait_faults(self, seconds: float) -> Sequence[Fault]:
+    def wait_faults(self, seconds: float) -> Sequence[GpuFault]:
         """Faults reported within so many seconds; returns as soon as there is one."""
 
     def close(self) -> None:

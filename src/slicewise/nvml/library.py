@@ -13,10 +13,11 @@ from typing import Final
 
 import pynvml
 
-from slicewise.nvml.driver import DriverError, Fault, GpuDevice, Hardware, Load
-from slicewise.nvml.questions import (
+from slicewise.nvml.driver import DriverError, GpuDevice, GpuFault, Hardware, Load
+from slicewise.nvml.known_gpus import DriverReading, KnownGpus
+from slicewise.nvml.queries import (
     Handle,
-    Silent,
+    NvmlSilentError,
     ask,
     insist,
     read_gpu,
@@ -24,8 +25,7 @@ from slicewise.nvml.questions import (
     read_uuid,
     text,
 )
-from slicewise.nvml.roster import Reading, Roster
-from slicewise.nvml.session import Session
+from slicewise.nvml.session import NvmlSession
 
 _log: Final = logging.getLogger(__name__)
 # So long does a wait for events keep others from closing NVML.
@@ -48,12 +48,12 @@ class LibraryDriver:
         self._sysfs = sysfs
         self._window_seconds = window_seconds
         self._state = threading.Condition()
-        self._session: Session | None = None
+        self._session: NvmlSession | None = None
         self._stale = False
         self._inside = 0
         self._closed = False
         self._turn = threading.Lock()
-        self._roster = Roster()
+        self._roster = KnownGpus()
 
     def hardware(self) -> Hardware:
         """The GPUs that answer, and those that did once and are lost."""
@@ -63,17 +63,17 @@ class LibraryDriver:
             for index, handle in handles:
                 try:
                     device = read_gpu(index, handle, self._sysfs)
-                except Silent as error:
+                except NvmlSilentError as error:
                     _log.debug("GPU does not answer index=%s: %s", index, error)
                     silent += 1
                     continue
                 found[device.gpu.uuid] = (device, handle)
             if silent and not found:
-                raise Silent(f"none of {silent} GPUs answers")
+                raise NvmlSilentError(f"none of {silent} GPUs answers")
             session.watch((uuid, handle) for uuid, (_, handle) in found.items())
             if silent and time.monotonic() - session.opened > _REOPEN_EVERY:
                 self._stale = True
-            reading = Reading(
+            reading = DriverReading(
                 tuple(device for device, _ in found.values()),
                 session.read_links(
                     {uuid: handle for uuid, (_, handle) in found.items()},
@@ -92,11 +92,11 @@ class LibraryDriver:
             for _, handle in session.list_handles()[0]:
                 try:
                     loads[read_uuid(handle)] = read_load(handle, self._window_seconds)
-                except Silent:
+                except NvmlSilentError:
                     continue
             return loads
 
-    def wait_faults(self, seconds: float) -> Sequence[Fault]:
+    def wait_faults(self, seconds: float) -> Sequence[GpuFault]:
         """Critical XIDs, double-bit ECC errors and GPUs that stopped answering."""
         deadline = time.monotonic() + seconds
         while True:
@@ -115,11 +115,11 @@ class LibraryDriver:
             self._shut()
 
     @contextmanager
-    def _enter(self) -> Iterator[Session]:
+    def _enter(self) -> Iterator[NvmlSession]:
         session = self._open()
         try:
             yield session
-        except Silent as error:
+        except NvmlSilentError as error:
             self._stale = True
             raise DriverError(
                 f"NVML does not answer: {error}; see whether `nvidia-smi` works on this node"
@@ -132,14 +132,14 @@ class LibraryDriver:
                 self._inside -= 1
                 self._state.notify_all()
 
-    def _open(self) -> Session:
+    def _open(self) -> NvmlSession:
         with self._state:
             while self._stale and self._session is not None:
                 self._shut()
             if self._closed:
                 raise DriverError("NVML was closed; make a new driver to ask again")
             if self._session is None:
-                self._session = Session(self._library)
+                self._session = NvmlSession(self._library)
                 self._stale = False
                 _log.info("NVML opened")
             self._inside += 1

@@ -17,7 +17,7 @@ def write_lines(described: Description) -> str:
     return "\n".join([*_list_lines(described), "end", ""])
 
 
-def write_machine(source: Path, target: Path, name: str = "") -> Description:
+def write_library_file(source: Path, target: Path, name: str = "") -> Description:
     """Turn a description file into the library's, at once and whole, and return what it says."""
     described = read_description(str(source), source.read_bytes(), name)
     draft = target.with_name(f".{target.name}.draft")

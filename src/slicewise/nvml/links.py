@@ -10,13 +10,13 @@ from typing import Final
 
 import pynvml
 
-from slicewise.nvml.questions import Handle, Silent, ask, text
-from slicewise.nvml.roster import FARTHEST, Nearness, Pair
+from slicewise.nvml.known_gpus import FARTHEST, LinkDistance, Pair
+from slicewise.nvml.queries import Handle, NvmlSilentError, ask, text
 
 _SWITCH: Final = "switch"
 
 
-def read_pairs(handles: Mapping[str, Handle], buses: Mapping[str, str]) -> dict[Pair, Nearness]:
+def read_pairs(handles: Mapping[str, Handle], buses: Mapping[str, str]) -> dict[Pair, LinkDistance]:
     """The nearness of every two of these GPUs, given by UUID."""
     by_bus = {_plain(bus): uuid for uuid, bus in buses.items()}
     lanes = {uuid: _count_lanes(handle, by_bus) for uuid, handle in handles.items()}
@@ -24,7 +24,7 @@ def read_pairs(handles: Mapping[str, Handle], buses: Mapping[str, str]) -> dict[
     for one, other in combinations(handles, 2):
         direct = max(lanes[one].get(other, 0), lanes[other].get(one, 0))
         switched = min(lanes[one].get(_SWITCH, 0), lanes[other].get(_SWITCH, 0))
-        pairs[Pair((one, other))] = Nearness(
+        pairs[Pair((one, other))] = LinkDistance(
             direct + switched, _read_level(handles[one], handles[other])
         )
     return pairs
@@ -42,7 +42,7 @@ def _count_lanes(handle: Handle, by_bus: Mapping[str, str]) -> dict[str, int]:
                 end = _follow(handle, link, by_bus)
                 if end is not None:
                     lanes[end] = lanes.get(end, 0) + 1
-        except Silent:
+        except NvmlSilentError:
             continue
     return lanes
 
@@ -60,7 +60,7 @@ def _follow(handle: Handle, link: int, by_bus: Mapping[str, str]) -> str | None:
 def _read_level(one: Handle, other: Handle) -> int:
     try:
         level = ask(pynvml.nvmlDeviceGetTopologyCommonAncestor, one, other)
-    except Silent:
+    except NvmlSilentError:
         return FARTHEST
     return FARTHEST if level is None else int(level)
 

@@ -10,18 +10,18 @@ from typing import Any, Final
 
 import pynvml
 
-from slicewise.nvml.driver import ECC, LOST, XID, DriverError, Fault
+from slicewise.nvml.driver import ECC, LOST, XID, DriverError, GpuFault
+from slicewise.nvml.known_gpus import LinkDistance, Pair
 from slicewise.nvml.links import read_pairs
-from slicewise.nvml.questions import (
+from slicewise.nvml.queries import (
     Handle,
-    Silent,
+    NvmlSilentError,
     address,
     ask,
     insist,
     read_memory,
     read_uuid,
 )
-from slicewise.nvml.roster import Nearness, Pair
 
 _log: Final = logging.getLogger(__name__)
 _EVENTS: Final = pynvml.nvmlEventTypeXidCriticalError | pynvml.nvmlEventTypeDoubleBitEccError
@@ -41,7 +41,7 @@ _ADVICE: Final = {
 _OTHER_ADVICE: Final = "see whether `nvidia-smi` works on this node"
 
 
-class Session:
+class NvmlSession:
     """An open NVML; it is used by any thread, and closed only when none is inside."""
 
     def __init__(self, library: Path | None) -> None:
@@ -53,7 +53,7 @@ class Session:
         self._registered: set[str] = set()
         self._suspicious = False
         self._looked = 0.0
-        self._links: tuple[frozenset[str], float, dict[Pair, Nearness]] | None = None
+        self._links: tuple[frozenset[str], float, dict[Pair, LinkDistance]] | None = None
         self._renew()
 
     def list_handles(self) -> tuple[list[tuple[int, Handle]], int]:
@@ -62,7 +62,7 @@ class Session:
         for index in range(insist(pynvml.nvmlDeviceGetCount)):
             try:
                 handles.append((index, insist(pynvml.nvmlDeviceGetHandleByIndex, index)))
-            except Silent:
+            except NvmlSilentError:
                 silent += 1
         return handles, silent
 
@@ -79,17 +79,17 @@ class Session:
             for _, handle in self.list_handles()[0]:
                 try:
                     self.watch([(read_uuid(handle), handle)])
-                except Silent:
+                except NvmlSilentError:
                     continue
 
-    def await_event(self, seconds: float) -> list[Fault]:
+    def await_event(self, seconds: float) -> list[GpuFault]:
         """The fault that is reported within so many seconds, if any; for one thread at a time."""
         if self._events is None or not self._registered:
             time.sleep(seconds)
             return []
         try:
             event = ask(pynvml.nvmlEventSetWait, self._events, round(seconds * 1000))
-        except Silent as error:
+        except NvmlSilentError as error:
             if _value(error) != pynvml.NVML_ERROR_TIMEOUT:
                 # A lost GPU ends the wait at once; without a pause the caller would spin.
                 _log.debug("waiting for events failed: %s", error)
@@ -98,7 +98,7 @@ class Session:
             return []
         return [] if event is None else [self._tell(event)]
 
-    def find_lost(self) -> list[Fault]:
+    def find_lost(self) -> list[GpuFault]:
         """The GPUs that answered at the last look and do not now; for one thread at a time."""
         now = time.monotonic()
         if not self._suspicious and now - self._looked < _LOOK_EVERY:
@@ -119,9 +119,11 @@ class Session:
                 self._register(uuid, self._watched[uuid])
         for uuid in lost:
             _log.warning("GPU lost gpu=%s", uuid)
-        return faults + [Fault(uuid, LOST, detail="no longer answers") for uuid in sorted(lost)]
+        return faults + [GpuFault(uuid, LOST, detail="no longer answers") for uuid in sorted(lost)]
 
-    def read_links(self, handles: dict[str, Handle], buses: dict[str, str]) -> dict[Pair, Nearness]:
+    def read_links(
+        self, handles: dict[str, Handle], buses: dict[str, str]
+    ) -> dict[Pair, LinkDistance]:
         """How near these GPUs are; links seldom change, so they are read once a minute."""
         now, gpus = time.monotonic(), frozenset(handles)
         if self._links is None or self._links[0] != gpus or now - self._links[1] > _LINKS_EVERY:
@@ -145,7 +147,7 @@ class Session:
             if old is not None:
                 ask(pynvml.nvmlEventSetFree, old)
             self._events = ask(pynvml.nvmlEventSetCreate)
-        except Silent as error:
+        except NvmlSilentError as error:
             _log.warning("NVML offers no events, lost GPUs alone will be noticed: %s", error)
 
     def _register(self, uuid: str, handle: Handle) -> None:
@@ -156,14 +158,14 @@ class Session:
             wanted = (ask(pynvml.nvmlDeviceGetSupportedEventTypes, handle) or 0) & _EVENTS
             if wanted and self._events is not None:
                 ask(pynvml.nvmlDeviceRegisterEvents, handle, wanted, self._events)
-        except Silent as error:
+        except NvmlSilentError as error:
             _log.warning("GPU reports no faults by events gpu=%s: %s", uuid, error)
 
-    def _tell(self, event: Any) -> Fault:
+    def _tell(self, event: Any) -> GpuFault:
         uuid = self._name(event.device)
         if event.eventType & pynvml.nvmlEventTypeXidCriticalError:
-            return Fault(uuid, XID, int(event.eventData))
-        return Fault(uuid, ECC, detail="double-bit ECC error")
+            return GpuFault(uuid, XID, int(event.eventData))
+        return GpuFault(uuid, ECC, detail="double-bit ECC error")
 
     def _name(self, device: Handle) -> str | None:
         where = address(device)
@@ -190,11 +192,11 @@ def _load(library: Path | None) -> None:
 def _answers(handle: Handle) -> bool:
     try:
         read_memory(handle)
-    except Silent:
+    except NvmlSilentError:
         return False
     return True
 
 
-def _value(error: Silent) -> int | None:
+def _value(error: NvmlSilentError) -> int | None:
     cause = error.__cause__
     return cause.value if isinstance(cause, pynvml.NVMLError) else None

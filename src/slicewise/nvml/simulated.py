@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from slicewise.nvml.description import Description, read_description
-from slicewise.nvml.driver import ECC, LOST, XID, DriverError, Fault, Hardware, Load
-from slicewise.nvml.roster import Reading, Roster
+from slicewise.nvml.driver import ECC, LOST, XID, DriverError, GpuFault, Hardware, Load
+from slicewise.nvml.known_gpus import DriverReading, KnownGpus
 
 _log: Final = logging.getLogger(__name__)
 _LOOK_EVERY: Final = 0.1
@@ -35,9 +35,9 @@ class SimulatedDriver:
         self._name = name
         self._lock = threading.Lock()
         self._closed = threading.Event()
-        self._roster = Roster()
+        self._roster = KnownGpus()
         self._stamp: Stamp | None = None
-        self._pending: list[Fault] = []
+        self._pending: list[GpuFault] = []
         self.problem: str | None = None
         if path is None:
             self._now = read_description("sample.yaml", read_sample(), name)
@@ -49,7 +49,7 @@ class SimulatedDriver:
         with self._lock:
             now = self._answer()
             found = tuple(each.device for each in now.gpus if not each.lost)
-            return self._roster.complete(Reading(found, now.pairs, now.driver, now.cuda))
+            return self._roster.complete(DriverReading(found, now.pairs, now.driver, now.cuda))
 
     def loads(self) -> Mapping[str, Load]:
         """The described load of every GPU that is not lost."""
@@ -57,7 +57,7 @@ class SimulatedDriver:
             now = self._answer()
             return {each.device.gpu.uuid: each.load for each in now.gpus if not each.lost}
 
-    def wait_faults(self, seconds: float) -> Sequence[Fault]:
+    def wait_faults(self, seconds: float) -> Sequence[GpuFault]:
         """Faults whose sequence number appeared in the file, and GPUs that became lost."""
         deadline = time.monotonic() + seconds
         while True:
@@ -116,16 +116,18 @@ def _stamp(path: Path) -> Stamp:
     return status.st_mtime_ns, status.st_size, status.st_ino
 
 
-def _compare(before: Description, now: Description) -> list[Fault]:
+def _compare(before: Description, now: Description) -> list[GpuFault]:
     known = {fault.sequence for fault in before.faults}
     faults = [
-        Fault(fault.uuid, ECC, detail="double-bit ECC error")
+        GpuFault(fault.uuid, ECC, detail="double-bit ECC error")
         if fault.xid is None
-        else Fault(fault.uuid, XID, fault.xid)
+        else GpuFault(fault.uuid, XID, fault.xid)
         for fault in sorted(now.faults, key=lambda fault: fault.sequence)
         if fault.sequence not in known
     ]
     answering = {each.device.gpu.uuid for each in before.gpus if not each.lost}
     still = {each.device.gpu.uuid for each in now.gpus if not each.lost}
-    faults += [Fault(uuid, LOST, detail="no longer answers") for uuid in sorted(answering - still)]
+    faults += [
+        GpuFault(uuid, LOST, detail="no longer answers") for uuid in sorted(answering - still)
+    ]
     return faults

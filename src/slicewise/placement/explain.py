@@ -4,19 +4,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from slicewise.model import NodeState, Reason, Refusal, Request, model_admitted
-from slicewise.placement.grant import Grant
 from slicewise.placement.groups import Group, split
+from slicewise.placement.quota_limits import QuotaLimits
 
 
 @dataclass(frozen=True, slots=True)
 class _Case:
     state: NodeState
     request: Request
-    grant: Grant
+    grant: QuotaLimits
     groups: tuple[Group, ...]
 
 
-def explain(state: NodeState, request: Request, grant: Grant) -> Refusal:
+def explain(state: NodeState, request: Request, grant: QuotaLimits) -> Refusal:
     """The reason this node cannot take the request; for a node already known to refuse it."""
     case = _Case(state, request, grant, split(request))
     return (
@@ -32,7 +32,7 @@ def explain(state: NodeState, request: Request, grant: Grant) -> Refusal:
     )
 
 
-def never(state: NodeState, request: Request, grant: Grant) -> Refusal | None:
+def never(state: NodeState, request: Request, grant: QuotaLimits) -> Refusal | None:
     """What keeps the request off this node whoever leaves it; None when somebody's leaving helps.
 
     Demands on how GPUs are joined are not looked at.
@@ -41,7 +41,7 @@ def never(state: NodeState, request: Request, grant: Grant) -> Refusal | None:
     return _no_access(case) or _never(case)
 
 
-def admitted_gpus(state: NodeState, request: Request, grant: Grant) -> list[int]:
+def admitted_gpus(state: NodeState, request: Request, grant: QuotaLimits) -> list[int]:
     """Positions of the GPUs that constraints and quota leave to the request, well or not."""
     wishes = request.constraints
     return [

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slicewise.model import FULL, model_admitted
-from slicewise.placement.ask import Ask
-from slicewise.placement.rowcache import RowCache
-from slicewise.placement.tables import Bools, Floats, Ints, Tables, View
-from slicewise.placement.workload import Kind, Workload
+from slicewise.placement.row_cache import RowCache
+from slicewise.placement.scoring_input import ScoringInput
+from slicewise.placement.tables import Bools, Floats, Ints, NodeTables, TableView
+from slicewise.placement.workload import PodShape, Workload
 
 _BLOCK: Final = 512
 _REMEMBERED: Final = 128
@@ -26,7 +26,7 @@ _UNKNOWN: Final = -1
 _DOUBTFUL: Final = 1e-9
 
 
-class Target:
+class WorkloadColumns:
     """The workload's kinds as columns: those that want GPUs and those that want none."""
 
     def __init__(self, workload: Workload) -> None:
@@ -48,12 +48,12 @@ def _column(values: Sequence[int]) -> Ints:
     return np.array(values, dtype=np.int64).reshape(-1, 1)
 
 
-def _weights(tasks: Sequence[tuple[Kind, float]]) -> Floats:
+def _weights(tasks: Sequence[tuple[PodShape, float]]) -> Floats:
     return np.array([weight for _, weight in tasks], dtype=np.float64).reshape(-1, 1)
 
 
 @dataclass(slots=True)
-class State:
+class FragmentationState:
     """Nodes as fragmentation sees them: idle GPU, free CPU, and GPUs by the sizes asked for."""
 
     idle: Ints  # (states,), percent
@@ -62,9 +62,9 @@ class State:
     large: Ints  # (sizes, states), GPUs with at least the size free
     kind: Ints  # (states,), capacity class
 
-    def take(self, rows: Ints) -> "State":
+    def take(self, rows: Ints) -> "FragmentationState":
         """These states only."""
-        return State(
+        return FragmentationState(
             self.idle[rows],
             self.cpu[rows],
             self.small[:, rows],
@@ -72,13 +72,13 @@ class State:
             self.kind[rows],
         )
 
-    def put(self, rows: Ints, part: "State") -> None:
+    def put(self, rows: Ints, part: "FragmentationState") -> None:
         """Write these states anew."""
         self.idle[rows], self.cpu[rows], self.kind[rows] = part.idle, part.cpu, part.kind
         self.small[:, rows], self.large[:, rows] = part.small, part.large
 
 
-def fragmentation(state: State, target: Target, denied: Bools) -> Floats:
+def fragmentation(state: FragmentationState, target: WorkloadColumns, denied: Bools) -> Floats:
     """Thousandths of a GPU that an average pod of the workload cannot use, per state.
 
     `denied` says, per choosy kind of pod and capacity class, that no GPU is admitted.
@@ -91,7 +91,7 @@ def fragmentation(state: State, target: Target, denied: Bools) -> Floats:
     return np.concatenate(amounts) if amounts else np.zeros(0)
 
 
-def _amounts(state: State, target: Target, denied: Bools) -> Floats:
+def _amounts(state: FragmentationState, target: WorkloadColumns, denied: Bools) -> Floats:
     idle = state.idle * 10.0
     gpu = state.large[target.size] >= target.count
     cpu = state.cpu >= target.cpu
@@ -137,24 +137,24 @@ def grade(before: Floats, after: Floats) -> Floats:
     return np.trunc(score)
 
 
-class Fragments:
+class FragmentationTable:
     """Fragmentation of every row of the tables under one workload, kept in step with them."""
 
-    def __init__(self, tables: Tables, workload: Workload) -> None:
+    def __init__(self, tables: NodeTables, workload: Workload) -> None:
         self.tables = tables
         self.workload = workload
-        self.target = Target(workload)
+        self.target = WorkloadColumns(workload)
         self.state = self.measure(tables.view.take(np.zeros(0, dtype=np.int64)))
         self.denied: Bools = np.zeros((0, 0), dtype=np.bool_)
         self.amount: Floats = np.zeros(0)
         self._cache = RowCache(tables, self._rebuild)
-        self._grades: OrderedDict[tuple[int, int | None, int], Grades] = OrderedDict()
+        self._grades: OrderedDict[tuple[int, int | None, int], ScoreCache] = OrderedDict()
 
     def refresh(self) -> None:
         """Bring every row up to date."""
         self._cache.refresh()
 
-    def measure(self, view: View) -> State:
+    def measure(self, view: TableView) -> FragmentationState:
         """Nodes of a view as fragmentation sees them."""
         free = np.maximum(view.free_cores, 0)
         small = np.zeros((len(self.target.sizes), len(view.rows)), dtype=np.int64)
@@ -163,9 +163,9 @@ class Fragments:
             fits = view.free_cores >= size
             large[at] = fits.sum(axis=1)
             small[at] = np.where(fits, 0, free).sum(axis=1)
-        return State(view.idle.copy(), view.cpu.copy(), small, large, view.kind.copy())
+        return FragmentationState(view.idle.copy(), view.cpu.copy(), small, large, view.kind.copy())
 
-    def amounts(self, state: State) -> Floats:
+    def amounts(self, state: FragmentationState) -> Floats:
         """Fragmentation of these states."""
         return fragmentation(state, self.target, self.denied)
 
@@ -174,7 +174,7 @@ class Fragments:
         key = (count, cores, cpu)
         grades = self._grades.get(key)
         if grades is None:
-            grades = self._grades[key] = Grades(self, *key)
+            grades = self._grades[key] = ScoreCache(self, *key)
             if len(self._grades) > _REMEMBERED:
                 self._grades.popitem(last=False)
         self._grades.move_to_end(key)
@@ -201,10 +201,12 @@ class Fragments:
         self.amount = self.amounts(self.state)
 
 
-class Grades:
+class ScoreCache:
     """Scores for one shape of pod, rescored only where rows changed."""
 
-    def __init__(self, fragments: Fragments, count: int, cores: int | None, cpu: int) -> None:
+    def __init__(
+        self, fragments: FragmentationTable, count: int, cores: int | None, cpu: int
+    ) -> None:
         self._fragments = fragments
         self._count, self._cores, self._cpu = count, cores, cpu
         self._cache = RowCache(fragments.tables, self._rebuild)
@@ -239,15 +241,15 @@ class Grades:
 class Move:
     """Rows about to take a pod: their arrays, and their fragmentation before."""
 
-    fragments: Fragments
-    view: View
-    state: State
+    fragments: FragmentationTable
+    view: TableView
+    state: FragmentationState
     before: Floats  # (nodes,)
 
     def rows(self, count: int, cpu: int) -> NDArray[np.int8]:
         """Scores of rows for pods that leave no choice of GPU: whole GPUs, or no GPU at all."""
         state = self.state
-        moved = State(
+        moved = FragmentationState(
             state.idle - FULL * count, state.cpu - cpu, state.small, state.large - count, state.kind
         )
         return grade(self.before, self.fragments.amounts(moved)).astype(np.int8)
@@ -282,7 +284,7 @@ class Move:
         return ok
 
 
-def fgd(ask: Ask) -> Floats:
+def fgd(ask: ScoringInput) -> Floats:
     """Scores of rows, for whole GPUs or for no GPU."""
     fragments, group = _fragments(ask), ask.group
     count = 0 if group is None else group.count
@@ -291,7 +293,7 @@ def fgd(ask: Ask) -> Floats:
     return _move(fragments, ask.view).rows(count, ask.cpu).astype(np.float64)
 
 
-def fgd_gpu(ask: Ask) -> Floats:
+def fgd_gpu(ask: ScoringInput) -> Floats:
     """Scores of GPUs, for one share."""
     fragments, group = _fragments(ask), ask.group
     cores = 0 if group is None else group.cores
@@ -300,15 +302,15 @@ def fgd_gpu(ask: Ask) -> Floats:
     return _move(fragments, ask.view).gpus(cores, ask.cpu).astype(np.float64)
 
 
-def _move(fragments: Fragments, view: View) -> Move:
+def _move(fragments: FragmentationTable, view: TableView) -> Move:
     state = fragments.measure(view)
     return Move(fragments, view, state, fragments.amounts(state))
 
 
-def _fragments(ask: Ask) -> Fragments:
+def _fragments(ask: ScoringInput) -> FragmentationTable:
     tables = ask.tables
     fragments = tables.derived.get("fragments")
-    if not isinstance(fragments, Fragments) or fragments.workload is not ask.workload:
-        fragments = tables.derived["fragments"] = Fragments(tables, ask.workload)
+    if not isinstance(fragments, FragmentationTable) or fragments.workload is not ask.workload:
+        fragments = tables.derived["fragments"] = FragmentationTable(tables, ask.workload)
     fragments.refresh()
     return fragments

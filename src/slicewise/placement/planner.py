@@ -23,14 +23,14 @@ from slicewise.model import (
     model_admitted,
 )
 from slicewise.placement.explain import admitted_gpus, explain
-from slicewise.placement.grant import UNLIMITED, Grant
 from slicewise.placement.groups import Group, split
 from slicewise.placement.policy import POLICIES, Policy
-from slicewise.placement.screen import Case, read_reasons
+from slicewise.placement.quota_limits import UNLIMITED, QuotaLimits
+from slicewise.placement.screen import NodeQuery, read_reasons
 from slicewise.placement.search import search
-from slicewise.placement.tables import Bools, Tables
-from slicewise.placement.walk import Ground, Terms, Walk, walk
-from slicewise.placement.workload import Workload, kind_of
+from slicewise.placement.tables import Bools, NodeTables
+from slicewise.placement.walk import Eligible, Walk, WalkOptions, walk
+from slicewise.placement.workload import Workload, shape_of
 
 Load = Mapping[str, Sequence[int]]
 
@@ -84,11 +84,11 @@ class Screening:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class PlacementRequest:
     """One pod to place: what it asks, what its namespace may use, and which nodes to ask."""
 
     request: Request
-    grant: Grant = UNLIMITED
+    grant: QuotaLimits = UNLIMITED
     nodes: Collection[str] | None = None
     salt: str = ""
 
@@ -104,24 +104,28 @@ class Planner:
     ) -> None:
         self.policy = policy
         self.workload = Workload() if workload is None else workload
-        self.tables = Tables(order)
+        self.tables = NodeTables(order)
 
     def place(
-        self, snapshot: Snapshot, question: Question, load: Load | None = None
+        self, snapshot: Snapshot, question: PlacementRequest, load: Load | None = None
     ) -> Placement | None:
         """The best placement, or None when no node can take the pod."""
-        run = _Run(self, snapshot, question, load)
+        run = Decider(self, snapshot, question, load)
         return run.best()
 
-    def place_on(self, snapshot: Snapshot, question: Question, name: str) -> Placement | None:
+    def place_on(
+        self, snapshot: Snapshot, question: PlacementRequest, name: str
+    ) -> Placement | None:
         """The placement on this one node, or None when it cannot take the pod."""
-        run = _Run(self, snapshot, replace(question, nodes=(name,)), None)
+        run = Decider(self, snapshot, replace(question, nodes=(name,)), None)
         row = self.tables.row_of.get(name)
         return None if row is None else run.on(row)
 
-    def decide(self, snapshot: Snapshot, question: Question, load: Load | None = None) -> Decision:
+    def decide(
+        self, snapshot: Snapshot, question: PlacementRequest, load: Load | None = None
+    ) -> Decision:
         """The best placement with every node's score or refusal."""
-        run = _Run(self, snapshot, question, load)
+        run = Decider(self, snapshot, question, load)
         feasible = run.settled()
         names, scores = self.tables.names, run.outcome.scores
         fitting = np.flatnonzero(feasible).tolist()
@@ -139,14 +143,16 @@ class Screener:
     It finds what every planner finds, for fit does not depend on the policy.
     """
 
-    def __init__(self, tables: Tables) -> None:
+    def __init__(self, tables: NodeTables) -> None:
         self._planner = Planner(Policy("fit", (), ()))
         self._planner.tables = tables
 
-    def screen(self, snapshot: Snapshot, question: Question, names: Sequence[str]) -> Screening:
+    def screen(
+        self, snapshot: Snapshot, question: PlacementRequest, names: Sequence[str]
+    ) -> Screening:
         """What each of these nodes says."""
         tables = self._planner.tables
-        run = _Run(self._planner, snapshot, replace(question, nodes=None), None)
+        run = Decider(self._planner, snapshot, replace(question, nodes=None), None)
         feasible = run.settled()
         rows = np.fromiter(map(tables.row_of.get, names, repeat(-1)), np.int64, len(names))
         known = rows >= 0
@@ -160,22 +166,22 @@ class Screener:
         return Screening(fits.tolist(), dict(zip(refusing, reasons, strict=True)), unknown)
 
 
-class _Run:
+class Decider:
     """One question put to one snapshot."""
 
     def __init__(
-        self, planner: Planner, snapshot: Snapshot, question: Question, load: Load | None
+        self, planner: Planner, snapshot: Snapshot, question: PlacementRequest, load: Load | None
     ) -> None:
         request = question.request
         self._tables = planner.tables
         self._question = question
         self._groups = split(request)
         self._view = planner.tables.sync(snapshot, load)
-        self._terms = Terms(
+        self._terms = WalkOptions(
             tables=planner.tables,
             policy=planner.policy,
             workload=planner.workload,
-            kind=kind_of(request),
+            kind=shape_of(request),
             cpu=int(request.host.cpu),
             wish=request.constraints.topology,
             salt=question.salt,
@@ -187,7 +193,7 @@ class _Run:
     @cached_property
     def outcome(self) -> Walk:
         """Every row, walked when first asked about."""
-        ground = Ground(self._feasible(), self._admitted)
+        ground = Eligible(self._feasible(), self._admitted)
         return walk(self._view, self._groups, self._terms, ground=ground, want_gpus=False)
 
     def _asked(self) -> Bools:
@@ -271,10 +277,10 @@ class _Run:
             return Placement(self._allocate(row, only), float(only.scores[0]))
         return None
 
-    def case(self) -> Case:
+    def case(self) -> NodeQuery:
         """The question as those who tell reasons take it."""
         question = self._question
-        return Case(
+        return NodeQuery(
             tables=self._tables,
             view=self._view,
             request=question.request,
@@ -308,7 +314,7 @@ class _Run:
             self._view.take(rows),
             self._groups,
             self._terms,
-            ground=Ground(np.ones(1, dtype=np.bool_), admitted),
+            ground=Eligible(np.ones(1, dtype=np.bool_), admitted),
             want_gpus=True,
         )
 

@@ -10,11 +10,11 @@ from types import MappingProxyType
 from typing import Final
 
 from slicewise.model import PolicyError
-from slicewise.placement import fgd, price, scores
-from slicewise.placement.ask import Ask
+from slicewise.placement import fgd, price_policy, scores
+from slicewise.placement.scoring_input import ScoringInput
 from slicewise.placement.tables import Floats
 
-Score = Callable[[Ask], Floats]
+Score = Callable[[ScoringInput], Floats]
 Weights = tuple[tuple[str, float], ...]
 
 NODE_SCORES: Final[Mapping[str, Score]] = MappingProxyType(
@@ -28,7 +28,7 @@ NODE_SCORES: Final[Mapping[str, Score]] = MappingProxyType(
         "random": scores.random,
         "load": scores.load,
         "fgd": fgd.fgd,
-        "price": price.price,
+        "price": price_policy.price,
     }
 )
 GPU_SCORES: Final[Mapping[str, Score]] = MappingProxyType(
@@ -39,7 +39,7 @@ GPU_SCORES: Final[Mapping[str, Score]] = MappingProxyType(
         "random": scores.random_gpu,
         "load": scores.load_gpu,
         "fgd": fgd.fgd_gpu,
-        "price": price.price_gpu,
+        "price": price_policy.price_gpu,
     }
 )
 JOINT: Final = frozenset({"fgd", "price"})

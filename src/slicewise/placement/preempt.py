@@ -11,8 +11,8 @@ from typing import Final
 
 from slicewise.model import Holding, NodeState, Request, Snapshot
 from slicewise.placement.explain import explain
-from slicewise.placement.grant import Grant
-from slicewise.placement.planner import Question
+from slicewise.placement.planner import PlacementRequest
+from slicewise.placement.quota_limits import QuotaLimits
 from slicewise.placement.search import feasible
 
 _MOST_SETS: Final = 2000
@@ -32,7 +32,7 @@ class Eviction:
         return (max(priorities, default=-(1 << 31)), len(priorities), sum(priorities), self.node)
 
 
-def preempt(snapshot: Snapshot, question: Question, priority: int) -> Eviction | None:
+def preempt(snapshot: Snapshot, question: PlacementRequest, priority: int) -> Eviction | None:
     """The eviction that costs least over all nodes asked, or None if none would help."""
     names: Iterable[str] = snapshot.slots if question.nodes is None else question.nodes
     found = [
@@ -46,7 +46,7 @@ def preempt(snapshot: Snapshot, question: Question, priority: int) -> Eviction |
 
 def evict(
     state: NodeState,
-    question: Question,
+    question: PlacementRequest,
     priority: int,
     allowed: Collection[str] | None = None,
 ) -> Eviction | None:
@@ -70,7 +70,7 @@ def evict(
 
 
 def _fewest(
-    state: NodeState, pods: list[Holding], request: Request, grant: Grant
+    state: NodeState, pods: list[Holding], request: Request, grant: QuotaLimits
 ) -> tuple[Holding, ...]:
     """The fewest of these pods whose leaving makes room; they are known to suffice together."""
     pods = sorted(pods, key=lambda pod: (pod.priority, pod.uid))
@@ -85,7 +85,7 @@ def _fewest(
 
 
 def _reprieved(
-    state: NodeState, pods: list[Holding], request: Request, grant: Grant
+    state: NodeState, pods: list[Holding], request: Request, grant: QuotaLimits
 ) -> tuple[Holding, ...]:
     """Let every pod stay whose staying does not matter, the most important first."""
     victims = list(pods)

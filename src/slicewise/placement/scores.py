@@ -9,34 +9,34 @@ from typing import Final
 import numpy as np
 
 from slicewise.model import FULL, whole_gpus
-from slicewise.placement.ask import Ask, tightest
-from slicewise.placement.rowcache import RowCache
-from slicewise.placement.tables import PLENTY, Floats, Ints, Tables
+from slicewise.placement.row_cache import RowCache
+from slicewise.placement.scoring_input import ScoringInput, tightest
+from slicewise.placement.tables import PLENTY, Floats, Ints, NodeTables
 
 _CPU_NORM: Final = 128000.0
 _GPU_NORM: Final = 8000.0
 
 
-def _cpu(ask: Ask) -> Ints:
+def _cpu(ask: ScoringInput) -> Ints:
     cpu: Ints = np.where(ask.view.cpu >= PLENTY, 0, ask.view.cpu)
     return cpu
 
 
-def _idle_milli(ask: Ask) -> Ints:
+def _idle_milli(ask: ScoringInput) -> Ints:
     return ask.view.idle * 10
 
 
-def binpack(ask: Ask) -> Floats:
+def binpack(ask: ScoringInput) -> Floats:
     """Fuller nodes first, by the mean of compute and memory promised."""
     return 100.0 - _free_percent(ask)
 
 
-def spread(ask: Ask) -> Floats:
+def spread(ask: ScoringInput) -> Floats:
     """Emptier nodes first."""
     return _free_percent(ask)
 
 
-def _free_percent(ask: Ask) -> Floats:
+def _free_percent(ask: ScoringInput) -> Floats:
     view = ask.view
     memory = view.memory.sum(axis=1)
     free = np.maximum(view.free_memory, 0).sum(axis=1)
@@ -45,21 +45,21 @@ def _free_percent(ask: Ask) -> Floats:
     return percent
 
 
-def best_fit(ask: Ask) -> Floats:
+def best_fit(ask: ScoringInput) -> Floats:
     """Least CPU and GPU left over after the pod."""
     cpu = (_cpu(ask) - ask.cpu) / _CPU_NORM
     gpu = (_idle_milli(ask) - 10 * ask.demand) / _GPU_NORM
     return np.trunc(100.0 * (1.0 - (0.5 * cpu + 0.5 * gpu)))
 
 
-def dot_product(ask: Ask) -> Floats:
+def dot_product(ask: ScoringInput) -> Floats:
     """Nodes whose free resources look least like the request."""
     cpu = _cpu(ask) / _CPU_NORM * (ask.cpu / _CPU_NORM)
     gpu = _idle_milli(ask) / _GPU_NORM * (10 * ask.demand / _GPU_NORM)
     return np.trunc(100.0 * (1.0 - (cpu + gpu) / 2.0))
 
 
-def packing(ask: Ask) -> Floats:
+def packing(ask: ScoringInput) -> Floats:
     """GPUs in use first, then idle GPUs of nodes in use, then small idle nodes."""
     view, group = ask.view, ask.group
     if group is None:
@@ -77,7 +77,7 @@ def packing(ask: Ask) -> Floats:
     return score
 
 
-def clustering(ask: Ask) -> Floats:
+def clustering(ask: ScoringInput) -> Floats:
     """Nodes that already run pods of the same kind: shared, one GPU, two GPUs and so on."""
     if ask.group is None:
         return np.zeros(len(ask.view.gpus))
@@ -92,7 +92,7 @@ def clustering(ask: Ask) -> Floats:
 class _Mix:
     """Which kinds of GPU pods each row runs, as bits."""
 
-    def __init__(self, tables: Tables) -> None:
+    def __init__(self, tables: NodeTables) -> None:
         self._tables = tables
         self.bits: Ints = np.zeros(0, dtype=np.int64)
         self.cache = RowCache(tables, self._rebuild)
@@ -108,7 +108,7 @@ class _Mix:
             self.bits[row] = bits
 
 
-def _mix(tables: Tables) -> Ints:
+def _mix(tables: NodeTables) -> Ints:
     mix = tables.derived.get("mix")
     if not isinstance(mix, _Mix):
         mix = tables.derived["mix"] = _Mix(tables)
@@ -116,22 +116,22 @@ def _mix(tables: Tables) -> Ints:
     return mix.bits
 
 
-def random(ask: Ask) -> Floats:
+def random(ask: ScoringInput) -> Floats:
     """A different order for every pod, the same for the same seed and pod."""
     return _generator(ask).random(len(ask.view.rows))
 
 
-def random_gpu(ask: Ask) -> Floats:
+def random_gpu(ask: ScoringInput) -> Floats:
     """A different GPU for every pod, the same for the same seed and pod."""
     return _generator(ask).random(ask.ok.shape)
 
 
-def _generator(ask: Ask) -> np.random.Generator:
+def _generator(ask: ScoringInput) -> np.random.Generator:
     salt = list(ask.salt.encode()) or [0]
     return np.random.Generator(np.random.PCG64([ask.seed, *salt]))
 
 
-def tight_gpu(ask: Ask) -> Floats:
+def tight_gpu(ask: ScoringInput) -> Floats:
     """GPUs with the least free first: compute, then memory; memory first if that is asked."""
     view = ask.view
     cores = view.free_cores.astype(np.float64)
@@ -141,17 +141,17 @@ def tight_gpu(ask: Ask) -> Floats:
     return -(cores + memory / 2.0)
 
 
-def loose_gpu(ask: Ask) -> Floats:
+def loose_gpu(ask: ScoringInput) -> Floats:
     """GPUs with the most free first."""
     return -tight_gpu(ask)
 
 
-def load_gpu(ask: Ask) -> Floats:
+def load_gpu(ask: ScoringInput) -> Floats:
     """GPUs that were measured least busy first."""
     return 100.0 - ask.view.load.astype(np.float64)
 
 
-def load(ask: Ask) -> Floats:
+def load(ask: ScoringInput) -> Floats:
     """Nodes with the least busy GPU among those that fit."""
     if ask.group is None:
         return np.zeros(len(ask.view.gpus))

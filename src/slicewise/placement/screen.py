@@ -9,10 +9,10 @@ import numpy as np
 
 from slicewise.model import NodeState, Reason, Request
 from slicewise.placement.explain import explain, never
-from slicewise.placement.grant import Grant
 from slicewise.placement.groups import Group
-from slicewise.placement.rowcache import RowCache
-from slicewise.placement.tables import Bools, Ints, Tables, View
+from slicewise.placement.quota_limits import QuotaLimits
+from slicewise.placement.row_cache import RowCache
+from slicewise.placement.tables import Bools, Ints, NodeTables, TableView
 
 REASONS = tuple(Reason)
 _AT = {reason: at for at, reason in enumerate(REASONS)}
@@ -21,18 +21,18 @@ _DERIVED = "uncertain"
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class NodeQuery:
     """One request put to the rows of the tables; `admitted` of None is every GPU."""
 
-    tables: Tables
-    view: View
+    tables: NodeTables
+    view: TableView
     request: Request
-    grant: Grant
+    grant: QuotaLimits
     groups: tuple[Group, ...]
     admitted: Bools | None  # (nodes, gpus)
 
 
-def read_reasons(case: Case, rows: Ints) -> list[Reason]:
+def read_reasons(case: NodeQuery, rows: Ints) -> list[Reason]:
     """The reason of each of these rows, all of which are known to refuse the request."""
     if not len(rows):
         return []
@@ -54,11 +54,11 @@ def read_reasons(case: Case, rows: Ints) -> list[Reason]:
     return [REASONS[at] for at in found.tolist()]
 
 
-def _explain(case: Case, row: int) -> Reason:
+def _explain(case: NodeQuery, row: int) -> Reason:
     return explain(case.tables.states[row], case.request, case.grant).reason
 
 
-def _fill_never(case: Case, rows: Ints, found: Ints) -> None:
+def _fill_never(case: NodeQuery, rows: Ints, found: Ints) -> None:
     kinds = case.view.kind[rows]
     for kind in np.unique(kinds).tolist():
         members = kinds == kind
@@ -68,7 +68,7 @@ def _fill_never(case: Case, rows: Ints, found: Ints) -> None:
             found[members] = _AT[refusal.reason]
 
 
-def _fill_busy(case: Case, rows: Ints, view: View, found: Ints) -> None:
+def _fill_busy(case: NodeQuery, rows: Ints, view: TableView, found: Ints) -> None:
     """What others hold: whole GPUs, compute or memory, by the first group that lacks it."""
     gpus = _usable(case, view)
     if case.admitted is not None:
@@ -82,7 +82,7 @@ def _fill_busy(case: Case, rows: Ints, view: View, found: Ints) -> None:
         found[left] = code[left]
 
 
-def _lack(view: View, group: Group, gpus: Bools) -> Ints:
+def _lack(view: TableView, group: Group, gpus: Bools) -> Ints:
     """What keeps the group off each row; -1 where nothing does."""
     code: Ints = np.full(len(gpus), _NONE, dtype=np.int64)
     if group.whole:
@@ -100,7 +100,7 @@ def _lack(view: View, group: Group, gpus: Bools) -> Ints:
     return code
 
 
-def _usable(case: Case, view: View) -> Bools:
+def _usable(case: NodeQuery, view: TableView) -> Bools:
     width = view.model.shape[1]
     table = np.zeros((len(case.tables.kinds), width), dtype=np.bool_)
     for at, (gpus, *_) in enumerate(case.tables.kinds):
@@ -112,7 +112,7 @@ def _usable(case: Case, view: View) -> Bools:
 class _Uncertain:
     """Which rows hold a pod whose allocation cannot be read."""
 
-    def __init__(self, tables: Tables) -> None:
+    def __init__(self, tables: NodeTables) -> None:
         self._tables = tables
         self.rows: Bools = np.zeros(0, dtype=np.bool_)
         self._cache = RowCache(tables, self._rebuild)
@@ -129,7 +129,7 @@ class _Uncertain:
             self.rows[row] = any(not each.certain for each in self._tables.states[row].holdings)
 
 
-def _uncertain(tables: Tables) -> Bools:
+def _uncertain(tables: NodeTables) -> Bools:
     known = tables.derived.get(_DERIVED)
     if not isinstance(known, _Uncertain):
         known = tables.derived[_DERIVED] = _Uncertain(tables)

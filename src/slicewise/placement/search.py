@@ -6,8 +6,8 @@ from typing import Final
 
 from slicewise.model import NodeState, Request, Role
 from slicewise.placement.explain import admitted_gpus
-from slicewise.placement.grant import Grant
 from slicewise.placement.groups import Group, split
+from slicewise.placement.quota_limits import QuotaLimits
 from slicewise.placement.topology import nearest
 
 _STEPS: Final = 20000
@@ -22,7 +22,7 @@ def search(
     return _Search(state, groups, gpus).run()
 
 
-def feasible(state: NodeState, request: Request, grant: Grant) -> bool:
+def feasible(state: NodeState, request: Request, grant: QuotaLimits) -> bool:
     """Whether this one node can take the request as it is now."""
     host, asked = state.node.host, request.host
     if host is not None and (

@@ -24,7 +24,7 @@ _LOG_LIMIT: Final = 1 << 16
 
 
 @dataclass(slots=True)
-class View:
+class TableView:
     """The arrays that scoring reads: all rows of the tables, or some of them."""
 
     free_cores: Ints  # (nodes, gpus), percent; -1 where no GPU may be promised
@@ -43,12 +43,12 @@ class View:
     kind: Ints  # (nodes,), number of the capacity class
     rows: Ints  # (nodes,), row of the tables each row here came from
 
-    def take(self, rows: Ints) -> "View":
+    def take(self, rows: Ints) -> "TableView":
         """These rows only, as arrays of their own."""
-        return View(**{name: getattr(self, name)[rows] for name in View.__slots__})
+        return TableView(**{name: getattr(self, name)[rows] for name in TableView.__slots__})
 
 
-class Tables:
+class NodeTables:
     """Arrays over one snapshot after another; `sync` writes only the rows that changed."""
 
     def __init__(self, order: Mapping[str, int] | None = None) -> None:
@@ -70,7 +70,9 @@ class Tables:
         self._kinds: dict[Any, int] = {}
         self.view = _blank(0, 1)
 
-    def sync(self, snapshot: Snapshot, load: Mapping[str, Sequence[int]] | None = None) -> View:
+    def sync(
+        self, snapshot: Snapshot, load: Mapping[str, Sequence[int]] | None = None
+    ) -> TableView:
         """The arrays of this snapshot, with measured load where it is known."""
         if snapshot is not self._snapshot:
             if snapshot.slots is self._snapshot.slots:
@@ -85,7 +87,7 @@ class Tables:
     @property
     def nbytes(self) -> int:
         """How much memory the arrays take."""
-        return sum(int(getattr(self.view, name).nbytes) for name in View.__slots__)
+        return sum(int(getattr(self.view, name).nbytes) for name in TableView.__slots__)
 
     def _follow(self, snapshot: Snapshot) -> None:
         for old, new in zip(self._snapshot.chunks, snapshot.chunks, strict=True):
@@ -206,14 +208,14 @@ def _kind(state: NodeState) -> Any:
     return (gpus, node.links, host, node.counted, node.pool)
 
 
-def _blank(nodes: int, gpus: int) -> View:
+def _blank(nodes: int, gpus: int) -> TableView:
     def grid(dtype: Any, fill: int) -> NDArray[Any]:
         return np.full((nodes, gpus), fill, dtype=dtype, order="F")
 
     def column() -> Ints:
         return np.zeros(nodes, dtype=np.int64)
 
-    return View(
+    return TableView(
         free_cores=grid(np.int64, -1),
         free_memory=grid(np.int64, -1),
         memory=grid(np.int64, 0),

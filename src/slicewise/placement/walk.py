@@ -11,29 +11,31 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from slicewise.model import FULL, Role, TopologyWish
-from slicewise.placement.ask import Ask
 from slicewise.placement.groups import Group
 from slicewise.placement.policy import GPU_SCORES, JOINT, NODE_SCORES, Policy
-from slicewise.placement.tables import Bools, Floats, Tables, View
+from slicewise.placement.scoring_input import ScoringInput
+from slicewise.placement.tables import Bools, Floats, NodeTables, TableView
 from slicewise.placement.topology import nearest, quality
-from slicewise.placement.workload import Kind, Workload
+from slicewise.placement.workload import PodShape, Workload
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class WalkOptions:
     """What a walk needs to know beside the rows."""
 
-    tables: Tables
+    tables: NodeTables
     policy: Policy
     workload: Workload
-    kind: Kind
+    kind: PodShape
     cpu: int
     wish: TopologyWish | None = None
     salt: str = ""
 
-    def ask(self, view: View, group: Group | None, *, ok: Bools, feasible: Bools) -> Ask:
+    def ask(
+        self, view: TableView, group: Group | None, *, ok: Bools, feasible: Bools
+    ) -> ScoringInput:
         """The question to put to scoring functions for one group."""
-        return Ask(
+        return ScoringInput(
             tables=self.tables,
             view=view,
             group=group,
@@ -48,7 +50,7 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class Eligible:
     """Where to look: rows that may take the pod, and GPUs it may have (None is all)."""
 
     feasible: Bools  # (nodes,)
@@ -69,11 +71,11 @@ class Walk:
 
 
 def walk(
-    view: View,
+    view: TableView,
     groups: Sequence[Group],
-    terms: Terms,
+    terms: WalkOptions,
     *,
-    ground: Ground,
+    ground: Eligible,
     want_gpus: bool,
 ) -> Walk:
     """Place the groups on every feasible row of the view, for scores or for GPUs."""
@@ -114,12 +116,14 @@ def walk(
     return outcome
 
 
-def _step(view: View, group: Group, terms: Terms, outcome: Walk, admitted: Bools | None) -> Ask:
+def _step(
+    view: TableView, group: Group, terms: WalkOptions, outcome: Walk, admitted: Bools | None
+) -> ScoringInput:
     ok = _room(view, group, admitted)
     return terms.ask(view, group, ok=ok, feasible=outcome.feasible)
 
 
-def _narrow(ask: Ask, terms: Terms, outcome: Walk) -> None:
+def _narrow(ask: ScoringInput, terms: WalkOptions, outcome: Walk) -> None:
     """Drop the rows on which this group does not fit."""
     group = ask.group
     assert group is not None
@@ -129,7 +133,7 @@ def _narrow(ask: Ask, terms: Terms, outcome: Walk) -> None:
         ask.feasible = outcome.feasible = outcome.feasible & _linked(ask, terms)
 
 
-def _room(view: View, group: Group, admitted: Bools | None) -> Bools:
+def _room(view: TableView, group: Group, admitted: Bools | None) -> Bools:
     """The GPUs with room for one share of the group."""
     if group.whole:
         ok = view.whole.copy()
@@ -152,7 +156,7 @@ def _joint(group: Group | None, policy: Policy) -> bool:
     )
 
 
-def _gpu_scores(ask: Ask, policy: Policy) -> dict[str, Floats] | None:
+def _gpu_scores(ask: ScoringInput, policy: Policy) -> dict[str, Floats] | None:
     """GPU scores by name, where they decide between nodes as well."""
     if not _joint(ask.group, policy):
         return None
@@ -171,7 +175,7 @@ def _total(scores: dict[str, Floats], policy: Policy) -> Floats:
 
 
 def _score(
-    ask: Ask, policy: Policy, gpus: dict[str, Floats] | None, room: Floats | None = None
+    ask: ScoringInput, policy: Policy, gpus: dict[str, Floats] | None, room: Floats | None = None
 ) -> Floats:
     """The weighed score of every row."""
     total = np.zeros(len(ask.feasible))
@@ -193,7 +197,9 @@ def _score(
     return total
 
 
-def _choose(ask: Ask, terms: Terms, gpus: dict[str, Floats] | None, earlier: list[Bools]) -> Bools:
+def _choose(
+    ask: ScoringInput, terms: WalkOptions, gpus: dict[str, Floats] | None, earlier: list[Bools]
+) -> Bools:
     """The GPUs each row gives to the group, as a mask."""
     group, view = ask.group, ask.view
     assert group is not None
@@ -219,18 +225,18 @@ def _choose(ask: Ask, terms: Terms, gpus: dict[str, Floats] | None, earlier: lis
     return chosen
 
 
-def _known_links(tables: Tables, view: View) -> bool:
+def _known_links(tables: NodeTables, view: TableView) -> bool:
     return any(tables.linked[kind] for kind in np.unique(view.kind).tolist())
 
 
-def _nearest_gpus(ask: Ask, terms: Terms) -> Bools:
+def _nearest_gpus(ask: ScoringInput, terms: WalkOptions) -> Bools:
     chosen = np.zeros(ask.ok.shape, dtype=np.bool_)
     for row, subset in _subsets(ask, terms):
         chosen[row, list(subset)] = True
     return chosen
 
 
-def _subsets(ask: Ask, terms: Terms) -> list[tuple[int, tuple[int, ...]]]:
+def _subsets(ask: ScoringInput, terms: WalkOptions) -> list[tuple[int, tuple[int, ...]]]:
     assert ask.group is not None
     found = []
     known: dict[tuple[int, bytes], tuple[int, ...] | None] = {}
@@ -246,14 +252,14 @@ def _subsets(ask: Ask, terms: Terms) -> list[tuple[int, tuple[int, ...]]]:
     return found
 
 
-def _linked(ask: Ask, terms: Terms) -> Bools:
+def _linked(ask: ScoringInput, terms: WalkOptions) -> Bools:
     """The rows that have GPUs as near as demanded."""
     linked = np.zeros(len(ask.feasible), dtype=np.bool_)
     linked[[row for row, _ in _subsets(ask, terms)]] = True
     return linked
 
 
-def _closeness(ask: Ask, terms: Terms) -> Floats:
+def _closeness(ask: ScoringInput, terms: WalkOptions) -> Floats:
     """Points for rows whose best GPUs are near each other, enough to outweigh the policy."""
     points = np.zeros(len(ask.feasible))
     for row, subset in _subsets(ask, terms):
@@ -262,7 +268,7 @@ def _closeness(ask: Ask, terms: Terms) -> Floats:
     return points
 
 
-def _without(view: View, group: Group, chosen: Bools) -> View:
+def _without(view: TableView, group: Group, chosen: Bools) -> TableView:
     """The view after the group has taken its GPUs."""
     cores = np.where(chosen, view.free_cores - group.cores, view.free_cores)
     taken = view.memory if group.whole else group.memory

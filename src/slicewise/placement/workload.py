@@ -13,7 +13,7 @@ from slicewise.model import FULL, Request, phases
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Kind:
+class PodShape:
     """One shape of request: CPU, and `count` GPUs with so much of each."""
 
     cpu: int = 0
@@ -29,7 +29,7 @@ class Kind:
         return self.cores * self.count
 
 
-def kind_of(request: Request) -> Kind:
+def shape_of(request: Request) -> PodShape:
     """The shape of a request: what its own containers ask for, or its init containers if none do.
 
     Several containers that ask for one share each count as one GPU while that can hold them;
@@ -37,7 +37,7 @@ def kind_of(request: Request) -> Kind:
     """
     cpu, wishes = int(request.host.cpu), request.constraints
     if not request.containers:
-        return Kind(cpu)
+        return PodShape(cpu)
     last = [request.containers[at] for at in tuple(phases(request.containers))[-1]]
     asking = last or list(request.containers)
     shares = [share for container in asking for share in container.shares]
@@ -49,22 +49,22 @@ def kind_of(request: Request) -> Kind:
     else:
         count = len(shares)
     cores, memory = min(FULL, -(-cores // count)), -(-memory // count)
-    return Kind(cpu, cores, count, memory, wishes.models, wishes.models_refused)
+    return PodShape(cpu, cores, count, memory, wishes.models, wishes.models_refused)
 
 
 @dataclass(frozen=True)
 class Workload:
     """How many pods of each kind there were."""
 
-    counts: Mapping[Kind, int] = field(default_factory=lambda: MappingProxyType({}))
+    counts: Mapping[PodShape, int] = field(default_factory=lambda: MappingProxyType({}))
 
     @classmethod
-    def of(cls, kinds: Iterable[Kind]) -> "Workload":
+    def of(cls, kinds: Iterable[PodShape]) -> "Workload":
         """The workload made of these pods."""
         return cls(MappingProxyType(dict(Counter(kinds))))
 
     @cached_property
-    def target(self) -> tuple[tuple[Kind, float], ...]:
+    def target(self) -> tuple[tuple[PodShape, float], ...]:
         """The most frequent kinds, up to 95 percent of all pods, with their probabilities."""
         ranked = sorted(
             self.counts.items(),
@@ -79,7 +79,7 @@ class Workload:
             reverse=True,
         )
         total, taken = sum(self.counts.values()), 0
-        chosen: list[tuple[Kind, int]] = []
+        chosen: list[tuple[PodShape, int]] = []
         for kind, count in ranked:
             if taken * 100 >= total * 95:
                 break

@@ -1,50 +1,50 @@
 """Edge: what agents tell the server over one long connection each, and how both ends speak.
 
 An agent makes a `Reporter` and hands it a `NodeReport` whenever something changed; the server
-makes a `Receiver` per connection and is told of it through a `Sink`.
+makes a `ReportReceiver` per connection and is told of it through a `ReportSink`.
 """
 
 from slicewise.reports.credentials import Credentials, FileCredentials, trust
 from slicewise.reports.messages import (
     PATH,
     PROTOCOL,
-    Change,
+    ReportDelta,
     ReportError,
-    apply_change,
-    find_change,
+    apply_delta,
+    find_delta,
 )
-from slicewise.reports.receiver import Receiver, Sink
+from slicewise.reports.receiver import ReportReceiver, ReportSink
 from slicewise.reports.report import (
     ContainerReport,
     DeviceReport,
     GpuReport,
+    MeasuredUse,
     NodeReport,
     PodReport,
-    Use,
     name_brand,
     number_brand,
 )
-from slicewise.reports.sender import Reporter, Timing
+from slicewise.reports.reporter import Reporter, ReportTiming
 
 __all__ = [
     "PATH",
     "PROTOCOL",
-    "Change",
     "ContainerReport",
     "Credentials",
     "DeviceReport",
     "FileCredentials",
     "GpuReport",
+    "MeasuredUse",
     "NodeReport",
     "PodReport",
-    "Receiver",
+    "ReportDelta",
     "ReportError",
+    "ReportReceiver",
+    "ReportSink",
+    "ReportTiming",
     "Reporter",
-    "Sink",
-    "Timing",
-    "Use",
-    "apply_change",
-    "find_change",
+    "apply_delta",
+    "find_delta",
     "name_brand",
     "number_brand",
     "trust",

@@ -10,13 +10,13 @@ from typing import Final
 import msgspec
 
 from slicewise.model import SlicewiseError
-from slicewise.reports.report import GpuReport, Key, NodeReport, PodReport
+from slicewise.reports.report import GpuReport, NodeReport, PodKey, PodReport
 
 PROTOCOL: Final = "slicewise-reports/1"
 """What both ends call this way of speaking when they agree on it."""
 PATH: Final = "/reports"
 """Where the server takes reports."""
-BEAT: Final = b"\0\0\0\0"
+HEARTBEAT: Final = b"\0\0\0\0"
 MAX_FRAME: Final = 4 << 20
 _LENGTH: Final = 4
 
@@ -25,7 +25,9 @@ class ReportError(SlicewiseError):
     """What the other end sent is no report, or it refused ours."""
 
 
-class Change(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True, tag="change"):
+class ReportDelta(
+    msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True, tag="change"
+):
     """What is different from the last message of this connection."""
 
     gpus: tuple[GpuReport, ...] = ()
@@ -34,14 +36,16 @@ class Change(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=
     """UUIDs of GPUs that are gone."""
     pods: tuple[PodReport, ...] = ()
     """Pods that are new or changed."""
-    pods_lost: tuple[Key, ...] = ()
+    pods_lost: tuple[PodKey, ...] = ()
     """Pods that are gone."""
     driver: str | None = None
     why: str | None = None
 
 
-Message = NodeReport | Change
-_DECODER: Final[msgspec.msgpack.Decoder[NodeReport | Change]] = msgspec.msgpack.Decoder(Message)
+Message = NodeReport | ReportDelta
+_DECODER: Final[msgspec.msgpack.Decoder[NodeReport | ReportDelta]] = msgspec.msgpack.Decoder(
+    Message
+)
 _ENCODER: Final = msgspec.msgpack.Encoder()
 
 
@@ -51,7 +55,7 @@ def encode(message: Message) -> bytes:
     return len(body).to_bytes(_LENGTH, "big") + body
 
 
-def find_change(old: NodeReport, new: NodeReport) -> Change | None:
+def find_delta(old: NodeReport, new: NodeReport) -> ReportDelta | None:
     """What makes the new report of the old one; None when they are alike."""
     if old == new:
         return None
@@ -59,7 +63,7 @@ def find_change(old: NodeReport, new: NodeReport) -> Change | None:
     pods = {pod.key: pod for pod in old.pods}
     new_gpus = {gpu.uuid for gpu in new.gpus}
     new_pods = {pod.key for pod in new.pods}
-    change = Change(
+    change = ReportDelta(
         gpus=tuple(gpu for gpu in new.gpus if gpus.get(gpu.uuid) != gpu),
         gpus_lost=tuple(uuid for uuid in gpus if uuid not in new_gpus),
         pods=tuple(pod for pod in new.pods if pods.get(pod.key) != pod),
@@ -67,10 +71,10 @@ def find_change(old: NodeReport, new: NodeReport) -> Change | None:
         driver=None if new.driver == old.driver else new.driver,
         why=None if new.why == old.why else new.why,
     )
-    return None if change == Change() else change
+    return None if change == ReportDelta() else change
 
 
-def apply_change(report: NodeReport, change: Change) -> NodeReport:
+def apply_delta(report: NodeReport, change: ReportDelta) -> NodeReport:
     """The report with a change made to it, in a stable order."""
     gpus = {gpu.uuid: gpu for gpu in report.gpus}
     pods = {pod.key: pod for pod in report.pods}
@@ -89,7 +93,7 @@ def apply_change(report: NodeReport, change: Change) -> NodeReport:
     )
 
 
-class Frames:
+class FrameReader:
     """Cuts what arrives into messages."""
 
     __slots__ = ("_rest",)
@@ -100,7 +104,7 @@ class Frames:
     def feed(self, data: bytes) -> Iterable[Message | None]:
         """The messages that are whole now, None for a beat; raises ReportError on nonsense."""
         # Nearly everything that ever arrives is one beat.
-        if data == BEAT and not self._rest:
+        if data == HEARTBEAT and not self._rest:
             return (None,)
         return self._cut(self._rest + data)
 

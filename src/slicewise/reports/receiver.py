@@ -9,7 +9,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Final, Protocol
 
-from slicewise.reports.messages import BEAT, Change, Frames, ReportError
+from slicewise.reports.messages import HEARTBEAT, FrameReader, ReportDelta, ReportError
 from slicewise.reports.report import NodeReport
 
 _log = logging.getLogger(__name__)
@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 ANSWER_SECONDS: Final = 10.0
 
 
-class Sink(Protocol):
+class ReportSink(Protocol):
     """Who listens to an agent; calls come in order, on the loop."""
 
     def beat(self) -> None:
@@ -26,24 +26,24 @@ class Sink(Protocol):
     def replace(self, report: NodeReport) -> None:
         """The node is as this report says, whatever was known."""
 
-    def change(self, change: Change) -> None:
+    def change(self, change: ReportDelta) -> None:
         """The node changed so."""
 
     def end(self) -> None:
         """The connection is gone."""
 
 
-class Receiver(asyncio.Protocol):
+class ReportReceiver(asyncio.Protocol):
     """Reads one agent's frames off an established connection."""
 
     __slots__ = ("_answered", "_began", "_clock", "_frames", "_node", "_sink", "_transport")
 
-    def __init__(self, node: str, sink: Sink, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(self, node: str, sink: ReportSink, clock: Callable[[], float] = monotonic) -> None:
         """Listen to the agent of this node alone."""
         self._node = node
         self._sink = sink
         self._clock = clock
-        self._frames = Frames()
+        self._frames = FrameReader()
         self._answered = clock()
         self._began = False
         self._transport: asyncio.Transport | None = None
@@ -65,7 +65,7 @@ class Receiver(asyncio.Protocol):
         now = self._clock()
         if now - self._answered >= ANSWER_SECONDS and self._transport is not None:
             self._answered = now
-            self._transport.write(BEAT)
+            self._transport.write(HEARTBEAT)
 
     def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002
         """Say that it is over, once."""
@@ -77,7 +77,7 @@ class Receiver(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
 
-    def _take(self, message: NodeReport | Change | None) -> None:
+    def _take(self, message: NodeReport | ReportDelta | None) -> None:
         if isinstance(message, NodeReport):
             if message.node != self._node:
                 raise ReportError(f"report of node {message.node!r}: expected {self._node!r}")

@@ -5,11 +5,11 @@ A report is a whole state as a value; what changed between two of them is worked
 
 import msgspec
 
-Key = str
+PodKey = str
 """A pod as `namespace/name`."""
 
 
-class Use(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+class MeasuredUse(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """What is really used, of a GPU or by a container on it."""
 
     memory_mib: int = 0
@@ -32,7 +32,7 @@ class GpuReport(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_on
     healthy: bool = True
     why: str = ""
     """Why it is not well."""
-    use: Use | None = None
+    use: MeasuredUse | None = None
     """None when the GPU could not be asked."""
     temperature: int | None = None
     power_milliwatts: int | None = None
@@ -49,7 +49,7 @@ class DeviceReport(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw
     """Percent of compute promised; None for the whole GPU."""
     memory_mib: int | None = None
     """Memory promised; None for the whole GPU."""
-    use: Use | None = None
+    use: MeasuredUse | None = None
     """None when it is not known."""
 
 
@@ -70,7 +70,7 @@ class PodReport(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_on
     containers: tuple[ContainerReport, ...] = ()
 
     @property
-    def key(self) -> Key:
+    def key(self) -> PodKey:
         """The pod as `namespace/name`."""
         return f"{self.namespace}/{self.name}"
 

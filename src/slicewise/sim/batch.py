@@ -10,16 +10,16 @@ from typing import Final
 
 from slicewise.placement import read_policy
 from slicewise.sim.draw import draw_arrivals, draw_visits
-from slicewise.sim.openb import Folder
-from slicewise.sim.replay import Options, replay, replay_visits
+from slicewise.sim.openb import OpenbFolder
+from slicewise.sim.replay import ReplayOptions, replay, replay_visits
 from slicewise.sim.results import SteadySummary, Summary, summarise, summarise_steady
-from slicewise.sim.trace import Arrivals, Trace
+from slicewise.sim.trace import ArrivalOrder, Trace
 
 LEARNED: Final = ":learned"
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class ReplayJob:
     """One replay: a policy name with `:learned` behind it knows nothing beforehand."""
 
     folder: Path
@@ -30,28 +30,28 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class ReplayResult:
     """A job and what it showed."""
 
-    job: Job
+    job: ReplayJob
     summary: Summary | SteadySummary
 
 
-def run_job(job: Job) -> Done:
+def run_job(job: ReplayJob) -> ReplayResult:
     """Replay one job in this process."""
     trace = _read_trace(job.folder, job.trace)
     policy = read_policy(job.policy.removesuffix(LEARNED), job.seed)
-    options = Options(learn=job.policy.endswith(LEARNED), fragmentation=False)
+    options = ReplayOptions(learn=job.policy.endswith(LEARNED), fragmentation=False)
     if job.departures is not None:
         visits = draw_visits(trace, job.seed, job.departures)
         steady = summarise_steady(replay_visits(trace, visits, policy, options), job.seed)
-        return Done(job, replace(steady, policy=job.policy))
+        return ReplayResult(job, replace(steady, policy=job.policy))
     arrivals = _read_arrivals(job.folder, job.trace, job.seed)
     summary = summarise(replay(trace, arrivals, policy, options), job.seed)
-    return Done(job, replace(summary, policy=job.policy))
+    return ReplayResult(job, replace(summary, policy=job.policy))
 
 
-def run_jobs(jobs: Sequence[Job], processes: int) -> Iterator[Done]:
+def run_jobs(jobs: Sequence[ReplayJob], processes: int) -> Iterator[ReplayResult]:
     """Replay all jobs, in whatever order they end."""
     if processes == 1:
         yield from map(run_job, jobs)
@@ -63,11 +63,11 @@ def run_jobs(jobs: Sequence[Job], processes: int) -> Iterator[Done]:
 
 @lru_cache(maxsize=4)
 def _read_trace(folder: Path, name: str) -> Trace:
-    return Folder(folder).read_trace(name)
+    return OpenbFolder(folder).read_trace(name)
 
 
 @lru_cache(maxsize=16)
-def _read_arrivals(folder: Path, name: str, seed: int) -> Arrivals:
+def _read_arrivals(folder: Path, name: str, seed: int) -> ArrivalOrder:
     """The recorded arrivals, or arrivals drawn by the same protocol where none are."""
     trace = _read_trace(folder, name)
-    return Folder(folder).read_arrivals(trace, seed) or draw_arrivals(trace, seed)
+    return OpenbFolder(folder).read_arrivals(trace, seed) or draw_arrivals(trace, seed)

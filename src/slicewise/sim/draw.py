@@ -9,24 +9,24 @@ from random import Random
 from typing import Final
 
 from slicewise.model import TraceError
-from slicewise.placement import kind_of
-from slicewise.sim.trace import Arrivals, Trace, Visits
+from slicewise.placement import shape_of
+from slicewise.sim.trace import ArrivalOrder, PodVisits, Trace
 
 # From an empty cluster, four mean stays bring the load to 98 percent of where it settles.
 WARM_UP: Final = 4.0
 MEASURED: Final = 3.0
 
 
-def draw_arrivals(trace: Trace, seed: int, load: int = 130) -> Arrivals:
+def draw_arrivals(trace: Trace, seed: int, load: int = 130) -> ArrivalOrder:
     """An order of arrivals that brings `load` percent of the cluster's GPUs as demand."""
     chance = Random(seed)
     order = list(range(len(trace.pods)))
     chance.shuffle(order)
     _fill(order, trace, load, chance)
-    return Arrivals(order, _ranks(trace, chance))
+    return ArrivalOrder(order, _ranks(trace, chance))
 
 
-def draw_visits(trace: Trace, seed: int, load: float) -> Visits:
+def draw_visits(trace: Trace, seed: int, load: float) -> PodVisits:
     """Poisson arrivals and exponential stays that offer `load` of the cluster's GPUs."""
     mean = sum(trace.demands) / len(trace.pods) if trace.pods else 0.0
     if not mean:
@@ -41,16 +41,16 @@ def draw_visits(trace: Trace, seed: int, load: float) -> Visits:
         times.append(now)
         stays.append(chance.expovariate(1.0))
         now += chance.expovariate(rate)
-    return Visits(order, times, stays, ranks)
+    return PodVisits(order, times, stays, ranks)
 
 
-def cut_arrivals(trace: Trace, arrivals: Arrivals, load: int) -> Arrivals:
+def cut_arrivals(trace: Trace, arrivals: ArrivalOrder, load: int) -> ArrivalOrder:
     """The arrivals up to this load."""
     limit, total = load * trace.capacity, 0
     for at, pod in enumerate(arrivals.order):
         total += 100 * trace.demands[pod]
         if total > limit:
-            return Arrivals(arrivals.order[:at], arrivals.ranks)
+            return ArrivalOrder(arrivals.order[:at], arrivals.ranks)
     return arrivals
 
 
@@ -67,7 +67,7 @@ def _fill(order: list[int], trace: Trace, load: int, chance: Random) -> None:
     while True:
         drawn = chance.randrange(len(trace.pods))
         # The published protocol looks at one share here, whatever the number of GPUs.
-        share = trace.demands[drawn] // max(1, kind_of(trace.pods[drawn].request).count)
+        share = trace.demands[drawn] // max(1, shape_of(trace.pods[drawn].request).count)
         if total + share > wanted:
             return
         order.append(drawn)

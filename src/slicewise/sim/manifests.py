@@ -33,7 +33,7 @@ _CONTROLLERS: Final = frozenset(
 )
 
 
-class Reader(Protocol):
+class ManifestReader(Protocol):
     """How nodes and pods are understood: by the dialects they are written in."""
 
     def read_node(self, notice: NodeNotice) -> Node:
@@ -108,7 +108,7 @@ class _Node(msgspec.Struct):
 class _Reading:
     """What has been read so far, and what was left out."""
 
-    reader: Reader
+    reader: ManifestReader
     nodes: dict[str, Node] = field(default_factory=dict)
     pods: dict[tuple[str, str], TracePod] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -174,7 +174,7 @@ class _Reading:
         self.pods[key] = TracePod(metadata.name, request, namespace, pod.priority)
 
 
-def read_manifests(paths: Iterable[Path], reader: Reader, name: str = "") -> Trace:
+def read_manifests(paths: Iterable[Path], reader: ManifestReader, name: str = "") -> Trace:
     """The nodes and pods of these files, sorted by name."""
     files = list(paths)
     reading = _Reading(reader)

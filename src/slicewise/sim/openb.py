@@ -23,8 +23,8 @@ from slicewise.model import (
     Share,
     TraceError,
 )
-from slicewise.sim.rows import Row, read_rows
-from slicewise.sim.trace import Arrivals, Trace, TracePod
+from slicewise.sim.csv_rows import CsvRow, read_rows
+from slicewise.sim.trace import ArrivalOrder, Trace, TracePod
 
 NODES: Final = "openb_node_list_gpu_node.csv"
 _PODS: Final = "openb_pod_list_"
@@ -44,7 +44,7 @@ PUBLISHED: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Folder:
+class OpenbFolder:
     """A folder with the openb files."""
 
     path: Path
@@ -66,7 +66,7 @@ class Folder:
             raise TraceError(f"trace {name!r}: expected one of {known}")
         return read_trace(self.path / NODES, found, name)
 
-    def read_arrivals(self, trace: Trace, seed: int) -> Arrivals | None:
+    def read_arrivals(self, trace: Trace, seed: int) -> ArrivalOrder | None:
         """The recorded arrivals and ranks of one run; None when there is no record."""
         path = self.path / "arrivals.csv.gz"
         if not path.exists():
@@ -85,7 +85,7 @@ class Folder:
                 f"expected {len(trace.nodes)}"
             )
         names = (node.name for node in trace.nodes)
-        return Arrivals(found["pods"], dict(zip(names, ranks, strict=True)))
+        return ArrivalOrder(found["pods"], dict(zip(names, ranks, strict=True)))
 
     def read_published(self, name: str) -> dict[tuple[str, str, int], tuple[float, ...]]:
         """The curves of `published_<name>_discrete`, by trace, policy and seed."""
@@ -128,7 +128,7 @@ def read_pods(path: Path) -> tuple[list[TracePod], list[str]]:
     return [_read_pod(row, notes) for row in read_rows(path, _POD_COLUMNS)], notes
 
 
-def _read_node(row: Row) -> Node:
+def _read_node(row: CsvRow) -> Node:
     name, count = row.text("sn"), row.number("gpu")
     if not name:
         raise row.error("sn", "a node name")
@@ -142,7 +142,7 @@ def _read_node(row: Row) -> Node:
     return Node(name, gpus, host=host)
 
 
-def _read_pod(row: Row, notes: list[str]) -> TracePod:
+def _read_pod(row: CsvRow, notes: list[str]) -> TracePod:
     name, count, milli = row.text("name"), row.number("num_gpu"), row.number("gpu_milli")
     if not name:
         raise row.error("name", "a pod name")
@@ -163,14 +163,14 @@ def _read_pod(row: Row, notes: list[str]) -> TracePod:
     return TracePod(name, Request(containers, Constraints(models=models), host))
 
 
-def _read_positions(row: Row, limit: int) -> list[int]:
+def _read_positions(row: CsvRow, limit: int) -> list[int]:
     words: Sequence[str] = row.text("values").split()
     if any(not word.isdigit() or int(word) >= limit for word in words):
         raise row.error("values", f"positions below {limit}")
     return [int(word) for word in words]
 
 
-def _read_points(row: Row) -> Iterator[float]:
+def _read_points(row: CsvRow) -> Iterator[float]:
     for load in range(131):
         column = str(load)
         if column not in row.cells:

@@ -11,7 +11,7 @@ CURVE: Final = 131
 
 
 @dataclass(slots=True)
-class Record:
+class ReplayRecord:
     """Sums after every arrival, in percent of a GPU; times of decisions in seconds."""
 
     policy: str
@@ -67,7 +67,7 @@ def read_out(loads: Sequence[float], values: Sequence[float]) -> tuple[float, ..
 
 
 @dataclass(slots=True)
-class Steady:
+class SteadyRecord:
     """A cluster that pods enter and leave: means over the time that was measured."""
 
     policy: str

@@ -11,11 +11,11 @@ from typing import Final
 
 from slicewise.cluster import Assume, Confirm, Ledger, NodeSeen, PodGone
 from slicewise.dialects import DEFAULT
-from slicewise.placement import Planner, Policy, Question, Workload, kind_of
-from slicewise.placement.fgd import Fragments
+from slicewise.placement import PlacementRequest, Planner, Policy, Workload, shape_of
+from slicewise.placement.fgd import FragmentationTable
 from slicewise.sim.draw import MEASURED, WARM_UP
-from slicewise.sim.record import Record, Steady
-from slicewise.sim.trace import Arrivals, Trace, Visits
+from slicewise.sim.record import ReplayRecord, SteadyRecord
+from slicewise.sim.trace import ArrivalOrder, PodVisits, Trace
 
 # Statistics are learned again whenever the number of arrivals has doubled.
 FIRST_LESSON: Final = 50
@@ -25,7 +25,7 @@ Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ReplayOptions:
     """How to replay: learn from arrivals instead of knowing the trace, and what to measure."""
 
     learn: bool = False
@@ -42,10 +42,10 @@ class Replay:
         trace: Trace,
         policy: Policy,
         ranks: Iterable[tuple[str, int]] = (),
-        options: Options | None = None,
+        options: ReplayOptions | None = None,
     ) -> None:
         self.trace = trace
-        self.options = options or Options()
+        self.options = options or ReplayOptions()
         self.ledger = Ledger(DEFAULT)
         for node in trace.nodes:
             self.ledger.apply(NodeSeen(node))
@@ -55,7 +55,7 @@ class Replay:
         self.allocated_memory = 0
         self.decisions: list[float] = []
         self.sizes = [pod.size for pod in trace.pods]
-        self._fragments = Fragments(self.planner.tables, trace.workload)
+        self._fragments = FragmentationTable(self.planner.tables, trace.workload)
         self._seen: list[int] = []
         self._lesson = FIRST_LESSON
         self._held: dict[str, tuple[int, int]] = {}
@@ -66,7 +66,9 @@ class Replay:
         uid = f"{len(self._seen):07}"
         self._seen.append(pod)
         start = self.options.clock()
-        placement = self.planner.place(self.ledger.snapshot(), Question(listed.request, salt=uid))
+        placement = self.planner.place(
+            self.ledger.snapshot(), PlacementRequest(listed.request, salt=uid)
+        )
         self.decisions.append(self.options.clock() - start)
         if self.options.learn and len(self._seen) == self._lesson:
             self._learn()
@@ -107,16 +109,16 @@ class Replay:
         """Plan with what has arrived so far; the ledger and the tables stay."""
         self._lesson *= 2
         self.planner.workload = Workload.of(
-            kind_of(self.trace.pods[pod].request) for pod in self._seen
+            shape_of(self.trace.pods[pod].request) for pod in self._seen
         )
 
 
 def replay(
-    trace: Trace, arrivals: Arrivals, policy: Policy, options: Options | None = None
-) -> Record:
+    trace: Trace, arrivals: ArrivalOrder, policy: Policy, options: ReplayOptions | None = None
+) -> ReplayRecord:
     """Every arrival in turn; nothing leaves."""
     run = Replay(trace, policy, arrivals.ranks.items(), options)
-    record = Record(policy.name, trace.capacity, trace.memory)
+    record = ReplayRecord(policy.name, trace.capacity, trace.memory)
     arrived = 0
     for at, pod in enumerate(arrivals.order):
         uid = run.arrive(pod)
@@ -134,11 +136,11 @@ def replay(
 
 
 def replay_visits(
-    trace: Trace, visits: Visits, policy: Policy, options: Options | None = None
-) -> Steady:
+    trace: Trace, visits: PodVisits, policy: Policy, options: ReplayOptions | None = None
+) -> SteadyRecord:
     """Every visit in turn; means are taken over time once the cluster has warmed up."""
     run = Replay(trace, policy, visits.ranks.items(), options)
-    steady = Steady(policy.name, trace.capacity)
+    steady = SteadyRecord(policy.name, trace.capacity)
     clock = _Clock(run, steady)
     for at, pod in enumerate(visits.order):
         now = visits.times[at]
@@ -160,7 +162,7 @@ def replay_visits(
 class _Clock:
     """Lets pods leave when their time has come, and takes means from the warm-up's end on."""
 
-    def __init__(self, run: Replay, steady: Steady) -> None:
+    def __init__(self, run: Replay, steady: SteadyRecord) -> None:
         self._run, self._steady = run, steady
         self._leaving: list[tuple[float, str]] = []
         self._now = 0.0

@@ -5,9 +5,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from slicewise.placement import kind_of
+from slicewise.placement import shape_of
 from slicewise.sim.bound import Bounds, bound
-from slicewise.sim.record import Record, Steady
+from slicewise.sim.record import ReplayRecord, SteadyRecord
 from slicewise.sim.trace import Trace
 
 NAN = float("nan")
@@ -52,7 +52,7 @@ class SteadySummary:
     p99_ms: float
 
 
-def summarise(record: Record, seed: int) -> Summary:
+def summarise(record: ReplayRecord, seed: int) -> Summary:
     """The numbers of one replay."""
     allocation, fragmentation = record.allocation_curve(), record.fragmentation_curve()
     last = record.allocated[-1] if record.allocated else 0
@@ -76,7 +76,7 @@ def summarise(record: Record, seed: int) -> Summary:
     )
 
 
-def summarise_steady(steady: Steady, seed: int) -> SteadySummary:
+def summarise_steady(steady: SteadyRecord, seed: int) -> SteadySummary:
     """The numbers of one replay with departures."""
     sizes = {*steady.accepted, *steady.refused}
     return SteadySummary(
@@ -114,7 +114,7 @@ def add_counts(counts: Iterable[Mapping[str, int]]) -> Counter[str]:
 
 def bound_of(trace: Trace) -> Bounds | None:
     """The bounds, where compute is all that is counted as allocated."""
-    kinds = [kind_of(pod.request) for pod in trace.pods]
+    kinds = [shape_of(pod.request) for pod in trace.pods]
     return None if any(kind.count and not kind.cores for kind in kinds) else bound(trace)
 
 

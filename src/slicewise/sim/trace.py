@@ -6,7 +6,7 @@ from functools import cached_property
 from types import MappingProxyType
 
 from slicewise.model import Node, Request
-from slicewise.placement import Workload, kind_of
+from slicewise.placement import Workload, shape_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class TracePod:
     @property
     def size(self) -> str:
         """The pod's kind as tables show it: `cpu`, `part`, or the number of whole GPUs."""
-        kind = kind_of(self.request)
+        kind = shape_of(self.request)
         if not kind.count:
             return "cpu"
         if kind.cores < 100:
@@ -41,7 +41,7 @@ class Trace:
     @cached_property
     def workload(self) -> Workload:
         """What the pods of the trace ask for, counted."""
-        return Workload.of(kind_of(pod.request) for pod in self.pods)
+        return Workload.of(shape_of(pod.request) for pod in self.pods)
 
     @cached_property
     def capacity(self) -> int:
@@ -59,7 +59,7 @@ class Trace:
 
         That is compute; where no pod asks for compute, it is the part of an average GPU's memory.
         """
-        kinds = [kind_of(pod.request) for pod in self.pods]
+        kinds = [shape_of(pod.request) for pod in self.pods]
         if any(kind.demand for kind in kinds):
             return tuple(kind.demand for kind in kinds)
         gpus = self.capacity // 100
@@ -68,7 +68,7 @@ class Trace:
 
 
 @dataclass(frozen=True, slots=True)
-class Arrivals:
+class ArrivalOrder:
     """Who comes in which order, as positions in the trace's pods; ties go to the lowest rank."""
 
     order: Sequence[int]
@@ -76,7 +76,7 @@ class Arrivals:
 
 
 @dataclass(frozen=True, slots=True)
-class Visits:
+class PodVisits:
     """Pods that come and go: when each arrives and how long it would stay, in mean stays."""
 
     order: Sequence[int]

@@ -16,25 +16,25 @@ from typing import Any, Final, Protocol
 from slicewise.cluster import (
     UNHEALTHY_KEY,
     UNHEALTHY_PREFIX,
+    CachedPodReader,
     Event,
     Expire,
     Feed,
-    Giver,
+    GpuChooser,
     Ledger,
     PodGone,
     PodSeen,
     Problem,
     Quota,
-    Requests,
 )
 from slicewise.dialects import AMOUNTS, DEFAULT, KEYS, Dialects
 from slicewise.kube import sources
 from slicewise.kube.client import Client
-from slicewise.kube.objects import ConfigMap, Keep, ObjectReader
-from slicewise.kube.watch import Change, Following, Informer, Seen
+from slicewise.kube.objects import ConfigMap, KeyFilter, ObjectReader
+from slicewise.kube.watch import Informer, Seen, WatchEvent, WatchSettings
 from slicewise.model import NodeNotice, Pod, SlicewiseError, Snapshot
 from slicewise.placement import Planner, read_policy
-from slicewise.state.lessons import Lessons
+from slicewise.state.workload_stats import WorkloadStats
 
 _log = logging.getLogger(__name__)
 # Each planner keeps tables of the whole cluster, and pods may name policies of their own.
@@ -55,21 +55,21 @@ class StateSettings:
     """Further labels of nodes and pods to keep, by how they begin."""
     expire_seconds: float = 1.0
     """How often assumptions past their deadline are looked for."""
-    following: Following = field(default_factory=Following)
+    following: WatchSettings = field(default_factory=WatchSettings)
     """How resources are listed and watched."""
 
 
-class Listener(Protocol):
+class StateListener(Protocol):
     """Somebody who wants to hear what changed, once the ledger has taken it in."""
 
-    def hear_nodes(self, changes: Sequence[Change[NodeNotice]]) -> None:
+    def on_nodes(self, changes: Sequence[WatchEvent[NodeNotice]]) -> None:
         """Nodes were seen or are gone."""
 
-    def hear_pods(self, changes: Sequence[Change[Pod]]) -> None:
+    def on_pods(self, changes: Sequence[WatchEvent[Pod]]) -> None:
         """Pods were seen or are gone."""
 
 
-class Witness(Protocol):
+class NodeOverlay(Protocol):
     """Somebody who knows more of nodes and pods than the API server shows of them."""
 
     def complete_node(self, notice: NodeNotice) -> NodeNotice:
@@ -94,25 +94,27 @@ class LiveState:
         self.settings = settings or StateSettings()
         self.synced = asyncio.Event()
         """Set once everything has been listed."""
-        keep = Keep((*KEYS, *self.settings.labels), KEYS, AMOUNTS)
+        keep = KeyFilter((*KEYS, *self.settings.labels), KEYS, AMOUNTS)
         self.reader = ObjectReader(keep)
         """Reads pods and nodes as the ledger knows them; for the Writes beside this state."""
-        self.lessons = Lessons()
-        self.stirred = asyncio.Event()
+        self.lessons = WorkloadStats()
+        self.dirty = asyncio.Event()
         """Set whenever pods or nodes have changed; whoever acts on that clears it."""
         self.quota_changed = asyncio.Event()
         """Set whenever the quota has changed; whoever acts on that clears it."""
-        self._requests = Requests(dialects)
+        self._requests = CachedPodReader(dialects)
         # Its tables follow one node at a time, so it shares them with no other planner.
-        self._giver = Giver(Planner(read_policy(self.settings.policy), self.lessons.workload))
-        self.ledger = Ledger(self._requests, self._giver)
+        self._chooser = GpuChooser(
+            Planner(read_policy(self.settings.policy), self.lessons.workload)
+        )
+        self.ledger = Ledger(self._requests, self._chooser)
         self._feed = Feed(dialects)
         self._client = client
         self._clock = clock
         self._may_decide = may_decide
-        self.listener: Listener | None = None
+        self.listener: StateListener | None = None
         """Hears of every change of nodes and pods, once the ledger knows it."""
-        self.witness: Witness | None = None
+        self.witness: NodeOverlay | None = None
         """Completes nodes and pods before the ledger reads them; set before the start."""
         self._shown_nodes: dict[str, NodeNotice] = {}
         self._shown_pods: dict[str, dict[str, Pod]] = {}
@@ -185,11 +187,11 @@ class LiveState:
         await asyncio.gather(*tasks, return_exceptions=True)
         self.synced.clear()
 
-    def look_again(self, node: str) -> None:
+    def reread_node(self, node: str) -> None:
         """Take in anew what the witness says of a node and of its pods."""
         notice = self._shown_nodes.get(node)
         if notice is not None:
-            self._apply(self._feed.see_node(self._complete_node(notice)))
+            self._apply(self._feed.on_node(self._complete_node(notice)))
         for pod in list(self._shown_pods.get(node, {}).values()):
             self.ledger.apply(PodSeen(self._complete_pod(pod)))
 
@@ -237,18 +239,18 @@ class LiveState:
             await self._client.sleep(self.settings.expire_seconds)
             self.ledger.apply(Expire(self._clock()))
 
-    def _take_nodes(self, changes: Sequence[Change[NodeNotice]]) -> None:
+    def _take_nodes(self, changes: Sequence[WatchEvent[NodeNotice]]) -> None:
         for change in changes:
             if isinstance(change, Seen):
-                self._apply(self._feed.see_node(self._complete_node(change.value)))
+                self._apply(self._feed.on_node(self._complete_node(change.value)))
             else:
                 self._shown_nodes.pop(change.key, None)
-                self._apply(self._feed.lose_node(change.key, change.version))
-        self.stirred.set()
+                self._apply(self._feed.on_node_deleted(change.key, change.version))
+        self.dirty.set()
         if self.listener is not None:
-            self.listener.hear_nodes(changes)
+            self.listener.on_nodes(changes)
 
-    def _take_pods(self, changes: Sequence[Change[Pod]]) -> None:
+    def _take_pods(self, changes: Sequence[WatchEvent[Pod]]) -> None:
         for change in changes:
             if isinstance(change, Seen):
                 if change.new:
@@ -257,11 +259,11 @@ class LiveState:
             else:
                 self._drop_shown(change.key)
                 self.ledger.apply(PodGone(change.key))
-        self.stirred.set()
+        self.dirty.set()
         if self.listener is not None:
-            self.listener.hear_pods(changes)
+            self.listener.on_pods(changes)
 
-    def _take_configmaps(self, namespace: str, changes: Sequence[Change[ConfigMap]]) -> None:
+    def _take_configmaps(self, namespace: str, changes: Sequence[WatchEvent[ConfigMap]]) -> None:
         for change in changes:
             if isinstance(change, Seen):
                 name, data = change.value.name, change.value.data
@@ -269,14 +271,14 @@ class LiveState:
                 name, data = change.key, {}
             if (namespace, name) == self.settings.quota:
                 before = self._feed.quota
-                self._feed.see_quota(data)
+                self._feed.on_quota(data)
                 if self.synced.is_set() and self._feed.quota != before:
                     self.quota_changed.set()
             elif namespace == self.settings.unhealthy_namespace and name.startswith(
                 UNHEALTHY_PREFIX
             ):
                 node, text = name.removeprefix(UNHEALTHY_PREFIX), data.get(UNHEALTHY_KEY)
-                self._apply(self._feed.see_unhealthy(node, text))
+                self._apply(self._feed.on_unhealthy_list(node, text))
 
     def _learn(self, pod: Pod) -> None:
         try:
@@ -287,7 +289,7 @@ class LiveState:
         if self.lessons.count(request):
             for planner in self._planners.values():
                 planner.workload = self.lessons.workload
-            self._giver.planner.workload = self.lessons.workload
+            self._chooser.planner.workload = self.lessons.workload
 
     def _apply(self, events: Sequence[Event]) -> None:
         for event in events:

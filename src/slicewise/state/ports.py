@@ -7,7 +7,7 @@ from slicewise.model import Snapshot
 from slicewise.placement import Planner
 
 
-class State(Protocol):
+class ClusterState(Protocol):
     """The cluster as it is known here, kept current by somebody else."""
 
     @property

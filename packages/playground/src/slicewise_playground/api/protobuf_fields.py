@@ -1,0 +1,318 @@
+"""The protobuf messages that clients write, field by field.
+
+A row is `number name type`: `*` repeats, `?` may be empty and still mean something, `-` is skipped.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ProtobufField:
+    """One field of a message."""
+
+    name: str
+    type: str
+    repeated: bool
+    keeps_empty: bool
+
+
+def _table(*rows: str) -> Mapping[int, ProtobufField]:
+    """The fields of a message by number."""
+    table = {}
+    for row in rows:
+        number, name, kind = row.split()
+        bare = kind.strip("*?")
+        name = "" if name == "." else name
+        table[int(number)] = ProtobufField(name, bare, kind.startswith("*"), kind.endswith("?"))
+    return table
+
+
+def _object(*rows: str) -> Mapping[int, ProtobufField]:
+    """The fields of an object with metadata and a status that clients cannot set."""
+    return _table("1 metadata ObjectMeta", *rows)
+
+
+MESSAGES: Mapping[str, Mapping[int, ProtobufField]] = {
+    "ObjectMeta": _table(
+        "1 name text",
+        "2 generateName text",
+        "3 namespace text",
+        "4 selfLink -",
+        "5 uid text",
+        "6 resourceVersion text",
+        "7 generation number",
+        "8 creationTimestamp time",
+        "9 deletionTimestamp time",
+        "10 deletionGracePeriodSeconds number?",
+        "11 labels texts",
+        "12 annotations texts",
+        "13 ownerReferences *OwnerReference",
+        "14 finalizers *text",
+        "17 managedFields -",
+    ),
+    "OwnerReference": _table(
+        "1 kind text",
+        "3 name text",
+        "4 uid text",
+        "5 apiVersion text",
+        "6 controller flag?",
+        "7 blockOwnerDeletion flag?",
+    ),
+    "LabelSelector": _table("1 matchLabels texts", "2 matchExpressions *LabelRule"),
+    "LabelRule": _table("1 key text", "2 operator text", "3 values *text"),
+    "DeleteOptions": _table(
+        "1 gracePeriodSeconds number?",
+        "2 preconditions Preconditions",
+        "3 orphanDependents flag?",
+        "4 propagationPolicy text",
+        "5 dryRun *text",
+    ),
+    "Preconditions": _table("1 uid text", "2 resourceVersion text"),
+    "ObjectReference": _table(
+        "1 kind text",
+        "2 namespace text",
+        "3 name text",
+        "4 uid text",
+        "5 apiVersion text",
+        "6 resourceVersion text",
+        "7 fieldPath text",
+    ),
+    "LocalReference": _table("1 name text"),
+    "Namespace": _object("2 spec -", "3 status -"),
+    "ConfigMap": _object("2 data texts", "3 binaryData blobs", "4 immutable flag?"),
+    "Secret": _object("2 data blobs", "3 type text", "4 stringData texts", "5 immutable flag?"),
+    "ServiceAccount": _object(
+        "2 secrets *ObjectReference",
+        "3 imagePullSecrets *LocalReference",
+        "4 automountServiceAccountToken flag?",
+    ),
+    "Service": _object("2 spec ServiceSpec", "3 status -"),
+    "ServiceSpec": _table(
+        "1 ports *ServicePort",
+        "2 selector texts",
+        "3 clusterIP text",
+        "4 type text",
+        "5 externalIPs *text",
+        "7 sessionAffinity text",
+        "8 loadBalancerIP text",
+        "9 loadBalancerSourceRanges *text",
+        "10 externalName text",
+        "11 externalTrafficPolicy text",
+        "12 healthCheckNodePort number",
+        "13 publishNotReadyAddresses flag",
+        "17 ipFamilyPolicy text",
+        "18 clusterIPs *text",
+        "19 ipFamilies *text",
+        "20 allocateLoadBalancerNodePorts flag?",
+        "21 loadBalancerClass text",
+        "22 internalTrafficPolicy text",
+        "23 trafficDistribution text",
+    ),
+    "ServicePort": _table(
+        "1 name text",
+        "2 protocol text",
+        "3 port number",
+        "4 targetPort mixed",
+        "5 nodePort number",
+        "6 appProtocol text",
+    ),
+    "Binding": _object("2 target ObjectReference"),
+    "Eviction": _object("2 deleteOptions DeleteOptions"),
+    "Pod": _object("2 spec PodSpec", "3 status -"),
+    "PodTemplate": _table("1 metadata ObjectMeta", "2 spec PodSpec"),
+    "PodSpec": _table(
+        "1 volumes *Volume",
+        "2 containers *Container",
+        "3 restartPolicy text",
+        "4 terminationGracePeriodSeconds number?",
+        "5 activeDeadlineSeconds number?",
+        "6 dnsPolicy text",
+        "7 nodeSelector texts",
+        "8 serviceAccountName text",
+        "9 serviceAccount text",
+        "10 nodeName text",
+        "11 hostNetwork flag",
+        "12 hostPID flag",
+        "13 hostIPC flag",
+        "14 securityContext PodSecurity?",
+        "15 imagePullSecrets *LocalReference",
+        "16 hostname text",
+        "17 subdomain text",
+        "19 schedulerName text",
+        "20 initContainers *Container",
+        "21 automountServiceAccountToken flag?",
+        "22 tolerations *Toleration",
+        "24 priorityClassName text",
+        "25 priority number?",
+        "29 runtimeClassName text",
+        "30 enableServiceLinks flag?",
+        "31 preemptionPolicy text",
+        "38 schedulingGates *LocalReference",
+    ),
+    "PodSecurity": _table(
+        "2 runAsUser number?",
+        "3 runAsNonRoot flag?",
+        "5 fsGroup number?",
+        "6 runAsGroup number?",
+    ),
+    "Volume": _table("1 name text", "2 . VolumeSource"),
+    "VolumeSource": _table("2 emptyDir EmptyDir?"),
+    "EmptyDir": _table("1 medium text"),
+    "Container": _table(
+        "1 name text",
+        "2 image text",
+        "3 command *text",
+        "4 args *text",
+        "5 workingDir text",
+        "6 ports *ContainerPort",
+        "7 env *EnvVar",
+        "8 resources Resources",
+        "9 volumeMounts *VolumeMount",
+        "13 terminationMessagePath text",
+        "14 imagePullPolicy text",
+        "16 stdin flag",
+        "17 stdinOnce flag",
+        "18 tty flag",
+        "20 terminationMessagePolicy text",
+    ),
+    "ContainerPort": _table(
+        "1 name text",
+        "2 hostPort number",
+        "3 containerPort number",
+        "4 protocol text",
+        "5 hostIP text",
+    ),
+    "EnvVar": _table("1 name text", "2 value text", "3 valueFrom EnvSource"),
+    "EnvSource": _table("1 fieldRef FieldPath"),
+    "FieldPath": _table("1 apiVersion text", "2 fieldPath text"),
+    "Resources": _table("1 limits amounts", "2 requests amounts"),
+    "VolumeMount": _table("1 name text", "2 readOnly flag", "3 mountPath text", "4 subPath text"),
+    "Toleration": _table(
+        "1 key text",
+        "2 operator text",
+        "3 value text",
+        "4 effect text",
+        "5 tolerationSeconds number?",
+    ),
+    "Event": _object(
+        "2 involvedObject ObjectReference",
+        "3 reason text",
+        "4 message text",
+        "5 source EventSource",
+        "6 firstTimestamp time",
+        "7 lastTimestamp time",
+        "8 count number",
+        "9 type text",
+        "10 eventTime microtime",
+        "11 series EventSeries",
+        "12 action text",
+        "13 related ObjectReference",
+        "14 reportingComponent text",
+        "15 reportingInstance text",
+    ),
+    "NewEvent": _object(
+        "2 eventTime microtime",
+        "3 series EventSeries",
+        "4 reportingController text",
+        "5 reportingInstance text",
+        "6 action text",
+        "7 reason text",
+        "8 regarding ObjectReference",
+        "9 related ObjectReference",
+        "10 note text",
+        "11 type text",
+        "12 deprecatedSource EventSource",
+        "13 deprecatedFirstTimestamp time",
+        "14 deprecatedLastTimestamp time",
+        "15 deprecatedCount number",
+    ),
+    "EventSource": _table("1 component text", "2 host text"),
+    "EventSeries": _table("1 count number", "2 lastObservedTime microtime"),
+    "Deployment": _object("2 spec DeploymentSpec", "3 status -"),
+    "DeploymentSpec": _table(
+        "1 replicas number?",
+        "2 selector LabelSelector",
+        "3 template PodTemplate",
+        "4 strategy DeploymentStrategy",
+        "5 minReadySeconds number",
+        "6 revisionHistoryLimit number?",
+        "7 paused flag",
+        "9 progressDeadlineSeconds number?",
+    ),
+    "DeploymentStrategy": _table("1 type text", "2 rollingUpdate RollingUpdate"),
+    "RollingUpdate": _table("1 maxUnavailable mixed", "2 maxSurge mixed"),
+    "Job": _object("2 spec JobSpec", "3 status -"),
+    "JobSpec": _table(
+        "1 parallelism number?",
+        "2 completions number?",
+        "3 activeDeadlineSeconds number?",
+        "4 selector LabelSelector",
+        "5 manualSelector flag?",
+        "6 template PodTemplate",
+        "7 backoffLimit number?",
+        "8 ttlSecondsAfterFinished number?",
+        "9 completionMode text",
+        "10 suspend flag?",
+    ),
+    "Lease": _object("2 spec LeaseSpec"),
+    "LeaseSpec": _table(
+        "1 holderIdentity text",
+        "2 leaseDurationSeconds number?",
+        "3 acquireTime microtime",
+        "4 renewTime microtime",
+        "5 leaseTransitions number?",
+    ),
+    "Budget": _object("2 spec BudgetSpec", "3 status -"),
+    "BudgetSpec": _table(
+        "1 minAvailable mixed?",
+        "2 selector LabelSelector",
+        "3 maxUnavailable mixed?",
+        "4 unhealthyPodEvictionPolicy text",
+    ),
+    "PriorityClass": _object(
+        "2 value number?", "3 globalDefault flag", "4 description text", "5 preemptionPolicy text"
+    ),
+    "AccessReview": _object("2 spec AccessSpec", "3 status -"),
+    "AccessSpec": _table(
+        "1 resourceAttributes ResourceAccess",
+        "2 nonResourceAttributes PathAccess",
+        "3 user text",
+        "4 groups *text",
+        "6 uid text",
+    ),
+    "ResourceAccess": _table(
+        "1 namespace text",
+        "2 verb text",
+        "3 group text",
+        "4 version text",
+        "5 resource text",
+        "6 subresource text",
+        "7 name text",
+    ),
+    "PathAccess": _table("1 path text", "2 verb text"),
+    "TokenReview": _object("2 spec TokenSpec", "3 status -"),
+    "TokenSpec": _table("1 token text", "2 audiences *text"),
+}
+
+KINDS: Mapping[tuple[str, str], str] = {
+    ("v1", "Namespace"): "Namespace",
+    ("v1", "ConfigMap"): "ConfigMap",
+    ("v1", "Secret"): "Secret",
+    ("v1", "ServiceAccount"): "ServiceAccount",
+    ("v1", "Service"): "Service",
+    ("v1", "Binding"): "Binding",
+    ("v1", "Pod"): "Pod",
+    ("v1", "Event"): "Event",
+    ("events.k8s.io/v1", "Event"): "NewEvent",
+    ("apps/v1", "Deployment"): "Deployment",
+    ("batch/v1", "Job"): "Job",
+    ("coordination.k8s.io/v1", "Lease"): "Lease",
+    ("policy/v1", "PodDisruptionBudget"): "Budget",
+    ("policy/v1", "Eviction"): "Eviction",
+    ("scheduling.k8s.io/v1", "PriorityClass"): "PriorityClass",
+    ("authorization.k8s.io/v1", "SelfSubjectAccessReview"): "AccessReview",
+    ("authorization.k8s.io/v1", "SubjectAccessReview"): "AccessReview",
+    ("authentication.k8s.io/v1", "TokenReview"): "TokenReview",
+    ("", "DeleteOptions"): "DeleteOptions",
+}

@@ -1,0 +1,115 @@
+"""Whether every pod of a cluster was given what its system promises, judged from the API alone.
+
+Nothing is taken from the extender's memory: pods and nodes are read as any agent would read them,
+each pod's own marks by its own dialect, and all of them are counted in a ledger made anew.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, Final
+
+import msgspec
+
+from slicewise.cluster import Ledger, NodeSeen, PodSeen, Problem
+from slicewise.dialects import ALLOCATION, AMOUNTS, DEFAULT, GPUSCHEDULER, KEYS, SLICEWISE
+from slicewise.kube.objects import KeyFilter, NodeBody, ObjectReader, PodBody
+from slicewise.model import Allocation, Node, NodeState, Pod, Request, SlicewiseError, Snapshot
+from slicewise.placement import UNLIMITED, admitted_gpus
+
+# These record nothing in marks of their own.
+_UNMARKED: Final = (GPUSCHEDULER.name, SLICEWISE.name)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedPod:
+    """One pod and what it was given; `broken` says which promise was not kept."""
+
+    pod: Pod
+    system: str
+    allocation: Allocation | None = None
+    broken: str = ""
+
+
+class AllocationCheck:
+    """The pods and nodes of an API as they are now."""
+
+    def __init__(self, nodes: Iterable[Mapping[str, Any]], pods: Iterable[Mapping[str, Any]]):
+        """Read objects as the API stores them."""
+        reader = ObjectReader(KeyFilter(KEYS, KEYS, AMOUNTS))
+        self.ledger = Ledger(DEFAULT)
+        self.nodes: dict[str, Node] = {}
+        for item in nodes:
+            notice = reader.read_node_notice(msgspec.convert(item, NodeBody))
+            self.nodes[notice.name] = DEFAULT.read_node(notice)
+            self.ledger.apply(NodeSeen(self.nodes[notice.name], notice.version))
+        self.pods = [reader.read_pod(msgspec.convert(item, PodBody)) for item in pods]
+        for pod in self.pods:
+            self.ledger.apply(PodSeen(pod))
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """Every node with what is held of its GPUs."""
+        return self.ledger.snapshot()
+
+    def problems(self) -> tuple[Problem, ...]:
+        """What is wrong with the cluster: GPUs promised twice, marks that cannot be read."""
+        return self.ledger.problems()
+
+    def judge(self, pod: Pod) -> CheckedPod:
+        """What a pod was given, held against what its dialect promises."""
+        try:
+            return self._judge(pod)
+        except SlicewiseError as error:
+            return CheckedPod(pod, "", broken=str(error))
+
+    def _judge(self, pod: Pod) -> CheckedPod:
+        dialect = DEFAULT.claim(pod)
+        if dialect is None:
+            return CheckedPod(pod, "", broken="asks for no GPU")
+        node = None if pod.node is None else self.nodes.get(pod.node)
+        if node is None:
+            return CheckedPod(pod, dialect.name, broken="is on no node")
+        request = dialect.read_request(pod)
+        allocation = dialect.read_allocation(pod, request, node)
+        if allocation is None:
+            # Where NVIDIA's own plugin serves the GPUs, the kubelet chooses and tells nobody.
+            broken = "" if dialect.silent and not node.agent else "carries no marks"
+            return CheckedPod(pod, dialect.name, None, broken or _check_room(request, node))
+        broken = _check_gpus(request, allocation, node)
+        if not broken and dialect.name not in _UNMARKED:
+            bare = {key: text for key, text in pod.annotations.items() if key != ALLOCATION}
+            own = dialect.read_allocation(replace(pod, annotations=bare), request, node)
+            broken = "" if own == allocation else "its system's own marks say otherwise"
+        return CheckedPod(pod, dialect.name, allocation, broken)
+
+
+def _check_room(request: Request, node: Node) -> str:
+    """Which promise a node breaks on which the kubelet chooses whole GPUs."""
+    wanted = sum(len(each.shares) for each in request.containers)
+    gpus = admitted_gpus(NodeState.empty(node), request, UNLIMITED)
+    return "" if len(gpus) >= wanted else f"node {node.name} lacks GPUs of the model"
+
+
+def _check_gpus(request: Request, allocation: Allocation, node: Node) -> str:
+    """Which promise an allocation breaks: its amounts, its models or its links."""
+    admitted = set(admitted_gpus(NodeState.empty(node), request, UNLIMITED))
+    given = {each.name: each.slices for each in allocation.containers}
+    for container in request.containers:
+        pieces = given.get(container.name, ())
+        if len(pieces) != len(container.shares):
+            return f"{container.name} has {len(pieces)} of {len(container.shares)} GPUs"
+        for share, piece in zip(container.shares, pieces, strict=True):
+            if piece.cores < share.cores or piece.memory < share.memory:
+                return f"{container.name} has less of gpu {piece.gpu} than it asked for"
+            if node.position(piece.gpu) not in admitted:
+                return f"{container.name} is on gpu {piece.gpu}, which it does not admit"
+    wish = request.constraints.topology
+    # A wish that is only preferred promises nothing.
+    if wish is not None and wish.strict:
+        gpus = [node.position(gpu) or 0 for gpu in allocation.gpus]
+        if node.links is None or not all(
+            node.links.nvlinks[one][other] for one, other in pairwise(gpus)
+        ):
+            return f"gpus {gpus} are not linked"
+    return ""

@@ -1,0 +1,123 @@
+"""The demo's page: the real one, over the demo's cluster, with use that is made up and says so."""
+
+import asyncio
+import contextlib
+import json
+import math
+import time
+import urllib.error
+import urllib.request
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+from slicewise.cli.dashboard import DashboardSettings, run_dashboard
+from slicewise.cli.service_thread import Started, serving
+from slicewise.dashboard.server import PageSettings
+from slicewise.dashboard.table_updater import UpdateIntervals
+from slicewise.dashboard.usage import MeasuredGpu, MeasuredNode, MeasuredPod
+from slicewise.httpd import ServerSettings
+from slicewise.kube.credentials import Access
+from slicewise.model import NodeState
+from slicewise.state.ports import ClusterState
+
+PORT: Final = 8484
+_MINUTE: Final = 60.0
+_SECONDS: Final = 30.0
+_PAUSE: Final = 0.1
+
+
+class SimulatedUses:
+    """Use that goes up and down with time, each pod's by itself, and never over what it holds."""
+
+    label = "simulated"
+
+    def __init__(self, state: ClusterState, clock: Callable[[], float] = time.time) -> None:
+        self._state = state
+        self._clock = clock
+
+    async def read(self) -> dict[str, MeasuredNode]:
+        """Every node's use at this moment."""
+        now = self._clock()
+        return {
+            state.node.name: simulate_use(state, now)
+            for state in self._state.snapshot()
+            if state.node.gpus
+        }
+
+
+def simulate_use(state: NodeState, now: float) -> MeasuredNode:
+    """What pods would use of their GPUs; of pods whose GPUs are not known nothing is."""
+    uuids = {gpu.index: gpu.uuid for gpu in state.node.gpus}
+    pods = []
+    for holding in state.holdings:
+        if not holding.certain:
+            continue
+        phase = zlib.crc32(holding.uid.encode()) % 1000 / 1000
+        busy = 0.55 + 0.4 * math.sin(2 * math.pi * (now / _MINUTE + phase))
+        pods += [
+            MeasuredPod(
+                holding.pod,
+                uuids[each.gpu],
+                round(busy * each.cores),
+                round((0.5 + 0.4 * phase) * each.memory),
+            )
+            for each in holding.charges
+            if each.gpu in uuids
+        ]
+    return MeasuredNode(tuple(_sum(uuid, pods) for uuid in uuids.values()), tuple(pods))
+
+
+def _sum(uuid: str, pods: Iterable[MeasuredPod]) -> MeasuredGpu:
+    mine = [each for each in pods if each.uuid == uuid]
+    cores = sum(each.cores or 0 for each in mine)
+    return MeasuredGpu(uuid, cores, sum(each.memory or 0 for each in mine))
+
+
+@contextlib.contextmanager
+def serve_page(master: str, *, port: int = 0) -> Iterator[str]:
+    """The page's address; another port if this one is taken."""
+
+    async def serve(stop: asyncio.Event, started: Started) -> None:
+        for chosen in (port, 0):
+            listen = ServerSettings(port=chosen, max_body_bytes=1)
+            habits = PageSettings(listen=listen, pace=UpdateIntervals(uses=1.0))
+            settings = DashboardSettings(access=Access(master), habits=habits)
+            try:
+                await run_dashboard(settings, stop, started=started, measure=SimulatedUses)
+                break
+            except OSError:
+                if not chosen:
+                    raise
+
+    with serving("page", serve) as url:
+        yield url
+
+
+def check_page(url: str, nodes: int) -> list[str]:
+    """What is wrong with the page; nothing when its feed tells of so many nodes."""
+    try:
+        _wait_ready(url)
+        with urllib.request.urlopen(url, timeout=_SECONDS) as response:
+            if b"<title>Slicewise</title>" not in response.read():
+                return [f"the page at {url} is not ours"]
+        with urllib.request.urlopen(f"{url}/api/feed", timeout=_SECONDS) as feed:
+            line = next(line for line in feed if line.startswith(b"data: "))
+    except (OSError, StopIteration) as error:
+        return [f"the page at {url} cannot be read: {error!r}"]
+    found = len(json.loads(line.removeprefix(b"data: "))["nodes"]["rows"])
+    return [] if found == nodes else [f"the page shows {found} nodes of {nodes}"]
+
+
+def _wait_ready(url: str) -> None:
+    """Return once the page knows the cluster; raises when it does not in time."""
+    end = time.monotonic() + _SECONDS
+    while True:
+        try:
+            urllib.request.urlopen(f"{url}/readyz", timeout=_SECONDS).close()
+        except urllib.error.HTTPError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(_PAUSE)
+        else:
+            return

@@ -1,0 +1,73 @@
+"""How commands of people reach the API server: kubectl's files and flags, and plain errors."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from slicewise import __version__
+from slicewise.dialects import AMOUNTS, KEYS
+from slicewise.kube.client import Client, RequestTimeouts
+from slicewise.kube.kubeconfig import find_access
+from slicewise.kube.objects import KeyFilter, ObjectReader
+from slicewise.model import SlicewiseError
+from slicewise.model.backoff import Backoff
+
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+FILE: Final = click.Path(dir_okay=False, path_type=Path)
+# A person waits for the answer, so that a server that is gone is said to be gone soon.
+_TIMING: Final = RequestTimeouts(attempts=3, backoff=Backoff(0.1, 1.0))
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFlags:
+    """Which cluster a command is about."""
+
+    kubeconfig: Path | None = None
+    context: str | None = None
+
+
+class CommandFailure(click.ClickException):
+    """An error of a command whose only other outcome is success."""
+
+
+class CannotTell(click.ClickException):
+    """An error of a command that says no with 1."""
+
+    exit_code = 2
+
+
+def cluster_options(command: F) -> F:
+    """The flags that say which cluster, as kubectl spells them."""
+    command = click.option("--context", help="The kubeconfig's context to use.")(command)
+    flag = click.option(
+        "--kubeconfig", type=FILE, help="[default: KUBECONFIG, the pod's own, ~/.kube/config]"
+    )
+    return flag(command)
+
+
+def run_connected(
+    reach: ClusterFlags,
+    work: Callable[[Client], Awaitable[T]],
+    error: type[click.ClickException] = CommandFailure,
+) -> T:
+    """What the work returns, given a client; whatever goes wrong is one line and an exit code."""
+
+    async def run() -> T:
+        access = find_access(reach.kubeconfig, reach.context)
+        async with Client(access, timing=_TIMING, agent=f"kubectl-slicewise/{__version__}") as it:
+            return await work(it)
+
+    try:
+        return asyncio.run(run())
+    except SlicewiseError as cause:
+        raise error(str(cause)) from cause
+
+
+def open_reader() -> ObjectReader:
+    """Reads pods and nodes with everything that any dialect looks at."""
+    return ObjectReader(KeyFilter(KEYS, KEYS, AMOUNTS))

@@ -1,0 +1,197 @@
+"""Who answers `why` and `what-if`: an extender at an address, one behind a Service, or we.
+
+Without an extender to ask, its own state and verbs are built here from the API server: the same
+code on the same cluster, minus what a running extender has decided and not yet written.
+"""
+
+import asyncio
+import contextlib
+import json
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeVar
+from urllib.parse import urlencode
+
+import click
+
+from slicewise.cli.cluster_access import FILE, CannotTell
+from slicewise.extender.handlers import Extender
+from slicewise.kube.client import Call, Client
+from slicewise.kube.errors import RefusedError
+from slicewise.kube.pod_writer import PodWriter
+from slicewise.model import SlicewiseError
+from slicewise.placement import read_policy
+from slicewise.state.live import LiveState, StateSettings
+
+F = TypeVar("F", bound=Callable[..., Any])
+URL: Final = "SLICEWISE_URL"
+_SYNC_SECONDS: Final = 120.0
+# Nobody else waits while we place pods for ourselves.
+_MOST_WISHES: Final = 10_000
+_FORBIDDEN: Final = (401, 403)
+
+
+@dataclass(frozen=True, slots=True)
+class ExtenderTarget:
+    """Whom to ask, by the flags; without an address we answer ourselves."""
+
+    url: str | None = None
+    ca: Path | None = None
+    cert: Path | None = None
+    service: str | None = None
+    policy: str = "default"
+
+    def __post_init__(self) -> None:
+        if self.url and self.service:
+            raise click.UsageError("--url and --service are two ways to ask: pass one")
+        try:
+            read_policy(self.policy)
+        except SlicewiseError as error:
+            raise click.BadParameter(str(error), param_hint="--policy") from error
+
+
+class ExtenderCall(Protocol):
+    """One question to whoever answers."""
+
+    async def __call__(
+        self, path: str, query: Mapping[str, str] | None = None, body: Any = None
+    ) -> dict[str, Any]:
+        """The answer, decoded; raises Trouble when there is none."""
+
+
+def target_options(command: F) -> F:
+    """The flags that say who answers."""
+    flags = (
+        click.option("--url", envvar=URL, help=f"Ask the extender at this address [env {URL}]."),
+        click.option("--ca", type=FILE, help="PEM authority of that address's certificate."),
+        click.option("--cert", type=FILE, help="PEM client certificate for it, with its key."),
+        click.option("--service", help="Ask the extender behind this namespace/name:port."),
+        click.option(
+            "--policy",
+            default="default",
+            show_default=True,
+            help="How nodes and GPUs are chosen, when no extender is asked.",
+        ),
+    )
+    for flag in reversed(flags):
+        command = flag(command)
+    return command
+
+
+def read_target(flags: dict[str, Any]) -> ExtenderTarget:
+    """Whom to ask, taken out of a command's flags."""
+    return ExtenderTarget(
+        **{key: flags.pop(key) for key in ("url", "ca", "cert", "service", "policy")}
+    )
+
+
+def fetch(
+    oracle: ExtenderTarget, path: str, query: Mapping[str, str] | None = None, body: Any = None
+) -> dict[str, Any]:
+    """What the extender at the oracle's address answers."""
+    words = f"?{urlencode(query)}" if query else ""
+    url = f"{(oracle.url or '').rstrip('/')}{path}{words}"
+    data = None if body is None else json.dumps(body).encode()
+    context = None
+    if url.startswith("https:"):
+        context = ssl.create_default_context(cafile=None if oracle.ca is None else str(oracle.ca))
+        if oracle.cert is not None:
+            context.load_cert_chain(oracle.cert)
+    try:
+        request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=30, context=context) as response:
+            answer: dict[str, Any] = json.load(response)
+    except urllib.error.HTTPError as error:
+        raise CannotTell(_read_error(error.read(), error.code)) from error
+    except (OSError, ValueError) as error:
+        raise CannotTell(f"cannot ask {url}: {error}; pass --url") from error
+    return answer
+
+
+@contextlib.asynccontextmanager
+async def open_call(client: Client, oracle: ExtenderTarget) -> AsyncIterator[ExtenderCall]:
+    """The way to ask, through the API server or without anybody's help."""
+    if oracle.service:
+        yield _ask_service(client, oracle.service)
+        return
+    settings = await choose_settings(client, oracle.policy)
+    state = LiveState(client, settings)
+    try:
+        try:
+            async with asyncio.timeout(_SYNC_SECONDS):
+                await state.start()
+        except TimeoutError as error:
+            raise CannotTell(f"the cluster was not read within {_SYNC_SECONDS:.0f} s") from error
+        yield _ask_ourselves(Extender(state, PodWriter(client, state.reader)))
+    finally:
+        await state.stop()
+
+
+def _ask_ourselves(extender: Extender) -> ExtenderCall:
+    async def ask(
+        path: str, query: Mapping[str, str] | None = None, body: Any = None
+    ) -> dict[str, Any]:
+        data = b"" if body is None else json.dumps(body).encode()
+        if path == "/what-if":
+            response = await extender.what_if(data, _MOST_WISHES)
+        else:
+            response = await extender.explain(data, dict(query or {}))
+        if response.status != 200:
+            raise CannotTell(_read_error(bytes(response.body), response.status))
+        answer: dict[str, Any] = json.loads(response.body)
+        return answer
+
+    return ask
+
+
+def _ask_service(client: Client, service: str) -> ExtenderCall:
+    namespace, _, name = service.rpartition("/")
+    if not name:
+        raise CannotTell(f"--service={service!r}: expected namespace/name:port")
+    home = f"/api/v1/namespaces/{namespace or 'kube-system'}/services/{name}/proxy"
+
+    async def ask(
+        path: str, query: Mapping[str, str] | None = None, body: Any = None
+    ) -> dict[str, Any]:
+        try:
+            if body is None:
+                call = Call("get", "services/proxy", home + path, query or {})
+                content = await client.read_once(call)
+            else:
+                call = Call("create", "services/proxy", home + path, query or {})
+                content = await client.send(call, body)
+        except RefusedError as error:
+            # The extender's own errors come through as they are, and are no Status.
+            raise CannotTell(_read_error(error.message.encode(), error.code)) from error
+        answer: dict[str, Any] = json.loads(content)
+        return answer
+
+    return ask
+
+
+async def choose_settings(client: Client, policy: str) -> StateSettings:
+    """What we may read; without ConfigMaps there is no quota to be known."""
+    for resource in ("nodes", "pods"):
+        await client.read(Call("list", resource, f"/api/v1/{resource}", {"limit": "1"}))
+    settings = StateSettings(policy=policy)
+    path = "/api/v1/namespaces/kube-system/configmaps"
+    try:
+        await client.read(Call("list", "configmaps", path, {"limit": "1"}))
+    except RefusedError as error:
+        if error.code not in _FORBIDDEN:
+            raise
+        click.echo(f"quota and lists of ill GPUs are left out: {error.message}", err=True)
+        return StateSettings(policy=policy, quota=None, unhealthy_namespace=None)
+    return settings
+
+
+def _read_error(content: bytes, code: int) -> str:
+    try:
+        return str(json.loads(content)["error"])
+    except (ValueError, KeyError, TypeError):
+        text = content.decode(errors="replace").strip()
+        return f"the extender answered {code}{f': {text}' if text else ''}"

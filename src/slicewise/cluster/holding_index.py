@@ -1,0 +1,128 @@
+"""The books: which pod is on which node, and what it is charged there; sums follow by themselves.
+
+Nodes with pods whose GPUs are ours to choose are noted whenever anything on them changes.
+"""
+
+from slicewise.cluster.entry import PodEntry
+from slicewise.cluster.node_store import NodeStateStore
+from slicewise.cluster.problems import Problem, overcommitted
+from slicewise.cluster.usage import UsageTotals
+from slicewise.model import Holding, Host, Node, NodeState, Slice
+
+
+class HoldingIndex:
+    """Holdings by node, and the running sums over them."""
+
+    def __init__(self) -> None:
+        self.store = NodeStateStore()
+        self.usage = UsageTotals()
+        self.opened: dict[str, set[str]] = {}
+        """The pods on each node whose GPUs are ours to choose."""
+        self.dirty: set[str] = set()
+        """The nodes with such pods where something changed."""
+        self._by_node: dict[str, set[str]] = {}
+        self._overcommitted: dict[str, tuple[Problem, ...]] = {}
+
+    def problems(self) -> list[Problem]:
+        """The GPUs on which more is held than there is."""
+        return [problem for found in self._overcommitted.values() for problem in found]
+
+    def pods_on(self, node: str) -> list[str]:
+        """The UIDs of the pods on a node, known or not, in a stable order."""
+        return sorted(self._by_node.get(node, ()))
+
+    def renew(self, node: Node) -> bool:
+        """Put the node in empty, unless it is there just so."""
+        state = self.store.get(node.name)
+        if state is not None and state.node == node:
+            return False
+        self._uncount(state)
+        self._put(NodeState.empty(node))
+        return True
+
+    def drop(self, name: str) -> bool:
+        """Take the node out, with all that is held there."""
+        state = self.store.get(name)
+        self._uncount(state)
+        self.store.drop(name)
+        self._overcommitted.pop(name, None)
+        if name in self.opened:
+            self.dirty.add(name)
+        return state is not None
+
+    def open(self, entry: PodEntry) -> None:
+        """Note that the pod's GPUs are ours to choose."""
+        assert entry.node is not None
+        self.opened.setdefault(entry.node, set()).add(entry.uid)
+        self.dirty.add(entry.node)
+
+    def close(self, entry: PodEntry) -> None:
+        """Note that the pod's GPUs are not ours to choose any more."""
+        if entry.node is not None and entry.node in self.opened:
+            self.opened[entry.node].discard(entry.uid)
+            if not self.opened[entry.node]:
+                del self.opened[entry.node]
+
+    def hold(
+        self, entry: PodEntry, charges: tuple[Slice, ...], host: Host, certain: bool = True
+    ) -> None:
+        """Charge the pod exactly this on its node, in place of what it was charged."""
+        state = None if entry.node is None else self.store.get(entry.node)
+        if state is None:
+            return
+        about = entry.pod or entry.assumed
+        assert about is not None
+        holding = Holding(
+            uid=entry.uid,
+            namespace=about.namespace,
+            name=about.name,
+            charges=charges,
+            host=host,
+            priority=about.priority,
+            certain=certain,
+            tentative=entry.tentative,
+        )
+        before = state.find(entry.uid)
+        if before == holding:
+            return
+        if before is not None:
+            self.usage.count(state.node, before, -1)
+        self.usage.count(state.node, holding, 1)
+        self._put(state.hold(holding))
+
+    def move(self, entry: PodEntry, node: str | None) -> None:
+        """Note which node the pod is on, and free what it held on another."""
+        if entry.node == node:
+            return
+        self.close(entry)
+        if entry.node is not None:
+            self._by_node[entry.node].discard(entry.uid)
+            self._release(entry.node, entry.uid)
+        entry.node = node
+        if node is not None:
+            self._by_node.setdefault(node, set()).add(entry.uid)
+
+    def _release(self, node: str, uid: str) -> None:
+        state = self.store.get(node)
+        if state is None:
+            return
+        held = state.find(uid)
+        if held is not None:
+            self.usage.count(state.node, held, -1)
+            self._put(state.release(uid))
+
+    def _uncount(self, state: NodeState | None) -> None:
+        for holding in () if state is None else state.holdings:
+            assert state is not None
+            self.usage.count(state.node, holding, -1)
+
+    def _put(self, state: NodeState) -> None:
+        name = state.node.name
+        self.store.put(state)
+        if name in self.opened:
+            self.dirty.add(name)
+        found = overcommitted(state)
+        if found:
+            self._overcommitted[name] = found
+        else:
+            self._overcommitted.pop(name, None)

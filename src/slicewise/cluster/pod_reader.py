@@ -1,0 +1,46 @@
+"""Reading pods for the ledger at the cost of a large cluster: equal requests are kept once."""
+
+from typing import Final
+
+from slicewise.dialects import Dialects
+from slicewise.model import Allocation, Container, Node, Pod, Request
+
+_SHARED: Final = 1 << 16
+
+
+class CachedPodReader:
+    """A Reader that shares equal requests and reads pods of one template only once."""
+
+    def __init__(self, dialects: Dialects) -> None:
+        self._dialects = dialects
+        self._shared: dict[Request, Request] = {}
+        self._read: dict[tuple[object, ...], tuple[tuple[Container, ...], Request]] = {}
+
+    def read_request(self, pod: Pod) -> Request:
+        """What the pod asks for, which its containers, annotations and labels decide."""
+        # Pods of one template share their containers, and comparing them would cost more.
+        key = (id(pod.containers), *pod.annotations.items(), None, *pod.labels.items())
+        known = self._read.get(key)
+        if known is not None and known[0] is pod.containers:
+            return known[1]
+        request = self._dialects.read_request(pod)
+        if len(self._shared) >= _SHARED or len(self._read) >= _SHARED:
+            self._shared.clear()
+            self._read.clear()
+        request = self._shared.setdefault(request, request)
+        if pod.node is None:
+            # A bound pod carries marks that no other has.
+            self._read[key] = (pod.containers, request)
+        return request
+
+    def read_allocation(self, pod: Pod, node: Node, request: Request) -> Allocation | None:
+        """What the pod's marks say it was given on this node; None when they say nothing."""
+        return self._dialects.read_allocation(pod, node, request)
+
+    def is_silent(self, pod: Pod) -> bool:
+        """Whether the pod's system never tells which GPUs it has."""
+        return self._dialects.is_silent(pod)
+
+    def read_target(self, pod: Pod) -> str | None:
+        """The node an unbound pod's marks name, if they do."""
+        return self._dialects.read_target(pod)

@@ -1,0 +1,106 @@
+"""Who may look: everybody on this machine, or whoever the API server lets list the GPUs.
+
+The page itself holds nothing of the cluster and is served to anyone; its data are not.
+"""
+
+import hashlib
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from enum import Enum
+from ipaddress import ip_address
+from typing import Final, Protocol
+
+from slicewise.httpd import HttpRequest
+from slicewise.model import SlicewiseError
+
+_REMEMBERED: Final = 1024
+_SCHEME: Final = "bearer "
+
+
+class AccessDecision(Enum):
+    """What became of a request for data, as an HTTP status."""
+
+    WELCOME = 200
+    UNKNOWN = 401
+    FORBIDDEN = 403
+    UNSURE = 503
+    """The API server could not be asked."""
+
+
+class Authorizer(Protocol):
+    """Decides whether a request gets data."""
+
+    async def judge(self, request: HttpRequest) -> AccessDecision:
+        """Whether this one does."""
+
+    @property
+    def wants_token(self) -> bool:
+        """Whether the page must ask its reader for a token."""
+
+
+Check = Callable[[str], Awaitable[AccessDecision]]
+"""What the API server says of a token."""
+
+
+class LoopbackAuthorizer:
+    """Lets in whoever can reach a port on loopback, under a name that means this machine."""
+
+    wants_token = False
+
+    async def judge(self, request: HttpRequest) -> AccessDecision:
+        """Refuse other names: a page elsewhere could point its own name at this address."""
+        return AccessDecision.WELCOME if is_local(request.headers) else AccessDecision.FORBIDDEN
+
+
+class TokenAuthorizer:
+    """Lets in tokens that the check knows; each answer is good for a few seconds."""
+
+    wants_token = True
+
+    def __init__(
+        self, check: Check, *, seconds: float = 10.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._check = check
+        self._seconds = seconds
+        self._clock = clock
+        self._known: OrderedDict[bytes, tuple[float, AccessDecision]] = OrderedDict()
+
+    async def judge(self, request: HttpRequest) -> AccessDecision:
+        """Ask about the bearer token of the request."""
+        header = request.headers.get("authorization", "")
+        token = header[len(_SCHEME) :].strip()
+        if not header.lower().startswith(_SCHEME) or not token:
+            return AccessDecision.UNKNOWN
+        # Tokens are secrets, and a memory of them should not hold any.
+        key = hashlib.sha256(token.encode()).digest()
+        now = self._clock()
+        found = self._known.get(key)
+        if found is not None and found[0] > now:
+            return found[1]
+        try:
+            verdict = await self._check(token)
+        except SlicewiseError:
+            return AccessDecision.UNSURE
+        self._known[key] = (now + self._seconds, verdict)
+        self._known.move_to_end(key)
+        if len(self._known) > _REMEMBERED:
+            self._known.popitem(last=False)
+        return verdict
+
+
+def is_local(headers: Mapping[str, str]) -> bool:
+    """Whether the Host header names this machine."""
+    host = headers.get("host", "")
+    name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
+    return is_loopback(name.strip("[]"))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host's name or address is loopback."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False

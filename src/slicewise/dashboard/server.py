@@ -1,0 +1,93 @@
+"""The page's life: follows the cluster, keeps the tables, and serves whoever looks."""
+
+import asyncio
+import logging
+import secrets
+from dataclasses import dataclass, field
+
+from slicewise import __version__
+from slicewise.dashboard.auth import Authorizer, LoopbackAuthorizer
+from slicewise.dashboard.feed import FeedSettings
+from slicewise.dashboard.routes import FindPod, PageContext, build_handler
+from slicewise.dashboard.table_updater import TableUpdater, UpdateIntervals
+from slicewise.dashboard.tables import PageTables
+from slicewise.dashboard.usage import UsageSource
+from slicewise.httpd import Server, ServerSettings
+from slicewise.state.ports import ClusterState
+from slicewise.state.queries import PodQueries
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageSettings:
+    """How one page is kept and served."""
+
+    listen: ServerSettings = field(default_factory=ServerSettings)
+    """Address, certificates and limits of the listener."""
+    manner: FeedSettings = field(default_factory=FeedSettings)
+    """How readers are served."""
+    pace: UpdateIntervals = field(default_factory=UpdateIntervals)
+    """How often what is looked at."""
+
+
+class DashboardServer:
+    """One page behind one listener."""
+
+    def __init__(
+        self,
+        state: ClusterState,
+        find: FindPod,
+        habits: PageSettings | None = None,
+        *,
+        gate: Authorizer | None = None,
+        uses: UsageSource | None = None,
+    ) -> None:
+        """Bind the port; nothing is answered before `start`."""
+        self.habits = habits or PageSettings()
+        gate = gate or LoopbackAuthorizer()
+        self.tables = PageTables(secrets.token_hex(4))
+        about = {"version": __version__, "use": None if uses is None else uses.label}
+        self.tables.put("about", "", about)
+        self.keeper = TableUpdater(state, self.tables, uses=uses, pace=self.habits.pace)
+        site = PageContext(
+            tables=self.tables,
+            stage=PodQueries(state),
+            gate=gate,
+            find=find,
+            manner=self.habits.manner,
+        )
+        self.server = Server(build_handler(site), self.habits.listen)
+        self._keeping: asyncio.Task[None] | None = None
+
+    @property
+    def url(self) -> str:
+        """The address readers use."""
+        return self.server.url
+
+    @property
+    def ready(self) -> bool:
+        """Whether the cluster has been looked at, and still is."""
+        keeping = self._keeping is not None and not self._keeping.done()
+        return keeping and self.tables.revision > 0
+
+    async def start(self) -> None:
+        """Accept connections; ready once the cluster has been looked at."""
+        await self.server.start()
+        assert self.server.app is not None
+        self.server.app.ready = lambda: self.ready
+        self._keeping = asyncio.create_task(self.keeper.run())
+        self._keeping.add_done_callback(_notice_end)
+
+    async def stop(self) -> None:
+        """End every feed, then close."""
+        if self._keeping is not None:
+            self._keeping.cancel()
+            await asyncio.gather(self._keeping, return_exceptions=True)
+        await self.server.stop()
+
+
+def _notice_end(task: asyncio.Task[None]) -> None:
+    """Say so when the keeper ends by itself, which it never should."""
+    if not task.cancelled():
+        _log.critical("page broken", exc_info=task.exception())

@@ -1,0 +1,178 @@
+"""Keeps what clients are told in step with the cluster: looks, compares, writes what changed.
+
+Snapshots share what did not change, so that looking costs what happened since the last time.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Final
+
+from slicewise.dashboard.history import ClusterHistory, HistoryPoint
+from slicewise.dashboard.node_rows import NodeRows
+from slicewise.dashboard.quotas import list_quota
+from slicewise.dashboard.rows import NOT_READY, UNSCHEDULABLE
+from slicewise.dashboard.tables import PageTables
+from slicewise.dashboard.usage import MeasuredNode, UsageSource, write_usage
+from slicewise.dashboard.waiting_pods import WaitingPods
+from slicewise.kube.watch import Seen, WatchEvent
+from slicewise.model import NodeNotice, Pod, Snapshot
+from slicewise.state.ports import ClusterState
+from slicewise.state.queries import PodQueries
+
+_log = logging.getLogger(__name__)
+_MOST_TROUBLES: Final = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateIntervals:
+    """How often what is looked at, in seconds."""
+
+    look: float = 0.25
+    """The cluster."""
+    reasons: float = 0.05
+    """How long reasons of waiting pods may be worked out each time."""
+    troubles: float = 2.0
+    """What needs a person."""
+    uses: float = 5.0
+    """What is in use."""
+
+
+class TableUpdater:
+    """The tables of one cluster; hears of nodes and pods, and looks at the snapshot by itself."""
+
+    def __init__(
+        self,
+        state: ClusterState,
+        tables: PageTables,
+        *,
+        uses: UsageSource | None = None,
+        pace: UpdateIntervals | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.tables = tables
+        self.nodes = NodeRows(tables)
+        self.waiting = WaitingPods(PodQueries(state), clock)
+        self._state = state
+        self._uses = uses
+        self._pace = pace or UpdateIntervals()
+        self._clock = clock
+        self._history = ClusterHistory()
+        self._looked: Snapshot | None = None
+        self._troubles_at = 0.0
+        self._used: dict[str, MeasuredNode] = {}
+        self._quota: object = None
+
+    def on_nodes(self, changes: Sequence[WatchEvent[NodeNotice]]) -> None:
+        """Note whether nodes are ready and open."""
+        for change in changes:
+            if isinstance(change, Seen):
+                notice = change.value
+                flags = NOT_READY * (not notice.ready) | UNSCHEDULABLE * notice.unschedulable
+                self.nodes.flag(notice.name, flags)
+            else:
+                self.nodes.forget(change.key)
+
+    def on_pods(self, changes: Sequence[WatchEvent[Pod]]) -> None:
+        """Note which pods wait."""
+        for change in changes:
+            if isinstance(change, Seen):
+                self.waiting.see(change.value)
+            else:
+                self.waiting.lose(change.key)
+
+    async def run(self) -> None:
+        """Look again and again."""
+        measuring = None if self._uses is None else asyncio.create_task(self._measure(self._uses))
+        try:
+            while True:
+                self.look()
+                await asyncio.sleep(self._pace.look)
+        finally:
+            if measuring is not None:
+                measuring.cancel()
+                await asyncio.gather(measuring, return_exceptions=True)
+
+    def look(self) -> None:
+        """Bring the tables in step with the cluster, and publish them if they changed."""
+        if not self._state.ready:
+            return
+        snapshot, now = self._state.snapshot(), self._clock()
+        changed = snapshot is not self._looked
+        if changed or self.nodes.guessing:
+            # A record may say just what was guessed, and then only this changes.
+            gifts = self._state.ledger.gifts()
+            self.nodes.guess({gift.pod.uid: gift.node.name for gift in gifts})
+        self.nodes.follow(snapshot)
+        self._take_waiting(snapshot)
+        if changed or self._state.quota is not self._quota:
+            self._take_quota()
+        if now - self._troubles_at >= self._pace.troubles:
+            self._troubles_at = now
+            self._take_troubles()
+        totals = asdict(self.nodes.sums)
+        totals["waiting"] = len(self.tables.sections["waiting"])
+        totals["fragmented"] = self.nodes.sums.fragmented
+        self.tables.put("totals", "", totals)
+        self._note_point(now)
+        self._looked = snapshot
+        self.tables.publish()
+
+    def use(self, found: dict[str, MeasuredNode]) -> None:
+        """Take in what is in use on every node."""
+        snapshot = self._state.snapshot()
+        rows: dict[str, object] = {}
+        for name, use in found.items():
+            state = snapshot.get(name)
+            if state is not None and (use.gpus or use.pods):
+                positions = {gpu.uuid: at for at, gpu in enumerate(state.node.gpus)}
+                rows[name] = write_usage(name, use, positions)
+        self._used = found
+        self.tables.replace("uses", rows)
+        self.nodes.silence(name for name, use in found.items() if use.silent)
+
+    async def _measure(self, uses: UsageSource) -> None:
+        while True:
+            try:
+                self.use(dict(await uses.read() or {}))
+            except Exception:
+                # The page shows what is promised, whatever becomes of the measurements.
+                _log.exception("use not read")
+            await asyncio.sleep(self._pace.uses)
+
+    def _take_waiting(self, snapshot: Snapshot) -> None:
+        end = time.monotonic() + self._pace.reasons
+        self.waiting.refresh(snapshot, lambda: time.monotonic() < end)
+        self.tables.replace("waiting", self.waiting.rows())
+
+    def _take_quota(self) -> None:
+        quota = self._quota = self._state.quota
+        if quota is not None:
+            rows = list_quota(quota, self._state.ledger.usage, self.nodes.models.names())
+            self.tables.replace("quota", rows)
+
+    def _take_troubles(self) -> None:
+        found = self._state.problems()[:_MOST_TROUBLES]
+        rows = {f"{each.subject}|{each.trouble}": [*asdict(each).values()] for each in found}
+        self.tables.replace("troubles", rows)
+
+    def _note_point(self, now: float) -> None:
+        if not self._history.due(now):
+            return
+        sums = self.nodes.sums
+        waiting = len(self.tables.sections["waiting"])
+        self._history.note(
+            HistoryPoint(
+                now, sums.allocated, sums.filled, sums.fragmented, waiting, self._used_share()
+            )
+        )
+        self.tables.replace("points", dict(self._history.rows()))
+
+    def _used_share(self) -> float | None:
+        """Percent of all measured compute that is in use."""
+        found = [
+            gpu.cores for use in self._used.values() for gpu in use.gpus if gpu.cores is not None
+        ]
+        return round(sum(found) / len(found), 2) if found else None

@@ -1,0 +1,108 @@
+"""Pods that ask for GPUs and are on no node, and why each of them waits.
+
+Reasons are worked out a few at a time, oldest answer first: a thousand pods that wait must not
+hold up the page. Pods that ask for the same are asked about once.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from slicewise.explain.format import describe_request
+from slicewise.model import Pod, SlicewiseError, Snapshot
+from slicewise.placement import Screening
+from slicewise.state.queries import PodQueries, PodQuery
+
+_MOST_REASONS: Final = 6
+
+
+@dataclass(slots=True)
+class WaitingPod:
+    """One pod that waits: since when it was seen to, and what was last found out."""
+
+    pod: Pod
+    since: float
+    asked: Snapshot | None = None
+    """The snapshot its reasons are from."""
+    row: list[Any] | None = None
+    """None for a pod that was not asked about yet, or asks for no GPU."""
+
+    @property
+    def ours(self) -> bool:
+        """Whether the pod asks for GPUs, as far as is known."""
+        return self.asked is None or self.row is not None
+
+
+class WaitingPods:
+    """Every pod on no node, by UID."""
+
+    def __init__(self, stage: PodQueries, clock: Callable[[], float]) -> None:
+        self._stage = stage
+        self._clock = clock
+        self._waits: dict[str, WaitingPod] = {}
+
+    def see(self, pod: Pod) -> None:
+        """The pod is so now."""
+        if pod.node is not None or pod.phase.terminal or pod.deleting:
+            self.lose(pod.uid)
+            return
+        known = self._waits.get(pod.uid)
+        since = self._clock() if known is None else known.since
+        self._waits[pod.uid] = WaitingPod(pod, since)
+
+    def lose(self, uid: str) -> None:
+        """The pod waits no more."""
+        self._waits.pop(uid, None)
+
+    def refresh(self, snapshot: Snapshot, more: Callable[[], bool]) -> None:
+        """Find out anew why pods wait, while there is time for more."""
+        names = sorted(snapshot.slots)
+        told: dict[object, tuple[int, list[list[Any]]]] = {}
+        stale = [
+            each for each in self._waits.items() if each[1].ours and each[1].asked is not snapshot
+        ]
+        # Those nobody has asked about come first, or they would not be seen at all.
+        stale.sort(key=lambda each: each[1].asked is not None)
+        for uid, wait in stale:
+            if not more():
+                break
+            wait.row = self._explain(wait, names, told)
+            wait.asked = snapshot
+            # Those asked go to the end, so that everybody has a turn.
+            self._waits[uid] = self._waits.pop(uid)
+
+    def rows(self) -> dict[str, object]:
+        """UID, namespace, name, what it asks for, since when, and the nodes that fit and do not."""
+        return {uid: wait.row for uid, wait in self._waits.items() if wait.row is not None}
+
+    def _explain(
+        self, wait: WaitingPod, names: list[str], told: dict[object, tuple[int, list[list[Any]]]]
+    ) -> list[Any] | None:
+        pod = wait.pod
+        about = [pod.uid, pod.namespace, pod.name]
+        since = round(1000 * wait.since)
+        try:
+            scene = self._stage.set(pod)
+        except SlicewiseError as error:
+            return [*about, "", since, 0, len(names), [[str(error), len(names)]]]
+        if not scene.wants_gpu:
+            return None
+        key = (scene.question.request, scene.question.grant, id(scene.planner), id(scene.snapshot))
+        if key not in told:
+            told[key] = self._screen(scene, names)
+        fits, reasons = told[key]
+        asks = describe_request(scene.question.request)
+        return [*about, asks, since, fits, len(names), reasons]
+
+    def _screen(self, scene: PodQuery, names: list[str]) -> tuple[int, list[list[Any]]]:
+        screening = self._stage.screen(scene, names)
+        return sum(screening.fits), count_reasons(screening)
+
+
+def count_reasons(screening: Screening) -> list[list[Any]]:
+    """How many nodes give which reason, the most common first."""
+    phrases: Iterable[str] = (reason.phrase for reason in screening.reasons.values())
+    counts = Counter(phrases)
+    ordered = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
+    return [[phrase, count] for phrase, count in ordered[:_MOST_REASONS]]

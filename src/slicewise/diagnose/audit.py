@@ -1,0 +1,136 @@
+"""Compares four views of one node: the ledger's, the kubelet's, the CDI folder's and the driver's.
+
+Pure: evidence in, findings out. A view that nobody gave is a gap, and proves nothing.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from slicewise.diagnose.audit_holdings import check_kubelet, check_specs
+from slicewise.diagnose.audit_report import AuditFinding, AuditKind, AuditReport, sort_findings
+from slicewise.diagnose.evidence import Evidence, name_gpu
+from slicewise.model import FULL, Gpu, Slice
+from slicewise.nodeagent.tenants import NodePod
+from slicewise.nodeagent.usage.node_usage import StrayOrigin, StrayProcess
+
+
+def audit(evidence: Evidence) -> AuditReport:
+    """All that is wrong, gravest first."""
+    found = (finding for check in _CHECKS for finding in check(evidence))
+    return AuditReport(evidence.usage.node, sort_findings(found), evidence.gaps)
+
+
+def _check_gpus(evidence: Evidence) -> Iterator[AuditFinding]:
+    """GPUs promised beyond what they have, or though they are not well."""
+    for each in evidence.usage.gpus:
+        gpu = each.device.gpu
+        parts = _find_parts(evidence, gpu)
+        pods = ", ".join(sorted(tenant.pod for tenant, _ in parts))
+        whole = [tenant for tenant, piece in parts if piece.cores == FULL]
+        if whole and len(parts) > 1:
+            yield AuditFinding(
+                AuditKind.DOUBLE_GRANT,
+                name_gpu(gpu),
+                f"{whole[0].pod} holds it whole, and yet it is held by {pods}",
+                "delete all of these pods but one",
+            )
+        elif each.cores > FULL or each.memory > gpu.memory:
+            yield AuditFinding(
+                AuditKind.OVER_COMMIT,
+                name_gpu(gpu),
+                f"{each.cores} of {FULL} percent and {each.memory} of {gpu.memory} MiB "
+                f"are promised, to {pods}",
+                "delete pods until the rest fits; the scheduler adds none meanwhile",
+            )
+        if parts and not gpu.usable:
+            why = each.device.trouble or ("in MIG mode" if gpu.mig else "unhealthy")
+            yield AuditFinding(
+                AuditKind.UNHEALTHY_IN_USE,
+                name_gpu(gpu),
+                f"it is {why} and held by {pods}",
+                "delete the pods, so that they are placed on other GPUs",
+            )
+
+
+def _check_records(evidence: Evidence) -> Iterator[AuditFinding]:
+    """Pods whose allocation is missing, unreadable or names GPUs that are not there."""
+    gpus = {each.device.gpu.index for each in evidence.usage.gpus}
+    for tenant in evidence.tenants:
+        if tenant.trouble is not None:
+            yield AuditFinding(
+                AuditKind.MISSING_ALLOCATION,
+                tenant.pod,
+                tenant.trouble,
+                "delete the pod; until then every GPU of the node counts as taken",
+            )
+        for index in tenant.allocation.gpus:
+            if index not in gpus:
+                yield AuditFinding(
+                    AuditKind.UNKNOWN_GPU,
+                    tenant.pod,
+                    f"it was promised a part of gpu {index}, which the node does not have",
+                    "delete the pod, or bring the GPU back",
+                )
+
+
+def _check_processes(evidence: Evidence) -> Iterator[AuditFinding]:
+    """Processes where they do not belong, and containers that take more than was promised."""
+    for stray in evidence.usage.strays:
+        yield AuditFinding(
+            AuditKind.STRAY,
+            f"pid {stray.process.pid} on {name_gpu(stray.gpu)}",
+            f"{_origin(stray)}, {stray.process.memory} MiB",
+            _STRAY_REMEDIES[stray.origin],
+        )
+    for each in evidence.usage.trespasses:
+        owner = f"{each.tenant.pod}/{each.container}" if each.container else each.tenant.pod
+        yield AuditFinding(
+            AuditKind.TRESPASS,
+            f"{owner} on {name_gpu(each.gpu)}",
+            f"process {each.process.pid} ({each.command}) uses {each.process.memory} MiB "
+            "of a GPU that the container does not hold",
+            "look for NVIDIA_VISIBLE_DEVICES or privileged in the pod, and delete it",
+        )
+    for use in evidence.usage.containers:
+        for held in use.gpus:
+            promised = held.promised.memory
+            if promised and held.memory > promised:
+                yield AuditFinding(
+                    AuditKind.OVERUSE,
+                    f"{use.tenant.pod}/{use.container.name} on {name_gpu(held.device.gpu)}",
+                    f"it uses {held.memory} MiB and was promised {promised} MiB",
+                    "raise its request, or delete it before its neighbours run out of memory",
+                )
+
+
+_STRAY_REMEDIES: Final = {
+    StrayOrigin.HOST: "end the process, or cordon the GPU for it",
+    StrayOrigin.POD: "end the process if its pod is gone; the runtime should have done so",
+    StrayOrigin.UNSEEN: "give the agent the host's processes (hostPID: true); if it has them, "
+    "the driver holds memory of a process that ended, and the GPU needs a reset",
+}
+
+_CHECKS: Final[tuple[Callable[[Evidence], Iterator[AuditFinding]], ...]] = (
+    _check_gpus,
+    _check_records,
+    check_kubelet,
+    check_specs,
+    _check_processes,
+)
+
+
+def _find_parts(evidence: Evidence, gpu: Gpu) -> list[tuple[NodePod, Slice]]:
+    return [
+        (tenant, piece)
+        for tenant in evidence.tenants
+        for piece in tenant.charges
+        if piece.gpu == gpu.index
+    ]
+
+
+def _origin(stray: StrayProcess) -> str:
+    if stray.origin is StrayOrigin.UNSEEN:
+        return "the driver lists a process that /proc does not show"
+    if stray.origin is StrayOrigin.POD:
+        return f"{stray.command} runs in a pod unknown here ({stray.pod or 'no UID'})"
+    return f"{stray.command} runs outside every pod"

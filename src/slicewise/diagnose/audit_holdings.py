@@ -1,0 +1,142 @@
+"""The part of an audit that compares promises with what the kubelet and the CDI folder hold."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import combinations
+
+from slicewise.diagnose.audit_report import AuditFinding, AuditKind
+from slicewise.diagnose.evidence import Evidence, SpecFile, walk_holding
+from slicewise.kubelet.holders import Holder
+from slicewise.nodeagent.plugin.cdi import name_units
+from slicewise.nodeagent.tenants import NodePod
+
+
+def check_kubelet(evidence: Evidence) -> Iterator[AuditFinding]:
+    """Units that the kubelet gave to others than those who were promised GPUs."""
+    if evidence.holders is None:
+        return
+    tenants = {(each.namespace, each.name): each for each in evidence.tenants}
+    ours = list(_keep_ours(evidence.holders, evidence.resources))
+    for holder in ours:
+        yield from _judge_holder(holder, tenants.get((holder.namespace, holder.pod)))
+    for resource in sorted(evidence.resources):
+        yield from _find_shared_units(resource, ours)
+    granted = {_name(holder) for holder in ours}
+    for tenant, container in walk_holding(evidence):
+        name = f"{tenant.pod}/{container}"
+        if name not in granted:
+            yield AuditFinding(
+                AuditKind.MISSING_GRANT,
+                name,
+                "it runs and was promised GPUs, but the kubelet gave it no units",
+                "delete the pod: the kubelet may give its units to another",
+            )
+
+
+def _keep_ours(holders: Iterable[Holder], resources: frozenset[str]) -> Iterator[Holder]:
+    for holder in holders:
+        units = {name: ids for name, ids in holder.units.items() if ids and name in resources}
+        if units:
+            yield replace(holder, units=units)
+
+
+def _judge_holder(holder: Holder, tenant: NodePod | None) -> Iterator[AuditFinding]:
+    name = _name(holder)
+    listed = ", ".join(f"{len(ids)} of {each}" for each, ids in sorted(holder.units.items()))
+    if tenant is None:
+        yield AuditFinding(
+            AuditKind.KUBELET_LEAK,
+            name,
+            f"the kubelet holds {listed} for it, but the API server knows no such pod here",
+            "restart the kubelet if this stays",
+        )
+    elif not tenant.held(holder.container) and tenant.trouble is None:
+        yield AuditFinding(
+            AuditKind.UNPROMISED_GRANT,
+            name,
+            f"the kubelet gave it {listed}, but no GPU was promised to it",
+            "delete the pod, so that it is placed by the extender",
+        )
+
+
+def _find_shared_units(resource: str, holders: Iterable[Holder]) -> Iterator[AuditFinding]:
+    given = [(_name(each), each.units[resource]) for each in holders if resource in each.units]
+    # Tens of thousands of units are common: only when the sums differ are pairs compared.
+    if sum(len(ids) for _, ids in given) == len(frozenset().union(*(ids for _, ids in given))):
+        return
+    for (one, ids), (other, others) in combinations(given, 2):
+        common = len(ids & others)
+        if common:
+            yield AuditFinding(
+                AuditKind.DOUBLE_GRANT,
+                f"{one}, {other}",
+                f"the kubelet gave {common} units of {resource} to both of them",
+                "delete one of the two pods",
+            )
+
+
+def check_specs(evidence: Evidence) -> Iterator[AuditFinding]:
+    """CDI specs that are missing, left over, unreadable, or hand over other GPUs."""
+    if evidence.specs is None:
+        return
+    tenants = {tenant.uid: tenant for tenant in evidence.tenants}
+    owned: dict[tuple[str, str], list[SpecFile]] = {}
+    for spec in evidence.specs:
+        if spec.trouble is not None:
+            remedy = "delete the file; the agent writes it before its container starts again"
+            yield AuditFinding(AuditKind.BROKEN_SPEC, spec.name, spec.trouble, remedy)
+        elif spec.pod in tenants:
+            owned.setdefault((spec.pod, spec.container), []).append(spec)
+        elif spec.pod not in evidence.departed:
+            yield AuditFinding(
+                AuditKind.LEFTOVER_SPEC,
+                spec.name,
+                f"it is for container {spec.container} of a pod that is gone ({spec.pod})",
+                "delete the file, or restart the agent",
+            )
+    uuids = {each.device.gpu.index: each.device.gpu.uuid for each in evidence.usage.gpus}
+    for (uid, container), specs in owned.items():
+        yield from _compare_gpus(tenants[uid], container, specs, uuids)
+    yield from _find_missing_specs(evidence)
+
+
+def _compare_gpus(
+    tenant: NodePod, container: str, specs: Iterable[SpecFile], uuids: Mapping[int, str]
+) -> Iterator[AuditFinding]:
+    telling = [spec for spec in specs if spec.gpus is not None]
+    given = {uuid for spec in telling for uuid in spec.gpus or ()}
+    promised = {uuids.get(piece.gpu, f"gpu {piece.gpu}") for piece in tenant.held(container)}
+    if promised and telling and given != promised:
+        names = _join(spec.name for spec in telling)
+        yield AuditFinding(
+            AuditKind.WRONG_SPEC,
+            f"{tenant.pod}/{container}",
+            f"it is given {_join(given)} by {names}, but was promised {_join(promised)}",
+            "delete the pod: it may run on another's GPU",
+        )
+
+
+def _find_missing_specs(evidence: Evidence) -> Iterator[AuditFinding]:
+    names = {spec.name for spec in evidence.specs or ()}
+    running = {f"{tenant.pod}/{container}" for tenant, container in walk_holding(evidence)}
+    for holder in _keep_ours(evidence.holders or (), evidence.served):
+        missing = [
+            resource
+            for resource, ids in sorted(holder.units.items())
+            if name_units(resource, ids) not in names
+        ]
+        if missing and _name(holder) in running:
+            yield AuditFinding(
+                AuditKind.MISSING_SPEC,
+                _name(holder),
+                f"it runs, but the CDI spec for its {_join(missing)} is gone",
+                "find out who removes files there; the agent writes it before the next start",
+            )
+
+
+def _join(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names)) or "no GPU"
+
+
+def _name(holder: Holder) -> str:
+    return f"{holder.namespace}/{holder.pod}/{holder.container}"

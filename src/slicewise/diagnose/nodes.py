@@ -1,0 +1,165 @@
+"""The check-up of nodes: labels, inventories, device plugins, runtimes and ill GPUs."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from slicewise.diagnose.findings import Finding, note, ok, problem, warning
+from slicewise.dialects import CORDONED, DEFAULT, GPUS
+from slicewise.dialects.shared.inventory import is_invented, read_capacity
+from slicewise.kube.node_details import NodeDetails
+from slicewise.model import Node, SlicewiseError
+
+NODES: Final = "nodes"
+RUNTIME: Final = "container runtimes"
+_AGENT: Final = "run the Slicewise agent on the node"
+# Which label makes a system's device plugin run on a node, and what the plugin then reports.
+_LABELS: Final = (
+    ("gpushare", "true", "aliyun.com/gpu-mem"),
+    ("nvidia-device-enable", "enable", "nvidia.com/vcuda-core"),
+)
+_NVIDIA: Final = "nvidia.com/gpu"
+_VERSION: Final = re.compile(r"v?(\d+)\.(\d+)")
+# From these versions on, names of CDI devices reach the runtime.
+_KUBELET_CDI: Final = (1, 29)
+_CONTAINERD_CDI: Final = (1, 7)
+_CONTAINERD_CDI_ON: Final = (2, 0)
+_CRIO_CDI: Final = (1, 28)
+
+
+def check_nodes(machines: Sequence[NodeDetails]) -> tuple[list[Finding], list[NodeDetails]]:
+    """What is wrong with the nodes, and those of them that have GPUs."""
+    findings: list[Finding] = []
+    with_gpus: list[NodeDetails] = []
+    gpus = 0
+    for machine in machines:
+        findings += _check_labels(machine)
+        try:
+            node = DEFAULT.read_node(machine.notice)
+        except SlicewiseError as error:
+            fix = "correct the annotation or restart the agent that wrote it"
+            findings.append(problem(NODES, f"GPUs cannot be read: {error}", fix, machine.name))
+            continue
+        if node.gpus:
+            with_gpus.append(machine)
+            gpus += len(node.gpus)
+            findings += _check_node(machine, node)
+            findings += _check_runtime(machine)
+    if not with_gpus:
+        fix = "label GPU nodes for their device plugin, or run the Slicewise agent on them"
+        return [problem(NODES, f"none of {len(machines)} nodes shows a GPU", fix), *findings], []
+    return [
+        ok(NODES, f"{len(with_gpus)} of {len(machines)} nodes show {gpus} GPUs"),
+        *findings,
+    ], (with_gpus)
+
+
+def find_resources(machines: Iterable[NodeDetails]) -> frozenset[str]:
+    """The GPU resources that nodes offer."""
+    return frozenset(
+        resource
+        for machine in machines
+        for resource in DEFAULT.resources
+        if read_capacity(machine.notice, resource)
+    )
+
+
+def _check_labels(machine: NodeDetails) -> Iterator[Finding]:
+    for key, value, resource in _LABELS:
+        labelled = machine.labels.get(key) == value
+        offers = _offers(machine, resource)
+        if labelled and not offers:
+            yield problem(
+                NODES,
+                f"label {key}={value} is set, and {resource} is 0",
+                "look at the device plugin's pod there: driver, NVML and kubelet socket",
+                machine.name,
+            )
+        if offers and not labelled and key == "gpushare" and GPUS not in _texts(machine):
+            yield note(
+                NODES,
+                f"{resource} is offered without label {key}={value}",
+                f"kubectl label node {machine.name} {key}={value}, if gpushare's plugin serves it",
+                machine.name,
+            )
+
+
+def _check_node(machine: NodeDetails, node: Node) -> Iterator[Finding]:
+    name = machine.name
+    if not machine.ready:
+        yield warning(NODES, "is not Ready", "kubectl describe node, then its kubelet's log", name)
+    published = GPUS in _texts(machine)
+    if is_invented(node.gpus[0].uuid):
+        what = "GPUs are told by amounts alone: taken as equal, UUIDs and links unknown"
+        yield note(NODES, what, _AGENT, name)
+    shared = [each for each in DEFAULT.resources if each != _NVIDIA and _offers(machine, each)]
+    if _offers(machine, _NVIDIA) and shared and not published:
+        yield warning(
+            NODES,
+            f"{_NVIDIA} is offered beside {min(shared)}: two device plugins give out one GPU",
+            "keep NVIDIA's device plugin off nodes whose GPUs are shared",
+            name,
+        )
+    if published and not shared and not _offers(machine, _NVIDIA):
+        yield problem(
+            NODES,
+            "GPUs are published and no resource is: pods that ask for them cannot start",
+            "look at the agent's log: its device plugins are not registered with the kubelet",
+            name,
+        )
+    yield from _check_gpus(machine, node)
+
+
+def _check_gpus(machine: NodeDetails, node: Node) -> Iterator[Finding]:
+    name = machine.name
+    for gpu in node.gpus:
+        if gpu.cordoned:
+            fix = f"kubectl slicewise uncordon {name} {gpu.index}, when it may take pods again"
+            yield note(NODES, f"gpu {gpu.index} is cordoned", fix, name)
+        elif not gpu.healthy:
+            fix = "look at the agent's log and at nvidia-smi on the node; reset or replace the GPU"
+            yield warning(NODES, f"gpu {gpu.index} is not healthy", fix, name)
+    known = {each for gpu in node.gpus for each in (gpu.uuid, str(gpu.index))}
+    listed = {each.strip() for each in _texts(machine).get(CORDONED, "").split(",")} - {""}
+    for each in sorted(listed - known):
+        fix = f"kubectl slicewise uncordon {name} {each}"
+        yield note(NODES, f"cordoned GPU {each} is not there", fix, name)
+
+
+def _check_runtime(machine: NodeDetails) -> Iterator[Finding]:
+    """Whether names of CDI devices reach containers; without them the NVIDIA runtime must do."""
+    fallback = "or make nvidia the runtime's default, which needs no CDI"
+    kind, _, text = machine.runtime.partition("://")
+    version = _read_version(text)
+    kubelet = _read_version(machine.kubelet)
+    if kubelet is not None and kubelet < _KUBELET_CDI:
+        what = f"kubelet {machine.kubelet} passes no CDI devices to the runtime"
+        yield warning(RUNTIME, what, f"upgrade to 1.29 or later, {fallback}", machine.name)
+    what = f"{kind} {text} knows no CDI devices"
+    if kind == "docker":
+        yield warning(RUNTIME, what, f"move to containerd or CRI-O, {fallback}", machine.name)
+    elif version is None:
+        return
+    elif kind == "containerd" and version < _CONTAINERD_CDI:
+        yield warning(RUNTIME, what, f"upgrade to 1.7 or later, {fallback}", machine.name)
+    elif kind == "containerd" and version < _CONTAINERD_CDI_ON:
+        what = f"containerd {text} has CDI off unless its configuration says otherwise"
+        yield note(RUNTIME, what, f"set enable_cdi = true, {fallback}", machine.name)
+    elif kind == "cri-o" and version < _CRIO_CDI:
+        yield warning(RUNTIME, what, f"upgrade to 1.28 or later, {fallback}", machine.name)
+
+
+def _read_version(text: str) -> tuple[int, int] | None:
+    found = _VERSION.match(text)
+    return None if found is None else (int(found[1]), int(found[2]))
+
+
+def _offers(machine: NodeDetails, resource: str) -> bool:
+    try:
+        return read_capacity(machine.notice, resource) > 0
+    except SlicewiseError:
+        return False
+
+
+def _texts(machine: NodeDetails) -> dict[str, str]:
+    return dict(machine.notice.annotations)

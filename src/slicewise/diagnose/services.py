@@ -1,0 +1,93 @@
+"""The check-up of what runs beside the scheduler: certificates, the metrics API, quota, rights."""
+
+import base64
+import binascii
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from cryptography import x509
+
+from slicewise.cluster import QUOTA_KEY, read_quota
+from slicewise.diagnose.findings import Finding, note, ok, problem, warning
+from slicewise.model import SlicewiseError
+
+CERTIFICATES: Final = "certificates"
+METRICS: Final = "metrics API"
+QUOTA: Final = "quota"
+RIGHTS: Final = "your rights"
+_SOON: Final = timedelta(days=14)
+
+
+def check_certificates(name: str, content: bytes, now: datetime, fix: str) -> list[Finding]:
+    """How long the certificates in a PEM file are good for; what renews itself is renewed early."""
+    try:
+        found = x509.load_pem_x509_certificates(content)
+    except ValueError as error:
+        return [problem(CERTIFICATES, f"{name} cannot be read: {error}", fix)]
+    ends = min(each.not_valid_after_utc for each in found)
+    starts = max(each.not_valid_before_utc for each in found)
+    day = f"{ends:%Y-%m-%d}"
+    if ends <= now:
+        return [problem(CERTIFICATES, f"{name} ran out on {day}", fix)]
+    if starts > now:
+        return [problem(CERTIFICATES, f"{name} is not valid before {starts:%Y-%m-%d}", fix)]
+    if ends - now < _SOON:
+        return [warning(CERTIFICATES, f"{name} runs out on {day}", fix)]
+    return [ok(CERTIFICATES, f"{name} is valid until {day}")]
+
+
+def check_apiservice(name: str, body: Mapping[str, Any] | None, now: datetime) -> list[Finding]:
+    """Whether the aggregated API is registered, answers, and shows a certificate that holds."""
+    if body is None:
+        what = f"APIService {name} is not there: kubectl get podresources knows nothing"
+        return [note(METRICS, what, "deploy slicewise metrics-api, if you want it")]
+    conditions = {
+        each.get("type"): each for each in (body.get("status") or {}).get("conditions") or ()
+    }
+    available = conditions.get("Available") or {}
+    findings = []
+    if available.get("status") == "True":
+        findings.append(ok(METRICS, f"APIService {name} is available"))
+    else:
+        why = available.get("message") or available.get("reason") or "nobody has said why"
+        fix = "look at the pods and the Service behind it"
+        findings.append(problem(METRICS, f"APIService {name} is not available: {why}", fix))
+    bundle = (body.get("spec") or {}).get("caBundle")
+    if bundle:
+        renew = "the server renews it by itself; look at its log"
+        try:
+            content = base64.b64decode(bundle, validate=True)
+        except (binascii.Error, ValueError):
+            content = b""
+        findings += check_certificates(f"authority of APIService {name}", content, now, renew)
+    return findings
+
+
+def check_quota(where: str, data: Mapping[str, str] | None) -> list[Finding]:
+    """Whether the quota can be read."""
+    if data is None:
+        return [ok(QUOTA, f"no ConfigMap {where}: every namespace is unlimited")]
+    text = data.get(QUOTA_KEY)
+    if text is None:
+        fix = f"put the quota under the key {QUOTA_KEY}"
+        return [warning(QUOTA, f"ConfigMap {where} has no key {QUOTA_KEY}: it says nothing", fix)]
+    try:
+        quota = read_quota(text)
+    except SlicewiseError as error:
+        fix = "correct it; until then the last good quota counts, and none after a restart"
+        return [problem(QUOTA, f"ConfigMap {where}: {error}", fix)]
+    count = len(quota.namespaces)
+    spaces = "1 namespace" if count == 1 else f"{count} namespaces"
+    return [ok(QUOTA, f"ConfigMap {where} limits {spaces}")]
+
+
+def check_rights(answers: Iterable[tuple[str, str, bool | None]]) -> list[Finding]:
+    """What a person may not do, by what it is good for; None is a question without an answer."""
+    denied = [(right, use) for right, use, allowed in answers if allowed is False]
+    if not denied:
+        return [ok(RIGHTS, "everything that these commands need is allowed")]
+    return [
+        warning(RIGHTS, f"you may not {right}, which {use} needs", "ask for a role that allows it")
+        for right, use in denied
+    ]

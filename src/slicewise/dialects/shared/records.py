@@ -1,0 +1,152 @@
+"""The allocation spelled out in full, in Slicewise's own annotation.
+
+It is the whole record for our own dialect and for systems that record nothing, and stands beside
+the marks of the others wherever those cannot say everything. Where it is valid, it is believed.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from slicewise.dialects.shared.indexes import gpu_at, used_gpu
+from slicewise.dialects.shared.inventory import is_invented
+from slicewise.dialects.shared.texts import (
+    annotation,
+    count_of,
+    is_count,
+    read_json,
+    refuse,
+    write_json,
+)
+from slicewise.model import (
+    FULL,
+    MAX_MEMORY,
+    Allocation,
+    ContainerAllocation,
+    ContainerRequest,
+    DialectError,
+    Gpu,
+    MiB,
+    Node,
+    Percent,
+    Pod,
+    PodRecord,
+    Request,
+    Slice,
+)
+
+ALLOCATION: Final = "slicewise.io/allocation"
+
+_FIELD: Final = annotation(ALLOCATION)
+_FORM: Final = """like '{"containers":{"c0":[[0,"GPU-...",30,4096]]},"node":"n0"}'"""
+
+
+def write_full_record(allocation: Allocation, node: Node) -> str:
+    """The annotation's value: per container its slices as index, UUID, percent and MiB."""
+    containers = {
+        each.name: [
+            [piece.gpu, used_gpu(node, piece).uuid, piece.cores, piece.memory]
+            for piece in each.slices
+        ]
+        for each in allocation.containers
+    }
+    return write_json({"containers": containers, "node": allocation.node})
+
+
+def read_full_record(text: str, request: Request, node: Node) -> Allocation:
+    """The allocation that the annotation's value spells out, on the GPUs the node has today."""
+    document = read_json(_FIELD, text, _FORM)
+    if not isinstance(document, dict) or not isinstance(document.get("containers"), dict):
+        raise refuse(_FIELD, text, _FORM)
+    if document.get("node") != node.name:
+        raise refuse(_FIELD, text, f"an allocation on node {node.name}")
+    given = document["containers"]
+    if set(given) != {container.name for container in request.containers}:
+        raise refuse(_FIELD, text, "the containers that ask for GPUs, and no others")
+    return Allocation(
+        node.name,
+        tuple(
+            _read_container(text, container, given[container.name], node)
+            for container in request.containers
+        ),
+    )
+
+
+def prefer_full_record(
+    pod: Pod, request: Request, node: Node, read_own: Callable[[], Allocation | None]
+) -> Allocation | None:
+    """The recorded allocation where it is valid, otherwise what the dialect's own marks say."""
+    text = pod.annotations.get(ALLOCATION)
+    if text is None:
+        return read_own()
+    try:
+        return read_full_record(text, request, node)
+    except DialectError:
+        own = read_own()
+        if own is None:
+            raise
+        return own
+
+
+def apply_record(pod: Pod, marks: PodRecord) -> Pod:
+    """The pod as it will be listed once the marks are on it."""
+    return replace(
+        pod,
+        annotations={**pod.annotations, **marks.annotations},
+        labels={**pod.labels, **marks.labels},
+    )
+
+
+def reads_back_as(allocation: Allocation, read_own: Callable[[], Allocation | None]) -> bool:
+    """Whether the dialect's own marks, read back, give this allocation."""
+    try:
+        return read_own() == allocation
+    except DialectError:
+        return False
+
+
+def add_full_record(marks: PodRecord, allocation: Allocation, node: Node) -> PodRecord:
+    """The marks with the allocation spelled out in full beside them."""
+    return replace(
+        marks, annotations={**marks.annotations, ALLOCATION: write_full_record(allocation, node)}
+    )
+
+
+def _read_container(
+    text: str, container: ContainerRequest, given: object, node: Node
+) -> ContainerAllocation:
+    if not isinstance(given, list) or len(given) != len(container.shares):
+        wanted = count_of(len(container.shares), "slice", "slices")
+        raise refuse(_FIELD, text, f"{wanted} for {container.name}")
+    slices = tuple(_read_slice(text, entry, node) for entry in given)
+    if len({piece.gpu for piece in slices}) != len(slices):
+        raise refuse(_FIELD, text, f"each GPU once for {container.name}")
+    # Users can annotate their own pods; a record must not make a pod cheaper than its limits.
+    if any(
+        piece.cores < share.cores or piece.memory < share.memory
+        for share, piece in zip(container.shares, slices, strict=True)
+    ):
+        raise refuse(_FIELD, text, f"no less than {container.name} asks for")
+    return ContainerAllocation(container.name, slices)
+
+
+def _read_slice(text: str, entry: object, node: Node) -> Slice:
+    match entry:
+        case [int(index), str(uuid), int(cores), int(memory)] if all(
+            is_count(number) for number in (index, cores, memory)
+        ):
+            pass
+        case _:
+            raise refuse(_FIELD, text, _FORM)
+    if cores > FULL or memory > MAX_MEMORY:
+        raise refuse(_FIELD, text, f"at most {FULL} percent and {MAX_MEMORY} MiB of a GPU")
+    gpu = _find_gpu(node, index, uuid)
+    if gpu is None:
+        raise refuse(_FIELD, text, f"GPUs of node {node.name}, which has no {uuid}")
+    return Slice(gpu.index, Percent(cores), gpu.memory if cores == FULL else MiB(memory))
+
+
+def _find_gpu(node: Node, index: int, uuid: str) -> Gpu | None:
+    # A replaced or newly detected GPU shifts the indexes of the others; the UUID stays.
+    found = next((gpu for gpu in node.gpus if gpu.uuid == uuid), None)
+    return gpu_at(node, index) if found is None and is_invented(uuid) else found

@@ -1,0 +1,162 @@
+"""Explain: per node and GPU what a pod lacked, and the smallest change that would fit."""
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any, Final
+
+from slicewise.explain.format import describe_container, describe_request, describe_slice
+from slicewise.explain.limits import write_smaller_limits
+from slicewise.explain.suggestions import Suggestion, find_suggestions
+from slicewise.model import Allocation, NodeState, Request, Slice
+from slicewise.placement import Placement, Screening, admitted_gpus, explain, feasible
+from slicewise.state.queries import PodQuery
+
+# Trying changes takes time; beyond so many nodes only their reasons are counted.
+_DETAILED: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class PodInquiry:
+    """What is known at once of a pod and the nodes asked; the details take longer."""
+
+    scene: PodQuery
+    names: list[str]
+    screening: Screening
+    placement: Placement | None
+    held: tuple[Slice, ...] = ()
+    """What the pod is counted for already, on the node it is on."""
+
+    @classmethod
+    def of(
+        cls, scene: PodQuery, names: list[str], screening: Screening, held: tuple[Slice, ...] = ()
+    ) -> "PodInquiry":
+        """The inquiry into these nodes, with the best place among them."""
+        placement = scene.planner.place(scene.snapshot, scene.ask(names))
+        return cls(scene, names, screening, placement, held)
+
+
+def explain_pod(inquiry: PodInquiry) -> dict[str, Any]:
+    """Everything there is to say about where the pod can and cannot go, as JSON.
+
+    It reads nothing but the inquiry, so that it may take its time on another thread.
+    """
+    scene, screening = inquiry.scene, inquiry.screening
+    pod = scene.pod
+    about: dict[str, Any] = {
+        "pod": f"{pod.namespace}/{pod.name}",
+        "node": pod.node,
+        "asks": describe_request(scene.question.request),
+    }
+    if not scene.wants_gpu:
+        return {**about, "summary": "asks for no GPU: Slicewise lets it pass", "nodes": []}
+    state = None if pod.node is None else scene.snapshot.get(pod.node)
+    if state is not None:
+        about["holds"] = [describe_slice(piece, state.node) for piece in inquiry.held]
+    listed = [
+        _explain_node(scene, name) if at < _DETAILED else _tell_reason(screening, name)
+        for at, name in enumerate(inquiry.names)
+    ]
+    answer = {**about, "summary": _summarise(screening), "nodes": listed}
+    nearest = _nearest(listed)
+    if inquiry.placement is not None:
+        answer["best"] = _describe_best(scene, inquiry.placement.allocation)
+    elif nearest is not None:
+        node, change = nearest
+        steps = {key: value for key, value in change.items() if key != "text"}
+        answer["smallestChange"] = {"node": node, "change": change["text"], **steps}
+    return answer
+
+
+def _describe_best(scene: PodQuery, allocation: Allocation) -> dict[str, Any]:
+    state = scene.snapshot.get(allocation.node)
+    assert state is not None
+    return {
+        "node": allocation.node,
+        "allocation": [describe_container(each, state.node) for each in allocation.containers],
+        "policy": scene.planner.policy.name,
+    }
+
+
+def _tell_reason(screening: Screening, name: str) -> dict[str, Any]:
+    reason = screening.reasons.get(name)
+    if reason is None:
+        return {"node": name, "fits": name not in screening.unknown}
+    return {"node": name, "fits": False, "reason": reason.code, "phrase": reason.phrase}
+
+
+def _explain_node(scene: PodQuery, name: str) -> dict[str, Any]:
+    state = scene.snapshot.get(name)
+    if state is None:
+        return {"node": name, "fits": False, "reason": "UnknownNode", "changes": []}
+    question = scene.question
+    if feasible(state, question.request, question.grant):
+        return {"node": name, "fits": True, "gpus": _gpus(scene, state)}
+    refusal = explain(state, question.request, question.grant)
+    changes = find_suggestions(state, question, refusal.reason)
+    return {
+        "node": name,
+        "fits": False,
+        "reason": refusal.reason.code,
+        "phrase": refusal.reason.phrase,
+        "detail": refusal.detail,
+        "gpus": _gpus(scene, state),
+        "changes": [_describe_change(scene, each) for each in changes],
+    }
+
+
+def _describe_change(scene: PodQuery, change: Suggestion) -> dict[str, Any]:
+    """The change, with the limits that make it in the words of the pod's own system."""
+    told = change.describe()
+    limits = write_smaller_limits(scene.pod, change.steps["ask"]) if "ask" in change.steps else None
+    if limits is None:
+        return told
+    words = ", ".join(f"{key}: {value}" for key, value in limits.items())
+    return {**told, "text": f"{change.text}, as {words}", "limits": limits}
+
+
+def _gpus(scene: PodQuery, state: NodeState) -> list[dict[str, Any]]:
+    request = scene.question.request
+    admitted = set(admitted_gpus(state, request, scene.question.grant))
+    return [
+        {
+            "gpu": gpu.index,
+            "model": gpu.model,
+            "freePercent": max(0, state.free_cores(at)),
+            "freeMiB": max(0, state.free_memory(at)),
+            "missing": _missing(state, at, request, admitted=at in admitted),
+        }
+        for at, gpu in enumerate(state.node.gpus)
+    ]
+
+
+def _missing(state: NodeState, at: int, request: Request, *, admitted: bool) -> list[str]:
+    """What this GPU lacks for the smallest share asked for; empty when it could take it."""
+    gpu = state.node.gpus[at]
+    if not admitted:
+        return ["not admitted by model, UUID or quota"]
+    if not gpu.usable:
+        return ["cordoned" if gpu.cordoned else "split by MIG" if gpu.mig else "not healthy"]
+    least = min(share for each in request.containers for share in each.shares)
+    if least.whole:
+        return [] if state.untouched(at) else ["in use by others"]
+    missing = []
+    if (cores := least.cores - state.free_cores(at)) > 0:
+        missing.append(f"{cores} percent")
+    if (memory := least.memory - state.free_memory(at)) > 0:
+        missing.append(f"{memory} MiB")
+    return missing
+
+
+def _summarise(screening: Screening) -> str:
+    counts = Counter(reason.phrase for reason in screening.reasons.values())
+    if screening.unknown:
+        counts["Node is not known"] = len(screening.unknown)
+    parts = [f"{sum(screening.fits)} of {len(screening.fits)} nodes can take it"]
+    parts += [f"{count}: {phrase}" for phrase, count in sorted(counts.items())]
+    return "; ".join(parts)
+
+
+def _nearest(listed: list[dict[str, Any]]) -> tuple[str, dict[str, Any]] | None:
+    """The node and change that are least far from what was asked."""
+    found = [(each["node"], change) for each in listed for change in each.get("changes", ())[:1]]
+    return min(found, key=lambda each: (each[1]["distance"], each[0]), default=None)

@@ -1,0 +1,267 @@
+"""What `kubectl inspect gpushare` knows: nodes, their GPUs and who holds how many units.
+
+Pods of gpushare are read by the rules of its own tool, whoever placed them. Pods of other systems
+on the same GPUs are counted by their allocation, rounded up to gpushare's unit.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from slicewise.dialects import DEFAULT, GPUSHARE
+from slicewise.dialects.gpushare import GIB, MIB, detect_unit
+from slicewise.dialects.shared.inventory import is_invented
+from slicewise.kube.node_details import NodeDetails
+from slicewise.model import (
+    Container,
+    Node,
+    NodeNotice,
+    Pod,
+    Quantity,
+    Request,
+    Role,
+    SlicewiseError,
+    charge,
+    read_bytes,
+)
+
+_NAMES: Final = GPUSHARE.names
+_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,9}")
+_UNITS: Final = {GIB.memory_unit: "GiB", MIB.memory_unit: "MiB"}
+
+
+@dataclass(frozen=True, slots=True)
+class InspectedGpu:
+    """One GPU by the number gpushare knows it by, and its size in units."""
+
+    number: int
+    total: int
+    model: str = ""
+    usable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class InspectedPod:
+    """What one pod holds of each GPU, and what it holds of no known GPU."""
+
+    namespace: str
+    name: str
+    amounts: Mapping[int, int]
+    pending: int
+    system: str
+    phase: str
+
+    @property
+    def used(self) -> int:
+        """All its units."""
+        return sum(self.amounts.values()) + self.pending
+
+
+@dataclass(frozen=True, slots=True)
+class InspectedNode:
+    """One node with its GPUs and pods; `unit` is empty while nobody can tell it."""
+
+    name: str
+    address: str
+    total: int
+    unit: str
+    gpus: tuple[InspectedGpu, ...]
+    pods: tuple[InspectedPod, ...]
+
+    @property
+    def used(self) -> int:
+        """Units held on its GPUs, and pending."""
+        return sum(pod.used for pod in self.pods)
+
+    @property
+    def pending(self) -> int:
+        """Units of pods that no known GPU can be told of."""
+        return sum(pod.pending for pod in self.pods)
+
+    def used_of(self, number: int) -> int:
+        """Units held of one GPU."""
+        return sum(pod.amounts.get(number, 0) for pod in self.pods)
+
+
+def read_nodes(machines: Iterable[NodeDetails], pods: Iterable[Pod]) -> list[InspectedNode]:
+    """Every node that has gpushare's memory, by name, all of them in one unit."""
+    by_node: dict[str, list[Pod]] = {}
+    for pod in pods:
+        if pod.node is not None and not pod.phase.terminal:
+            by_node.setdefault(pod.node, []).append(pod)
+    read = [_read_node(each, by_node.get(each.name, ())) for each in machines]
+    found = sorted((each for each in read if each.total > 0), key=lambda each: each.name)
+    # One heading serves all nodes; only the smaller unit can say the others' amounts exactly.
+    if len({each.unit for each in found} - {""}) > 1:
+        return [_in_mib(each) for each in found]
+    return found
+
+
+def _read_node(machine: NodeDetails, pods: Sequence[Pod]) -> InspectedNode:
+    notice = machine.notice
+    total = _read_amount(notice.allocatable, _NAMES.memory)
+    count = _read_amount(notice.allocatable, _NAMES.count)
+    node = _read_inventory(notice)
+    gpus = () if node is None else node.gpus
+    per_gpu = total // (count or len(gpus) or 1)
+    unit = detect_unit(per_gpu) if count or gpus else None
+    if node is not None and unit is not None and not is_invented(node.gpus[0].uuid):
+        known = tuple(
+            InspectedGpu(gpu.minor, gpu.memory // unit, gpu.model, gpu.usable)
+            for gpu in sorted(gpus, key=lambda gpu: gpu.minor)
+        )
+    else:
+        # Allocatable falls when a GPU fails, and would make every GPU look smaller.
+        units = _read_amount(notice.capacity, _NAMES.memory) or total
+        models = [gpu.model for gpu in gpus] + [""] * count
+        known = tuple(InspectedGpu(at, units // count, models[at]) for at in range(count))
+    uses = [_read_pod(pod, node, known, unit or GIB.memory_unit) for pod in pods]
+    return InspectedNode(
+        name=machine.name,
+        address=machine.address or "unknown",
+        total=total,
+        unit="" if unit is None else _UNITS[unit],
+        gpus=known,
+        pods=tuple(
+            sorted(
+                (use for use in uses if use is not None),
+                key=lambda use: (use.namespace, use.name),
+            )
+        ),
+    )
+
+
+def _read_inventory(notice: NodeNotice) -> Node | None:
+    """The node's GPUs as the most exact agent published them; None when nobody did."""
+    try:
+        node = DEFAULT.read_node(notice)
+    except SlicewiseError:
+        return None
+    return node if node.gpus else None
+
+
+def _read_pod(
+    pod: Pod, node: Node | None, gpus: Sequence[InspectedGpu], unit: int
+) -> InspectedPod | None:
+    size = measure(pod)
+    if size:
+        return _make(pod, _read_gpus(pod, size), gpus, GPUSHARE.name)
+    try:
+        dialect = DEFAULT.claim(pod)
+        if dialect is None or node is None or dialect.name == GPUSHARE.name:
+            return None
+        request = dialect.read_request(pod)
+    except SlicewiseError:
+        return None
+    try:
+        allocation = dialect.read_allocation(pod, request, node)
+    except SlicewiseError:
+        allocation = None
+    if allocation is None:
+        wanted = {-1: _most(request, node) // unit}
+        return _make(pod, wanted, gpus, dialect.name)
+    minors = {gpu.index: gpu.minor for gpu in node.gpus}
+    amounts = {minors[piece.gpu]: -(-piece.memory // unit) for piece in charge(request, allocation)}
+    return _make(pod, amounts, gpus, dialect.name)
+
+
+def measure(pod: Pod) -> int:
+    """Units of gpushare's memory the pod asks for; init containers count if nobody else asks."""
+    main = sum(_read_limit(each) for each in pod.main_containers)
+    early = (_read_limit(each) for each in pod.containers if each.role is not Role.MAIN)
+    return main or max(early, default=0)
+
+
+def _read_limit(container: Container) -> int:
+    return _read_amount(container.limits, _NAMES.memory)
+
+
+def _read_amount(amounts: Mapping[str, Quantity], resource: str) -> int:
+    """A quantity as the original reads it: a whole number, rounded up."""
+    value = amounts.get(resource)
+    try:
+        return 0 if value is None else read_bytes(resource, value)
+    except SlicewiseError:
+        return 0
+
+
+def _read_gpus(pod: Pod, size: int) -> dict[int, int]:
+    """Units per GPU number: by the division, then by the index; -1 when neither can be read."""
+    division = _read_division(pod.annotations.get(_NAMES.division, ""))
+    if division:
+        return division
+    parts = pod.annotations.get(_NAMES.index, "").split(",")
+    if not all(_NUMBER.fullmatch(part) for part in parts):
+        return {-1: size}
+    numbers = sorted({int(part) for part in parts})
+    return {
+        number: size // len(numbers) + (at < size % len(numbers))
+        for at, number in enumerate(numbers)
+    }
+
+
+def _read_division(text: str) -> dict[int, int]:
+    """The division over GPUs, summed over containers; empty when any part cannot be read."""
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    if not isinstance(document, dict):
+        return {}
+    found: dict[int, int] = {}
+    for container, given in document.items():
+        if not _NUMBER.fullmatch(container) or not isinstance(given, dict):
+            return {}
+        for number, units in given.items():
+            if not _NUMBER.fullmatch(number) or type(units) is not int:
+                return {}
+            found[int(number)] = found.get(int(number), 0) + units
+    return found
+
+
+def _make(
+    pod: Pod, amounts: Mapping[int, int], gpus: Sequence[InspectedGpu], system: str
+) -> InspectedPod:
+    """The pod's use; whatever is on a GPU that the node does not have is pending."""
+    known = {gpu.number for gpu in gpus}
+    return InspectedPod(
+        namespace=pod.namespace,
+        name=pod.name,
+        amounts={number: units for number, units in amounts.items() if number in known},
+        pending=sum(units for number, units in amounts.items() if number not in known),
+        system=system,
+        phase=pod.phase.value,
+    )
+
+
+def _most(request: Request, node: Node) -> int:
+    """MiB that the request amounts to; a whole GPU counts as the node's largest."""
+    largest = max(gpu.memory for gpu in node.gpus)
+    return sum(
+        largest if share.whole else share.memory
+        for each in request.containers
+        for share in each.shares
+    )
+
+
+def _in_mib(node: InspectedNode) -> InspectedNode:
+    """The node's amounts in MiB, whatever it counts in."""
+    if node.unit != _UNITS[GIB.memory_unit]:
+        return node
+    each = int(GIB.memory_unit)
+    return replace(
+        node,
+        total=node.total * each,
+        unit=_UNITS[MIB.memory_unit],
+        gpus=tuple(replace(gpu, total=gpu.total * each) for gpu in node.gpus),
+        pods=tuple(
+            replace(
+                pod,
+                amounts={number: units * each for number, units in pod.amounts.items()},
+                pending=pod.pending * each,
+            )
+            for pod in node.pods
+        ),
+    )

@@ -1,0 +1,178 @@
+"""What kube-scheduler's configuration says of extenders, as each system's users have it.
+
+Old Policy files are read in any letter case, as old schedulers did, and written as the one form
+that schedulers from 1.25 on accept, which is strict.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final
+
+import click
+
+from slicewise.dialects import DEFAULT
+
+API_VERSION: Final = "kubescheduler.config.k8s.io/v1"
+_TLS: Final = {
+    "insecure": "insecure",
+    "servername": "serverName",
+    "certfile": "certFile",
+    "keyfile": "keyFile",
+    "cafile": "caFile",
+    "certdata": "certData",
+    "keydata": "keyData",
+    "cadata": "caData",
+}
+_KEYS: Final = (
+    "urlPrefix",
+    "filterVerb",
+    "preemptVerb",
+    "prioritizeVerb",
+    "bindVerb",
+    "weight",
+    "enableHTTPS",
+    "tlsConfig",
+    "httpTimeout",
+    "nodeCacheCapable",
+    "managedResources",
+    "ignorable",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ExtenderWiring:
+    """How one system's scheduler calls its extender."""
+
+    path: str
+    verbs: Mapping[str, str]
+    resources: tuple[str, ...] = ()
+    ignorable: bool = False
+    node_names: bool = True
+
+
+def _verbs(**verbs: str) -> Mapping[str, str]:
+    return MappingProxyType({f"{name}Verb": word for name, word in verbs.items()})
+
+
+_BIND: Final = _verbs(filter="filter", bind="bind")
+WIRINGS: Final[Mapping[str, ExtenderWiring]] = MappingProxyType(
+    {
+        "slicewise": ExtenderWiring(
+            "",
+            # One node comes back, so there is nothing to score and no prioritize verb.
+            _verbs(filter="place", preempt="preempt", bind="bind"),
+            ("slicewise.io/gpu", "slicewise.io/cores", "slicewise.io/memory"),
+        ),
+        "tkestack": ExtenderWiring(
+            "/scheduler", _BIND, ("nvidia.com/vcuda-core", "nvidia.com/vcuda-memory")
+        ),
+        "gpu-admission": ExtenderWiring(
+            "/scheduler", _verbs(filter="predicates"), node_names=False
+        ),
+        "gpushare": ExtenderWiring("/gpushare-scheduler", _BIND, ("aliyun.com/gpu-mem",)),
+        "elastic": ExtenderWiring(
+            "/scheduler",
+            _verbs(filter="filter", prioritize="priorities", bind="bind"),
+            ("elasticgpu.io/gpu-memory", "elasticgpu.io/gpu-core", "elastic-gpu/gpu-percent"),
+        ),
+        "gpuscheduler": ExtenderWiring(
+            "/apis/metrics.nvidia.com/v1alpha1/schedule",
+            _verbs(filter="filter", prioritize="prioritize", preempt="preempt"),
+            ignorable=True,
+        ),
+    }
+)
+ALL: Final = "all"
+# What the fork's users have their scheduler ignore, for its nodes do not count it per GPU.
+IGNORED: Final = frozenset(WIRINGS["tkestack"].resources)
+
+
+def build_config(dialect: str, url: str, scheduler: str = "default-scheduler") -> dict[str, Any]:
+    """The whole configuration for one system, or for all of them at once."""
+    wiring = WIRINGS["slicewise"] if dialect == ALL else WIRINGS[dialect]
+    # One bind verb is all a scheduler takes, so one extender serves every system.
+    resources = tuple(sorted(DEFAULT.resources)) if dialect == ALL else wiring.resources
+    extender: dict[str, Any] = {"urlPrefix": url.rstrip("/") + wiring.path, **wiring.verbs}
+    if "prioritizeVerb" in extender:
+        extender["weight"] = 1
+    extender["enableHTTPS"] = url.startswith("https:")
+    extender["httpTimeout"] = "30s"
+    extender["nodeCacheCapable"] = wiring.node_names
+    extender["ignorable"] = wiring.ignorable
+    if resources:
+        extender["managedResources"] = [
+            {"name": name, "ignoredByScheduler": name in IGNORED} for name in resources
+        ]
+    return _wrap([extender], scheduler)
+
+
+def convert_policy(document: Any, url: str | None = None) -> tuple[dict[str, Any], list[str]]:
+    """The configuration that an old Policy document amounts to, and what could not be kept."""
+    policy = _lower(document, "the policy")
+    if str(policy.get("kind", "")).lower() != "policy":
+        raise click.ClickException(f"kind={policy.get('kind')!r}: expected Policy")
+    notes = [
+        f"{key} is not carried over: plugins took the place of predicates and priorities"
+        for key in ("predicates", "priorities", "hardpodaffinitysymmetricweight")
+        if policy.get(key)
+    ]
+    extenders = [_convert_extender(each, url, notes) for each in policy.get("extenders") or []]
+    return _wrap(extenders, "default-scheduler"), notes
+
+
+def _convert_extender(document: Any, url: str | None, notes: list[str]) -> dict[str, Any]:
+    old = _lower(document, "an extender")
+    known = {key.lower(): key for key in _KEYS}
+    found: dict[str, Any] = {}
+    for key, value in old.items():
+        name = known.get(key)
+        if name is None:
+            if key != "apiversion":
+                notes.append(f"extender key {key!r} is unknown and left out")
+        elif value is not None and value != "":
+            found[name] = _convert_value(name, value)
+    if "prioritizeVerb" in found:
+        found.setdefault("weight", 1)
+    if url is not None:
+        path = "/" + found.get("urlPrefix", "").partition("://")[2].partition("/")[2]
+        found["urlPrefix"] = url.rstrip("/") + path.rstrip("/")
+        found["enableHTTPS"] = url.startswith("https:")
+    return {key: found[key] for key in _KEYS if key in found}
+
+
+def _convert_value(name: str, value: Any) -> Any:
+    match name:
+        case "httpTimeout" if isinstance(value, int):
+            # Policy files count nanoseconds.
+            return f"{value / 1e9:g}s"
+        case "tlsConfig":
+            given = _lower(value, "tlsConfig")
+            return {_TLS[key]: each for key, each in given.items() if key in _TLS and each}
+        case "managedResources":
+            rows = [_lower(each, "a managed resource") for each in value]
+            return [
+                {
+                    "name": row.get("name"),
+                    "ignoredByScheduler": bool(row.get("ignoredbyscheduler", False)),
+                }
+                for row in rows
+            ]
+        case _:
+            return value
+
+
+def _lower(document: Any, what: str) -> dict[str, Any]:
+    if not isinstance(document, dict):
+        raise click.ClickException(f"{what} is {document!r}: expected an object")
+    return {str(key).lower(): value for key, value in document.items()}
+
+
+def _wrap(extenders: list[dict[str, Any]], scheduler: str) -> dict[str, Any]:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "KubeSchedulerConfiguration",
+        "percentageOfNodesToScore": 100,
+        "profiles": [{"schedulerName": scheduler}],
+        "extenders": extenders,
+    }

@@ -1,0 +1,150 @@
+"""The smallest change of a request, or of a node, after which the pod would fit there.
+
+Every change offered was tried on the node as it is: what is said to fit does fit.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from slicewise.model import (
+    ContainerRequest,
+    MiB,
+    NodeState,
+    Percent,
+    Reason,
+    Request,
+    Share,
+)
+from slicewise.placement import UNLIMITED, PlacementRequest, QuotaLimits, evict, feasible
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """One way to fit: how far it is from what was asked, 0 to 1, and what to do."""
+
+    distance: float
+    text: str
+    steps: Mapping[str, Any] = field(default_factory=dict)
+    """The same for programs: `ask`, `evict`, `uncordon`, `drop` or `quota`."""
+
+    def describe(self) -> dict[str, Any]:
+        """The change as JSON."""
+        return {"distance": round(self.distance, 4), "text": self.text, **self.steps}
+
+
+def find_suggestions(
+    state: NodeState, question: PlacementRequest, reason: Reason
+) -> tuple[Suggestion, ...]:
+    """The ways to fit on a node that refused for this reason, nearest first."""
+    request, grant = question.request, question.grant
+    found = [
+        *_lower(state, request, grant),
+        *_fewer(state, request, grant),
+        *_lift(state, question, reason),
+        *_reopen(state, request, grant),
+    ]
+    return tuple(sorted(found, key=lambda change: (change.distance, change.text)))
+
+
+def _lower(state: NodeState, request: Request, grant: QuotaLimits) -> Iterator[Suggestion]:
+    """Ask for less memory, or for less compute, of every GPU."""
+    shares = [share for each in request.containers for share in each.shares]
+    memory = max(share.memory for share in shares)
+    if memory:
+        most = _largest(memory, lambda m: _fits(state, _clip(request, 100, m), grant))
+        if most:
+            lost = (memory - most) / memory
+            text = f"ask for {most} MiB of each GPU instead of {memory}"
+            yield Suggestion(lost, text, {"ask": {"memory": most}})
+    cores = max(share.cores for share in shares)
+    # A part of a GPU names no memory where the whole GPU had it all, and is of use to nobody.
+    if cores and not any(share.whole for share in shares):
+        most = _largest(cores, lambda c: _fits(state, _clip(request, c, memory), grant))
+        if most:
+            lost = (cores - most) / cores
+            text = f"ask for {most} percent of each GPU instead of {cores}"
+            yield Suggestion(lost, text, {"ask": {"cores": most}})
+
+
+def _fewer(state: NodeState, request: Request, grant: QuotaLimits) -> Iterator[Suggestion]:
+    """Ask for fewer GPUs."""
+    count = max(len(each.shares) for each in request.containers)
+    most = _largest(count, lambda n: _fits(state, _cut(request, n), grant))
+    if most:
+        text = f"ask for {most} {'GPU' if most == 1 else 'GPUs'} instead of {count}"
+        yield Suggestion((count - most) / count, text, {"ask": {"gpus": most}})
+
+
+def _lift(state: NodeState, question: PlacementRequest, reason: Reason) -> Iterator[Suggestion]:
+    """Let others leave, or drop what stands in the way beside the GPUs themselves."""
+    request, grant = question.request, question.grant
+    if reason is Reason.QUOTA and feasible(state, request, UNLIMITED):
+        yield Suggestion(0.5, f"raise the quota: {grant.detail}", {"quota": grant.detail})
+    if reason in (Reason.MODEL, Reason.UUID):
+        free = replace(
+            request.constraints, models=(), models_refused=(), uuids=(), uuids_refused=()
+        )
+        if feasible(state, replace(request, constraints=free), grant):
+            yield Suggestion(
+                0.5, "drop the demand for a model or UUID", {"drop": ["models", "uuids"]}
+            )
+    if reason in (Reason.TOPOLOGY, Reason.TOPOLOGY_BUSY) and request.constraints.topology:
+        wish = replace(request.constraints.topology, strict=False)
+        loose = replace(request.constraints, topology=wish)
+        if feasible(state, replace(request, constraints=loose), grant):
+            text = "prefer linked GPUs instead of demanding them"
+            yield Suggestion(0.3, text, {"drop": ["topology"]})
+    eviction = evict(state, question, 1 << 31)
+    if eviction is not None and eviction.victims:
+        pods = ", ".join(victim.pod for victim in eviction.victims[:5])
+        more = f" and {len(eviction.victims) - 5} more" if len(eviction.victims) > 5 else ""
+        names = [victim.pod for victim in eviction.victims]
+        yield Suggestion(0.9, f"wait for or evict {pods}{more}", {"evict": names})
+
+
+def _reopen(state: NodeState, request: Request, grant: QuotaLimits) -> Iterator[Suggestion]:
+    """Open the GPUs again that a person has closed."""
+    closed = [gpu.index for gpu in state.node.gpus if gpu.cordoned]
+    if not closed:
+        return
+    gpus = tuple(replace(gpu, cordoned=False) for gpu in state.node.gpus)
+    if feasible(replace(state, node=replace(state.node, gpus=gpus)), request, grant):
+        indexes = ", ".join(map(str, closed))
+        yield Suggestion(
+            0.2, f"uncordon gpu {indexes} of node {state.node.name}", {"uncordon": closed}
+        )
+
+
+def _largest(asked: int, fits: Callable[[int], bool]) -> int:
+    """The largest amount below what was asked that fits; 0 when none does."""
+    low, high = 0, asked - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle - 1)
+    return low
+
+
+def _fits(state: NodeState, request: Request | None, grant: QuotaLimits) -> bool:
+    return request is not None and feasible(state, request, grant)
+
+
+def _clip(request: Request, cores: int, memory: int) -> Request | None:
+    """The request with no share above these amounts; None when nothing would be left of one."""
+    containers = []
+    for each in request.containers:
+        clipped = [(min(share.cores, cores), min(share.memory, memory)) for share in each.shares]
+        if any(not c and not m for c, m in clipped):
+            return None
+        shares = tuple(Share(Percent(c), MiB(m)) for c, m in clipped)
+        containers.append(ContainerRequest(each.name, shares, each.role))
+    return replace(request, containers=tuple(containers))
+
+
+def _cut(request: Request, count: int) -> Request | None:
+    if not count:
+        return None
+    containers = tuple(
+        ContainerRequest(each.name, each.shares[:count], each.role) for each in request.containers
+    )
+    return replace(request, containers=containers)

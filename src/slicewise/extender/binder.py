@@ -1,0 +1,284 @@
+"""Bind: decide, assume and write, so that two binds never take the same share.
+
+The GPUs are chosen and counted in one step without waiting; then comes the one write, and what
+the API says confirms the count or takes it back. What it did not say is found out by reading.
+"""
+
+import asyncio
+import time
+from collections.abc import Coroutine
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from slicewise.cluster import Assume, Confirm, Extend, Forget, PodSeen
+from slicewise.extender.locks import KeyedLocks
+from slicewise.extender.pod_events import placement_event
+from slicewise.extender.ports import Clock, ClusterWriter, WallClock
+from slicewise.extender.protocol import BindingArgs
+from slicewise.kube.outcomes import BindOutcome, PodName, WriteStatus
+from slicewise.model import Allocation, Node, Pod, PodRecord, Request, SlicewiseError
+from slicewise.placement import explain
+from slicewise.state.queries import PodQueries, PodQuery
+
+T = TypeVar("T")
+_HELD: Final = 1 << 14
+# Each bind under way costs the API server and the scheduler a connection and a thread of work.
+_AT_ONCE: Final = 16
+_PATIENCE_SECONDS: Final = 1.0
+_FAILED: Final = (WriteStatus.CONFLICT, WriteStatus.GONE, WriteStatus.REFUSED)
+
+
+@dataclass(frozen=True, slots=True)
+class BindTimeouts:
+    """How long decisions wait for the API, and by which clocks."""
+
+    assume_seconds: float = 120.0
+    """How long a decision counts while nobody knows whether the API took it."""
+    hold_seconds: float = 60.0
+    """How long a decision counts that the scheduler has heard of and not yet come back for."""
+    settle_seconds: float = 8.0
+    """How long to go on reading after a write whose answer was lost."""
+    clock: Clock = time.monotonic
+    """The clock of deadlines, which must be the state's own."""
+    wall: WallClock = time.time_ns
+    """The time that marks carry."""
+
+
+@dataclass(frozen=True, slots=True)
+class BindResult:
+    """How a bind ended: no error means that the pod is on the node."""
+
+    error: str = ""
+    reason: str = "Bound"
+    allocation: Allocation | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AssumedPlacement:
+    """GPUs that are counted for a pod from now on, and the marks that say so."""
+
+    scene: PodQuery
+    allocation: Allocation
+    marks: PodRecord
+
+
+class Binder:
+    """Binds pods, each under a lock of its own, and finishes what it began."""
+
+    def __init__(
+        self, stage: PodQueries, writer: ClusterWriter, timing: BindTimeouts | None = None
+    ) -> None:
+        self.stage = stage
+        self.writer = writer
+        self.locks = KeyedLocks()
+        self._timing = timing or BindTimeouts()
+        self._running: set[asyncio.Task[Any]] = set()
+        self._held: dict[str, AssumedPlacement] = {}
+
+    async def bind(self, args: BindingArgs) -> BindResult:
+        """Put the pod on the node the scheduler chose; calling it twice is harmless."""
+        return await self.finish(self._bind(args))
+
+    async def finish(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of work that goes on even if whoever asked for it has left."""
+        task = asyncio.create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return await asyncio.shield(task)
+
+    @property
+    def writing(self) -> int:
+        """How many pods are being bound right now."""
+        return len(self._running)
+
+    async def throttle(self) -> None:
+        """Wait while binds pile up at the API server, so that the scheduler does not run ahead."""
+        if len(self._running) >= _AT_ONCE:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_PATIENCE_SECONDS):
+                    while len(self._running) >= _AT_ONCE:
+                        await asyncio.wait(
+                            self._running.copy(), return_when=asyncio.FIRST_COMPLETED
+                        )
+
+    async def drain(self) -> None:
+        """Return when nothing is being written any more."""
+        while self._running:
+            await asyncio.wait(set(self._running))
+
+    def record_allocation(
+        self, pod: Pod, request: Request, allocation: Allocation, node: Node
+    ) -> PodRecord:
+        """How the allocation is recorded at this moment."""
+        return self.stage.dialects.record_allocation(
+            pod, request, allocation, node, now_ns=self._timing.wall()
+        )
+
+    def assume(
+        self, scene: PodQuery, node: Node, allocation: Allocation, *, seconds: float | None = None
+    ) -> AssumedPlacement | None:
+        """Count the GPUs for the pod from now on; None when somebody was faster."""
+        pod, request = scene.pod, scene.question.request
+        marks = self.record_allocation(pod, request, allocation, node)
+        assumption = Assume(
+            uid=pod.uid,
+            namespace=pod.namespace,
+            name=pod.name,
+            request=request,
+            allocation=allocation,
+            deadline=self._timing.clock() + (seconds or self._timing.assume_seconds),
+            priority=pod.priority,
+        )
+        taken = self.stage.state.ledger.apply(assumption)
+        return AssumedPlacement(scene, allocation, marks) if taken else None
+
+    def hold(self, scene: PodQuery, node: Node, allocation: Allocation) -> AssumedPlacement | None:
+        """Count the GPUs for a pod that the scheduler will bring back; None as for `assume`."""
+        decided = self.assume(scene, node, allocation, seconds=self._timing.hold_seconds)
+        if decided is not None:
+            if len(self._held) >= _HELD:
+                kept = {uid: each for uid, each in self._held.items() if self._stands(each)}
+                self._held = kept
+            self._held[scene.pod.uid] = decided
+        return decided
+
+    def held(self, scene: PodQuery) -> str | None:
+        """The node on which GPUs are still held for just what the pod asks for now."""
+        held = self._held.get(scene.pod.uid)
+        if held is None or held.scene.question.request != scene.question.request:
+            return None
+        return held.allocation.node if self._stands(held) else None
+
+    def _stands(self, held: AssumedPlacement) -> bool:
+        """Whether a held decision is still counted, on GPUs that are still well."""
+        state = self.stage.state.ledger.snapshot().get(held.allocation.node)
+        known = self.stage.state.ledger.assumption(held.scene.pod.uid)
+        if state is None or known is None or known[0].allocation is not held.allocation:
+            return False
+        return all(_usable(state.node, gpu) for gpu in held.allocation.gpus)
+
+    async def _bind(self, args: BindingArgs) -> BindResult:
+        name = PodName(args.pod_uid or "", args.pod_namespace or "", args.pod_name or "")
+        node = args.node or ""
+        async with self.locks.hold(name.uid):
+            pod = await self._find(name)
+            if isinstance(pod, BindResult):
+                return pod
+            if pod.node is not None:
+                return _already(pod, node)
+            done = await self._find_done(pod, node)
+            if done is not None:
+                return done
+            decided = self._decide(pod, node)
+            if isinstance(decided, BindResult):
+                return decided
+            return await self._write(decided, node)
+
+    async def _find(self, name: PodName) -> Pod | BindResult:
+        """The pod as last shown, or as the API server has it if it was never shown."""
+        pod = self.stage.state.ledger.pod(name.uid)
+        if pod is None:
+            pod = await self.writer.read_pod(name.namespace, name.name)
+        where = f"{name.namespace}/{name.name}"
+        if pod is None:
+            return BindResult(f"pod {where} does not exist", "PodGone")
+        if pod.uid != name.uid:
+            return BindResult(f"pod {where} has UID {pod.uid}: expected {name.uid}", "PodGone")
+        if pod.deleting or pod.phase.terminal:
+            return BindResult(f"pod {where} is ending", "PodGone")
+        return pod
+
+    async def _find_done(self, pod: Pod, node: str) -> BindResult | None:
+        """The end of an earlier bind of the pod that we know of and were not yet shown."""
+        ledger = self.stage.state.ledger
+        known = ledger.assumption(pod.uid)
+        if known is None or not known[1]:
+            return None
+        # Marks alone are confirmed as well, in the filter: only the pod can tell.
+        seen = await self.writer.read_pod(pod.namespace, pod.name)
+        if seen is None or seen.uid != pod.uid or seen.node is None:
+            return None
+        ledger.apply(PodSeen(seen))
+        return _already(seen, node)
+
+    def _decide(self, pod: Pod, node: str) -> AssumedPlacement | BindResult:
+        """Choose GPUs on this node and count them, in one step without waiting."""
+        held = self._take_held(pod, node)
+        if held is not None:
+            return held
+        scene = self.stage.set(pod)
+        if not scene.wants_gpu:
+            return AssumedPlacement(scene, Allocation(node), PodRecord())
+        state = scene.snapshot.get(node)
+        if state is None:
+            return BindResult(f"node {node} is not known to Slicewise", "UnknownNode")
+        known = self.stage.state.ledger.assumption(pod.uid)
+        if known is not None and known[0].allocation.node == node:
+            # An earlier write of unknown outcome may yet be found done: ask for the same again.
+            decided = self.assume(scene, state.node, known[0].allocation)
+            if decided is not None:
+                return decided
+        placement = scene.planner.place_on(scene.snapshot, scene.question, node)
+        if placement is None:
+            refusal = explain(state, scene.question.request, scene.question.grant)
+            return BindResult(f"node {node}: {refusal}", refusal.reason.code)
+        decided = self.assume(scene, state.node, placement.allocation)
+        if decided is None:
+            return BindResult(f"node {node}: the GPUs were taken meanwhile", "Raced")
+        return decided
+
+    def _take_held(self, pod: Pod, node: str) -> AssumedPlacement | None:
+        """What was decided when the scheduler asked for a place, if that still stands."""
+        held = self._held.pop(pod.uid, None)
+        if held is None or held.allocation.node != node:
+            return None
+        if not self.stage.state.ready or not self._stands(held):
+            return None
+        deadline = self._timing.clock() + self._timing.assume_seconds
+        return held if self.stage.state.ledger.apply(Extend(pod.uid, deadline)) else None
+
+    async def _write(self, decided: AssumedPlacement, node: str) -> BindResult:
+        """The one write, and what follows from how it ended."""
+        pod, marks = decided.scene.pod, decided.marks
+        try:
+            outcome = await self.writer.bind(pod, node, marks)
+            if outcome.status is WriteStatus.UNKNOWN:
+                outcome = await self.writer.settle_bind(
+                    pod, node, marks, seconds=self._timing.settle_seconds
+                )
+        except SlicewiseError as error:
+            outcome = BindOutcome(WriteStatus.UNKNOWN, str(error))
+        return self._conclude(decided, node, outcome)
+
+    def _conclude(self, decided: AssumedPlacement, node: str, outcome: BindOutcome) -> BindResult:
+        ledger, pod = self.stage.state.ledger, decided.scene.pod
+        if outcome.stands:
+            ledger.apply(Confirm(pod.uid))
+            if decided.scene.wants_gpu:
+                self.writer.post_event(pod, placement_event(decided.scene, decided.allocation))
+            return BindResult(allocation=decided.allocation)
+        if outcome.pod is not None and outcome.pod.uid == pod.uid:
+            ledger.apply(PodSeen(outcome.pod))
+        if outcome.status is WriteStatus.OTHER_MARKS:
+            return BindResult(reason="BoundAlready")
+        where = f"pod {pod.namespace}/{pod.name}"
+        if outcome.status in _FAILED:
+            ledger.apply(Forget(pod.uid))
+            return BindResult(f"{where}: {outcome.status.value}: {outcome.detail}", "WriteFailed")
+        # It stays counted until the pod is shown or the deadline has come.
+        return BindResult(
+            f"{where}: nobody knows whether it was bound to {node}: {outcome.detail}",
+            "WriteUnknown",
+        )
+
+
+def _usable(node: Node, gpu: int) -> bool:
+    at = node.position(gpu)
+    return at is not None and node.gpus[at].usable
+
+
+def _already(pod: Pod, node: str) -> BindResult:
+    if pod.node == node:
+        return BindResult(reason="BoundAlready")
+    return BindResult(f"pod {pod.namespace}/{pod.name} is on node {pod.node}", "BoundElsewhere")

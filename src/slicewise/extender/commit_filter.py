@@ -1,0 +1,88 @@
+"""Filter as gpu-admission's users have it: the decision is written in the filter itself.
+
+Their scheduler has no bind verb for us, so the one best node is chosen, counted and marked on
+the pod before the scheduler hears of it. Marks of an earlier attempt are overwritten.
+"""
+
+from slicewise.cluster import Confirm, Forget
+from slicewise.extender.binder import AssumedPlacement, Binder
+from slicewise.extender.decisions import (
+    Decisions,
+    Filtered,
+    committed_reply,
+    pass_through,
+    screening_reply,
+)
+from slicewise.extender.pod_events import placement_event
+from slicewise.extender.protocol import FilterReply, SchedulerRequest
+from slicewise.kube.outcomes import WriteOutcome, WriteStatus
+from slicewise.model import Pod, SlicewiseError
+from slicewise.placement import Screening
+
+
+class CommitFilter:
+    """Filters and commits, under the same lock per pod as a bind."""
+
+    def __init__(self, verbs: Decisions, binder: Binder) -> None:
+        self._verbs = verbs
+        self._binder = binder
+
+    async def filter(self, ask: SchedulerRequest) -> Filtered:
+        """The one node the pod was given to, or why no node can take it."""
+        return await self._binder.finish(self._filter(ask))
+
+    async def _filter(self, ask: SchedulerRequest) -> Filtered:
+        async with self._binder.locks.hold(ask.pod.uid):
+            scene = self._verbs.stage.set(ask.pod)
+            if not scene.wants_gpu:
+                return pass_through(ask.candidates)
+            names = ask.candidates.names
+            screening = self._verbs.screen(scene, names)
+            placement = scene.planner.place(scene.snapshot, scene.ask(names))
+            state = None if placement is None else scene.snapshot.get(placement.allocation.node)
+            if placement is None or state is None:
+                return screening_reply(ask.candidates, screening)
+            decided = self._binder.assume(scene, state.node, placement.allocation)
+            if decided is None:
+                # Bound already, by somebody who asked us before: there is nothing to commit.
+                return screening_reply(ask.candidates, screening)
+            return await self._mark(ask, decided, screening)
+
+    async def _mark(
+        self, ask: SchedulerRequest, decided: AssumedPlacement, screening: Screening
+    ) -> Filtered:
+        pod, marks = decided.scene.pod, decided.marks
+        ledger = self._binder.stage.state.ledger
+        outcome = await self._write(decided)
+        if outcome.stands:
+            ledger.apply(Confirm(pod.uid))
+            self._binder.writer.post_event(pod, placement_event(decided.scene, decided.allocation))
+            return committed_reply(ask.candidates, decided.allocation.node, screening)
+        if outcome.status is not WriteStatus.UNKNOWN:
+            ledger.apply(Forget(pod.uid))
+        names = ", ".join(sorted(marks.annotations)[:2])
+        error = f"pod {pod.namespace}/{pod.name}: cannot write {names}: {outcome.detail}"
+        return Filtered(FilterReply(error=error), 0, {"WriteFailed": 1})
+
+    async def _write(self, decided: AssumedPlacement) -> WriteOutcome:
+        """How writing the marks ended; an answer that was lost is looked up."""
+        pod, writer = decided.scene.pod, self._binder.writer
+        try:
+            outcome = await writer.annotate_pod(pod, decided.marks)
+            if outcome.status is not WriteStatus.UNKNOWN:
+                return outcome
+            seen = await writer.read_pod(pod.namespace, pod.name)
+        except SlicewiseError as error:
+            return WriteOutcome(WriteStatus.UNKNOWN, str(error))
+        if seen is None or seen.uid != pod.uid:
+            return WriteOutcome(WriteStatus.GONE, "the pod is gone")
+        if _carries(seen, decided):
+            return WriteOutcome(WriteStatus.DONE, pod=seen)
+        return WriteOutcome(WriteStatus.UNKNOWN, outcome.detail)
+
+
+def _carries(pod: Pod, decided: AssumedPlacement) -> bool:
+    return (
+        decided.marks.annotations.items() <= pod.annotations.items()
+        and decided.marks.labels.items() <= pod.labels.items()
+    )

@@ -1,0 +1,212 @@
+"""Filter, prioritize and preempt: from what the scheduler asks to what it is told.
+
+Nothing is reserved here and nothing is written; a pod that asks for no GPU passes unchanged.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import compress
+from math import isfinite
+from typing import Final
+
+from msgspec import Raw
+
+from slicewise.extender.protocol import (
+    CandidateNodes,
+    FilterReply,
+    HostScore,
+    MetaPod,
+    MetaVictims,
+    PreemptionReply,
+    SchedulerRequest,
+    Victims,
+    keep_nodes,
+)
+from slicewise.model import NodeState, Pod, Reason
+from slicewise.placement import Screening, admitted_gpus, evict
+from slicewise.state.queries import PodQueries, PodQuery
+
+HIGHEST: Final = 10
+# Looking for other victims than those offered takes milliseconds a node, and the scheduler waits.
+EXCHANGES: Final = 16
+UNKNOWN_NODE: Final = "Node is not known to Slicewise"
+TAKEN_ELSEWHERE: Final = "Pod was given to another node"
+
+
+@dataclass(frozen=True, slots=True)
+class Filtered:
+    """A filter's reply, how many nodes gave which reason, and nodes to send back whole."""
+
+    reply: FilterReply
+    passing: int
+    reasons: Mapping[str, int]
+    bodies: list[Raw] | None = None
+
+
+class Decisions:
+    """The scheduler's questions, answered from one stage."""
+
+    def __init__(self, stage: PodQueries) -> None:
+        self.stage = stage
+
+    def filter(self, ask: SchedulerRequest) -> Filtered:
+        """Which nodes can take the pod, and why each of the others cannot."""
+        scene = self.stage.set(ask.pod)
+        if not scene.wants_gpu:
+            return pass_through(ask.candidates)
+        return screening_reply(ask.candidates, self.screen(scene, ask.candidates.names))
+
+    def screen(self, scene: PodQuery, names: list[str]) -> Screening:
+        """What each of these nodes says of the pod."""
+        return self.stage.screen(scene, names)
+
+    def prioritize(self, ask: SchedulerRequest) -> list[HostScore]:
+        """Points from 0 to 10 by the policy; only the best node has 10."""
+        scene, names = self.stage.set(ask.pod), ask.candidates.names
+        if not scene.wants_gpu:
+            return [HostScore(name, 0) for name in names]
+        decision = scene.planner.decide(scene.snapshot, scene.ask(names))
+        best = None if decision.placement is None else decision.placement.allocation.node
+        points = spread_points(decision.scores, best)
+        return [HostScore(name, points.get(name, 0)) for name in names]
+
+    def count_free(self, ask: SchedulerRequest) -> list[HostScore]:
+        """Free GPUs of the wanted model, at most 10, as nvidia-gpu-scheduler counts."""
+        scene, names = self.stage.set(ask.pod), ask.candidates.names
+        if not scene.question.request.constraints.models:
+            return [HostScore(name, 0) for name in names]
+        return [HostScore(name, _free_gpus(scene, name)) for name in names]
+
+    def preempt(self, pod: Pod, offered: Mapping[str, Victims]) -> PreemptionReply:
+        """The offered nodes on which evicting pods really makes room, each with the fewest."""
+        scene = self.stage.set(pod)
+        chosen: dict[str, MetaVictims] = {}
+        exchanges = 0
+        for name, victims in offered.items():
+            kept = _trim(scene, name, victims)
+            if kept is None and exchanges < EXCHANGES:
+                exchanges += 1
+                kept = _exchange(scene, name, victims)
+            if kept:
+                violations = min(victims.violations, len(kept))
+                chosen[name] = MetaVictims([MetaPod(uid) for uid in kept], violations)
+        return PreemptionReply(chosen)
+
+
+def _trim(scene: PodQuery, name: str, offered: Victims) -> tuple[str, ...] | None:
+    """Those of the pods offered that must leave; None when even all of them do not help."""
+    if not scene.wants_gpu:
+        return offered.uids
+    return _evict(scene, name, offered, frozenset(offered.uids))
+
+
+def _exchange(scene: PodQuery, name: str, offered: Victims) -> tuple[str, ...] | None:
+    """Pods of lower priority, offered or not, that make room when they leave."""
+    return _evict(scene, name, offered, None)
+
+
+def _evict(
+    scene: PodQuery, name: str, offered: Victims, allowed: frozenset[str] | None
+) -> tuple[str, ...] | None:
+    state = scene.snapshot.get(name)
+    if state is None:
+        return None
+    # What the scheduler needs gone for its own reasons stays on the list.
+    held = {each.uid for each in state.holdings if each.charges}
+    others = tuple(uid for uid in offered.uids if uid not in held)
+    cleared = _without(state, others)
+    eviction = evict(cleared, scene.question, scene.pod.priority, allowed)
+    if eviction is None:
+        return None
+    needed = {victim.uid for victim in eviction.victims}
+    kept = tuple(uid for uid in offered.uids if uid in needed or uid in others)
+    added = tuple(victim.uid for victim in eviction.victims if victim.uid not in kept)
+    # GPUs enough without anybody leaving: the scheduler has another reason, which we lack.
+    return (*kept, *added) or offered.uids
+
+
+def pass_through(candidates: CandidateNodes) -> Filtered:
+    """Every node as it came."""
+    count = len(candidates.names)
+    reply = FilterReply(failed_nodes={})
+    if candidates.bodies is None:
+        reply.node_names = candidates.names
+    return Filtered(reply, count, {}, candidates.bodies)
+
+
+def screening_reply(candidates: CandidateNodes, screening: Screening) -> Filtered:
+    """The scheduler's reply for what the nodes said."""
+    failed = {name: reason.phrase for name, reason in screening.reasons.items()}
+    never = {
+        name: reason.phrase for name, reason in screening.reasons.items() if not reason.preemptible
+    }
+    for name in screening.unknown:
+        failed[name] = never[name] = UNKNOWN_NODE
+    kept = keep_nodes(candidates, screening.fits)
+    # Schedulers before 1.21 know the first alone; later ones believe the second.
+    reply = FilterReply(
+        node_names=kept.names, failed_nodes=failed, failed_and_unresolvable_nodes=never
+    )
+    reasons = _count(screening.reasons)
+    if screening.unknown:
+        reasons["UnknownNode"] = len(screening.unknown)
+    return Filtered(reply, sum(screening.fits), reasons, kept.bodies)
+
+
+def committed_reply(candidates: CandidateNodes, node: str, screening: Screening) -> Filtered:
+    """A reply that leaves the scheduler one node, because the pod was just given to it."""
+    told = screening_reply(candidates, screening)
+    kept = keep_nodes(candidates, [name == node for name in candidates.names])
+    taken = dict.fromkeys(compress(candidates.names, screening.fits), TAKEN_ELSEWHERE)
+    taken.pop(node, None)
+    reply = FilterReply(
+        node_names=kept.names,
+        failed_nodes={**(told.reply.failed_nodes or {}), **taken},
+        failed_and_unresolvable_nodes=told.reply.failed_and_unresolvable_nodes,
+    )
+    return Filtered(reply, 1, told.reasons, kept.bodies)
+
+
+def single_node_reply(candidates: CandidateNodes, node: str) -> Filtered:
+    """A reply that leaves the scheduler this node; of the others nothing need be said."""
+    if candidates.bodies is None:
+        return Filtered(FilterReply(node_names=[node], failed_nodes={}), 1, {})
+    kept = keep_nodes(candidates, [name == node for name in candidates.names])
+    return Filtered(FilterReply(failed_nodes={}), 1, {}, kept.bodies)
+
+
+def spread_points(scores: Mapping[str, float], best: str | None) -> dict[str, int]:
+    """Scores of any scale as points: 10 for the best alone, 0 to 9 for the rest by distance."""
+    known = [score for score in scores.values() if isfinite(score)]
+    if not known:
+        return {} if best is None else {best: HIGHEST}
+    low, width = min(known), max(known) - min(known)
+    points = {
+        name: HIGHEST - 1 if width == 0 else int((HIGHEST - 1) * (max(score, low) - low) / width)
+        for name, score in scores.items()
+    }
+    if best in points:
+        points[best] = HIGHEST
+    return points
+
+
+def _count(reasons: Mapping[str, Reason]) -> dict[str, int]:
+    counts: dict[Reason, int] = {}
+    for reason in reasons.values():
+        counts[reason] = counts.get(reason, 0) + 1
+    return {reason.code: count for reason, count in counts.items()}
+
+
+def _free_gpus(scene: PodQuery, name: str) -> int:
+    state = scene.snapshot.get(name)
+    if state is None:
+        return 0
+    gpus = admitted_gpus(state, scene.question.request, scene.question.grant)
+    free = sum(state.node.gpus[at].usable and state.untouched(at) for at in gpus)
+    return min(HIGHEST, free)
+
+
+def _without(state: NodeState, uids: tuple[str, ...]) -> NodeState:
+    for uid in uids:
+        state = state.release(uid)
+    return state

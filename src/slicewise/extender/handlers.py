@@ -1,0 +1,273 @@
+"""The verbs as a service: decoded, timed, counted, logged, and answered as each contract says.
+
+An answer that a scheduler would not look at unless it is 200 is 200, with the reason in `Error`.
+"""
+
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import Any, Final
+
+import structlog
+
+from slicewise.dialects import DEFAULT, Dialects
+from slicewise.explain.explanation import PodInquiry, explain_pod
+from slicewise.extender.binder import Binder, BindTimeouts
+from slicewise.extender.commit_filter import CommitFilter
+from slicewise.extender.decisions import Decisions, Filtered
+from slicewise.extender.hold_filter import HoldFilter
+from slicewise.extender.metrics import Metrics
+from slicewise.extender.place_filter import PlaceFilter
+from slicewise.extender.ports import ClusterState, ClusterWriter
+from slicewise.extender.protocol import (
+    MAX_WHAT_IF_PODS,
+    BindingReply,
+    FilterReply,
+    HostScore,
+    PreemptionReply,
+    ProtocolError,
+    SchedulerRequest,
+    decode_args,
+    decode_binding,
+    decode_preemption,
+    decode_what_if,
+    encode,
+    encode_filter,
+)
+from slicewise.extender.what_if import describe_outcomes, simulate
+from slicewise.httpd import Answer, Body, HttpResponse
+from slicewise.kube.names import is_name
+from slicewise.model import Pod, SlicewiseError
+from slicewise.state.queries import NotReadyError, PodQueries
+
+TEXT: Final = "text/plain; charset=utf-8"
+
+
+@dataclass(frozen=True, slots=True)
+class RouteOptions:
+    """How one system's routes differ."""
+
+    name: str
+    bad_body: int = 200
+    """Status for a body that cannot be decoded; 200 carries the reason in `Error`."""
+    commits: bool = False
+    """Whether the decision is written in the filter."""
+    places: bool = False
+    """Whether one node is left over and its GPUs are held, so that nothing need be scored."""
+    counts_free: bool = False
+    """Whether points are free GPUs of the wanted model, not the policy's."""
+    holds: bool = False
+    """Whether the scheduler binds by itself, so that a filter holds GPUs on its last nodes."""
+
+
+OWN: Final = RouteOptions("slicewise")
+PLACE: Final = RouteOptions("slicewise", places=True)
+PREDICATES: Final = RouteOptions("gpu-admission", commits=True)
+GPUSCHEDULER: Final = RouteOptions(
+    "nvidia-gpu-scheduler", bad_body=400, counts_free=True, holds=True
+)
+
+
+class Extender:
+    """Every verb, from the bytes of a request to the answer."""
+
+    def __init__(
+        self,
+        state: ClusterState,
+        writer: ClusterWriter,
+        *,
+        timing: BindTimeouts | None = None,
+        dialects: Dialects = DEFAULT,
+        metrics: Metrics | None = None,
+    ) -> None:
+        self.state = state
+        self.verbs = Decisions(PodQueries(state, dialects))
+        self.binder = Binder(self.verbs.stage, writer, timing)
+        self.committer = CommitFilter(self.verbs, self.binder)
+        self.placer = PlaceFilter(self.verbs, self.binder)
+        self.holder = HoldFilter(self.verbs, (timing or BindTimeouts()).clock)
+        self.metrics = metrics or Metrics(state)
+        self._writer = writer
+        self._log = structlog.get_logger("slicewise.extender").bind()
+
+    async def filter(self, body: Body, flavour: RouteOptions = OWN) -> Answer:
+        """Which nodes can take the pod."""
+        start = time.perf_counter()
+        try:
+            with self.metrics.stage("filter", "decode"):
+                ask = decode_args(body)
+        except ProtocolError as error:
+            self.metrics.decided("filter", "BadRequest")
+            return _refuse(flavour, FilterReply(error=str(error)))
+        try:
+            with self.metrics.stage("filter", "decide"):
+                filtered = await self._filter(ask, flavour)
+        except SlicewiseError as error:
+            filtered = Filtered(FilterReply(error=str(error)), 0, {_code(error): 1})
+        with self.metrics.stage("filter", "encode"):
+            response = encode_filter(filtered.reply, filtered.bodies)
+        self._note_filter(ask, filtered, start)
+        return response
+
+    async def _filter(self, ask: SchedulerRequest, flavour: RouteOptions) -> Filtered:
+        if flavour.commits:
+            return await self.committer.filter(ask)
+        if flavour.places:
+            return await self.placer.filter(ask)
+        return (self.holder if flavour.holds else self.verbs).filter(ask)
+
+    async def prioritize(self, body: Body, flavour: RouteOptions = OWN) -> HttpResponse:
+        """How good each node is for the pod; no points when that cannot be told."""
+        try:
+            with self.metrics.stage("prioritize", "decode"):
+                ask = decode_args(body)
+        except ProtocolError as error:
+            return _text(400, f"{error}\n")
+        try:
+            with self.metrics.stage("prioritize", "decide"):
+                verbs = self.verbs
+                judge = verbs.count_free if flavour.counts_free else verbs.prioritize
+                scores = judge(ask)
+            self.metrics.decided("prioritize", "Scored")
+        except SlicewiseError as error:
+            self.metrics.decided("prioritize", _code(error))
+            scores = [HostScore(name, 0) for name in ask.candidates.names]
+        with self.metrics.stage("prioritize", "encode"):
+            return _json(scores)
+
+    async def preempt(self, body: Body, flavour: RouteOptions = OWN) -> HttpResponse:  # noqa: ARG002
+        """On which nodes evicting pods makes room, and which pods."""
+        try:
+            with self.metrics.stage("preempt", "decode"):
+                pod, offered = decode_preemption(body)
+        except ProtocolError as error:
+            return _text(400, f"{error}\n")
+        reason = "Helped"
+        try:
+            with self.metrics.stage("preempt", "decide"):
+                reply = self.verbs.preempt(pod, offered)
+        except SlicewiseError as error:
+            reply, reason = PreemptionReply({}), _code(error)
+        chosen = reply.node_name_to_meta_victims
+        self.metrics.decided("preempt", reason if chosen or reason != "Helped" else "NoHelp")
+        self._log.info(
+            "preemption answered",
+            pod=_name(pod),
+            offered=len(offered),
+            nodes=len(chosen),
+            reason=reason,
+        )
+        return _json(reply)
+
+    async def bind(self, body: Body, flavour: RouteOptions = OWN) -> HttpResponse:  # noqa: ARG002
+        """Put the pod on its node; errors are told with 200, or the scheduler drops their text."""
+        start = time.perf_counter()
+        try:
+            with self.metrics.stage("bind", "decode"):
+                args = decode_binding(body)
+        except ProtocolError as broken:
+            self.metrics.decided("bind", "BadRequest")
+            return _json(BindingReply(str(broken)))
+        gpus = ""
+        try:
+            with self.metrics.stage("bind", "write"):
+                bound = await self.binder.bind(args)
+            error, reason = bound.error, bound.reason
+            if bound.allocation is not None:
+                gpus = ",".join(map(str, bound.allocation.gpus))
+        except SlicewiseError as failure:
+            error, reason = str(failure), _code(failure)
+        self.metrics.decided("bind", reason)
+        self._log.info(
+            "pod placed" if not error else "pod not placed",
+            pod=f"{args.pod_namespace}/{args.pod_name}",
+            node=args.node,
+            gpus=gpus,
+            reason=reason,
+            detail=error,
+            ms=_since(start),
+        )
+        return _json(BindingReply(error))
+
+    async def explain(self, body: Body, query: dict[str, str]) -> HttpResponse:
+        """Why the pod is where it is, or nowhere: by its name, or by a filter's body."""
+        try:
+            if body:
+                ask = decode_args(body)
+                pod, names = ask.pod, ask.candidates.names
+            else:
+                found = await self._find(query.get("pod", ""))
+                if found is None:
+                    return _json({"error": f"pod {query.get('pod', '')!r}: not found"}, 404)
+                pod = found
+                wanted = query.get("node")
+                names = [wanted] if wanted else sorted(self.state.snapshot().slots)
+            with self.metrics.stage("explain", "decide"):
+                scene = self.verbs.stage.set(pod)
+                held = self.state.ledger.allocation(pod.uid) or ()
+                inquiry = PodInquiry.of(scene, names, self.verbs.screen(scene, names), held)
+            # Trying changes may take seconds, and schedulers must not wait for it.
+            return _json(await asyncio.to_thread(explain_pod, inquiry))
+        except NotReadyError as error:
+            return _json({"error": str(error)}, 503)
+        except SlicewiseError as error:
+            return _json({"error": str(error)}, 400)
+
+    async def what_if(self, body: Body, most: int = MAX_WHAT_IF_PODS) -> HttpResponse:
+        """Where pods that do not exist yet would go, one after the other, and what keeps them."""
+        try:
+            wishes = decode_what_if(body, most)
+            with self.metrics.stage("what-if", "decide"):
+                outcomes = simulate(self.verbs, wishes)
+            return _json(await asyncio.to_thread(describe_outcomes, outcomes))
+        except NotReadyError as error:
+            return _json({"error": str(error)}, 503)
+        except SlicewiseError as error:
+            return _json({"error": str(error)}, 400)
+
+    async def _find(self, name: str) -> Pod | None:
+        namespace, _, short = name.rpartition("/")
+        if not is_name(short) or (namespace and not is_name(namespace)):
+            raise ProtocolError(f"pod={name[:160]!r}: expected namespace/name")
+        return await self._writer.read_pod(namespace or "default", short)
+
+    def _note_filter(self, ask: SchedulerRequest, filtered: Filtered, start: float) -> None:
+        for reason, count in filtered.reasons.items():
+            self.metrics.decided("filter", reason, count)
+        if filtered.passing:
+            self.metrics.decided("filter", "Fits", filtered.passing)
+        self._log.info(
+            "pod filtered",
+            pod=_name(ask.pod),
+            nodes=len(ask.candidates.names),
+            passing=filtered.passing,
+            reasons=filtered.reasons,
+            error=filtered.reply.error,
+            ms=_since(start),
+        )
+
+
+def _refuse(flavour: RouteOptions, reply: FilterReply) -> HttpResponse:
+    if flavour.bad_body == 200:
+        return _json(reply)
+    return _text(flavour.bad_body, f"{reply.error}\n")
+
+
+def _json(value: Any, status: int = 200) -> HttpResponse:
+    return HttpResponse(status, encode(value))
+
+
+def _text(status: int, text: str) -> HttpResponse:
+    return HttpResponse(status, text.encode(), content_type=TEXT)
+
+
+def _code(error: SlicewiseError) -> str:
+    return type(error).__name__.removesuffix("Error")
+
+
+def _name(pod: Pod) -> str:
+    return f"{pod.namespace}/{pod.name}"
+
+
+def _since(start: float) -> float:
+    return round(1e3 * (time.perf_counter() - start), 3)

@@ -1,0 +1,52 @@
+"""Holding GPUs between a filter and a bind that others make, where few nodes are left.
+
+A scheduler that binds by itself tells us of its choice by the bound pod alone. Until then the
+GPUs it may come to are counted on every node it may choose, for as long as a bind takes. Where
+many nodes fit, nothing is held: the chance that just the chosen one fills up is small.
+"""
+
+import time
+from itertools import compress
+from typing import Final
+
+from slicewise.cluster import GpuChooser, Hold, UnassignedPod
+from slicewise.extender.decisions import Decisions, Filtered, pass_through, screening_reply
+from slicewise.extender.ports import Clock
+from slicewise.extender.protocol import SchedulerRequest
+from slicewise.state.queries import PodQuery
+
+HOLD_SECONDS: Final = 5.0
+MOST_NODES: Final = 32
+
+
+class HoldFilter:
+    """Filters, and counts the GPUs of the pod on the few nodes it may go to."""
+
+    def __init__(
+        self, verbs: Decisions, clock: Clock = time.monotonic, seconds: float = HOLD_SECONDS
+    ) -> None:
+        self._verbs = verbs
+        self._clock = clock
+        self._seconds = seconds
+        # Which GPUs are held matters little, and this one remembers what it chose.
+        self._give = GpuChooser()
+
+    def filter(self, ask: SchedulerRequest) -> Filtered:
+        """Which nodes can take the pod, and why each of the others cannot."""
+        scene = self._verbs.stage.set(ask.pod)
+        if not scene.wants_gpu:
+            return pass_through(ask.candidates)
+        screening = self._verbs.screen(scene, ask.candidates.names)
+        if self._verbs.stage.dialects.is_silent(ask.pod):
+            names = list(compress(ask.candidates.names, screening.fits))
+            self._hold(scene, names if len(names) <= MOST_NODES else [])
+        return screening_reply(ask.candidates, screening)
+
+    def _hold(self, scene: PodQuery, names: list[str]) -> None:
+        """Count GPUs on these nodes, in place of what was held for the pod before."""
+        request, deadline = scene.question.request, self._clock() + self._seconds
+        claim = UnassignedPod(scene.pod.uid, request)
+        states = (scene.snapshot.get(name) for name in names)
+        found = (self._give(state, claim) for state in states if state is not None)
+        allocations = tuple(each for each in found if each is not None)
+        self._verbs.stage.state.ledger.apply(Hold(scene.pod, request, allocations, deadline))

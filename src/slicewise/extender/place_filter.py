@@ -1,0 +1,47 @@
+"""Place: a filter that leaves the scheduler one node, the best by the policy, and holds its GPUs.
+
+The scheduler then has nothing to score, and the bind that follows finds its GPUs counted.
+Nothing is written. A pod that is asked about again keeps what it holds, while that still stands;
+what the scheduler never comes back for is given up by the ledger's own clock.
+"""
+
+from slicewise.extender.binder import Binder
+from slicewise.extender.decisions import (
+    Decisions,
+    Filtered,
+    pass_through,
+    screening_reply,
+    single_node_reply,
+)
+from slicewise.extender.protocol import SchedulerRequest
+
+
+class PlaceFilter:
+    """Filters and holds, under the same lock per pod as a bind."""
+
+    def __init__(self, verbs: Decisions, binder: Binder) -> None:
+        self._verbs = verbs
+        self._binder = binder
+
+    async def filter(self, ask: SchedulerRequest) -> Filtered:
+        """The one node on which the pod's GPUs are held, or why no node can take it."""
+        await self._binder.throttle()
+        async with self._binder.locks.hold(ask.pod.uid):
+            return self._filter(ask)
+
+    def _filter(self, ask: SchedulerRequest) -> Filtered:
+        names = ask.candidates.names
+        scene = self._verbs.stage.set(ask.pod)
+        if not scene.wants_gpu:
+            return pass_through(ask.candidates)
+        held = self._binder.held(scene)
+        if held is not None and held in names:
+            return single_node_reply(ask.candidates, held)
+        placement = scene.planner.place(scene.snapshot, scene.ask(names))
+        state = None if placement is None else scene.snapshot.get(placement.allocation.node)
+        if placement is not None and state is not None:
+            decided = self._binder.hold(scene, state.node, placement.allocation)
+            if decided is not None:
+                return single_node_reply(ask.candidates, placement.allocation.node)
+        # Without a decision the pod fits nowhere, or was bound and only the scheduler is late.
+        return screening_reply(ask.candidates, self._verbs.screen(scene, names))

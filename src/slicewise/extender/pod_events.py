@@ -1,0 +1,39 @@
+"""What a pod's events say: which GPUs it got, and why these."""
+
+from slicewise.explain.format import describe_container
+from slicewise.kube.outcomes import PodEvent
+from slicewise.model import Allocation, NodeState, Request
+from slicewise.placement import admitted_gpus
+from slicewise.state.queries import PodQuery
+
+
+def placement_event(scene: PodQuery, allocation: Allocation) -> PodEvent:
+    """The event for a pod that was given these GPUs."""
+    state = scene.snapshot.get(allocation.node)
+    assert state is not None
+    gpus = "; ".join(describe_container(each, state.node) for each in allocation.containers)
+    note = f"{gpus} on node {allocation.node}, {_why(scene, state)}"
+    return PodEvent(reason="GpuAssigned", note=note[:1024])
+
+
+def _why(scene: PodQuery, state: NodeState) -> str:
+    request = scene.question.request
+    room = count_room(state, request, admitted_gpus(state, request, scene.question.grant))
+    policy = scene.planner.policy.name
+    if room <= 1:
+        return f"the only GPU there with room (policy {policy})"
+    return f"chosen by policy {policy} among {room} GPUs there with room"
+
+
+def count_room(state: NodeState, request: Request, gpus: list[int]) -> int:
+    """How many of these GPUs could take the smallest share asked for."""
+    least = min(share for each in request.containers for share in each.shares)
+    return sum(
+        state.node.gpus[at].usable
+        and (
+            state.untouched(at)
+            if least.whole
+            else state.free_cores(at) >= least.cores and state.free_memory(at) >= least.memory
+        )
+        for at in gpus
+    )

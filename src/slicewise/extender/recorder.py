@@ -1,0 +1,149 @@
+"""Writing on pods that others bound which GPUs the ledger gave them.
+
+One write per pod, and only if the pod is as it was when it was read: of two extenders at once, or
+of one that comes back, the first record stands. A write whose answer was lost is read after, and
+until that is known the GPUs stay the pod's own.
+"""
+
+import asyncio
+import contextlib
+from typing import Final
+
+import structlog
+
+from slicewise.cluster import AdoptedPod, Pin, PodSeen
+from slicewise.explain.format import describe_container
+from slicewise.extender.binder import Binder
+from slicewise.extender.metrics import Metrics
+from slicewise.kube.outcomes import PodEvent, WriteOutcome, WriteStatus
+from slicewise.model import SlicewiseError
+
+# Kubelets write a starting pod's status several times a second.
+_ATTEMPTS: Final = 5
+_TOGETHER: Final = 16
+
+
+class Recorder:
+    """Keeps the records of pods that name no GPUs in line with the ledger."""
+
+    def __init__(self, binder: Binder, metrics: Metrics, *, pause_seconds: float = 1.0) -> None:
+        self._binder = binder
+        self._metrics = metrics
+        self._pause = pause_seconds
+        self._writing: dict[str, asyncio.Task[None]] = {}
+        self._places = asyncio.Semaphore(_TOGETHER)
+        self._told: set[str] = set()
+        self._log = structlog.get_logger("slicewise.extender").bind()
+
+    async def run(self, dirty: asyncio.Event) -> None:
+        """Look whenever something stirs, and now and then for what failed; until cancelled."""
+        try:
+            while True:
+                dirty.clear()
+                self.look()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(dirty.wait(), self._pause)
+        finally:
+            await self.drain()
+
+    def look(self) -> None:
+        """Begin to write what is not written yet, and tell of pods that got no GPU."""
+        state = self._binder.stage.state
+        if not state.ready:
+            return
+        gifts = state.ledger.gifts()
+        self._told &= {gift.pod.uid for gift in gifts}
+        for gift in gifts:
+            uid = gift.pod.uid
+            if gift.allocation is None:
+                self._complain(gift)
+            elif gift.node.agent and uid not in self._writing and not gift.pod.deleting:
+                self._writing[uid] = asyncio.create_task(self._record(uid))
+
+    async def drain(self) -> None:
+        """Return when nothing is being written any more."""
+        while self._writing:
+            await asyncio.wait(set(self._writing.values()))
+
+    async def _record(self, uid: str) -> None:
+        try:
+            async with self._places, self._binder.locks.hold(uid):
+                for _ in range(_ATTEMPTS):
+                    gift = self._find(uid)
+                    if gift is None or not await self._try(gift):
+                        return
+        finally:
+            del self._writing[uid]
+
+    def _find(self, uid: str) -> AdoptedPod | None:
+        state = self._binder.stage.state
+        gift = state.ledger.gift(uid) if state.ready else None
+        return None if gift is None or gift.allocation is None else gift
+
+    async def _try(self, gift: AdoptedPod) -> bool:
+        """Write once; true when the pod had changed and it is worth trying again at once."""
+        ledger, pod = self._binder.stage.state.ledger, gift.pod
+        ledger.apply(Pin(pod.uid))
+        outcome = await self._write(gift)
+        if outcome.pod is not None and outcome.pod.uid == pod.uid:
+            ledger.apply(PodSeen(outcome.pod))
+        self._metrics.decided("record", outcome.status.value)
+        if outcome.stands:
+            self._announce(gift)
+            return False
+        if outcome.status is WriteStatus.UNKNOWN:
+            # It may yet be carried out, so these GPUs must stay this pod's.
+            return False
+        ledger.apply(Pin(pod.uid, pinned=False))
+        return outcome.status is WriteStatus.REFUSED and outcome.pod is not None
+
+    async def _write(self, gift: AdoptedPod) -> WriteOutcome:
+        """How writing the record ended; an answer that was lost is looked up."""
+        assert gift.allocation is not None
+        pod, writer = gift.pod, self._binder.writer
+        marks = self._binder.record_allocation(pod, gift.request, gift.allocation, gift.node)
+        try:
+            outcome = await writer.annotate_pod(pod, marks, version=pod.version)
+            if outcome.status is not WriteStatus.UNKNOWN:
+                return outcome
+            seen = await writer.read_pod(pod.namespace, pod.name)
+        except SlicewiseError as error:
+            return WriteOutcome(WriteStatus.UNKNOWN, str(error))
+        if seen is None or seen.uid != pod.uid:
+            return WriteOutcome(WriteStatus.GONE, "the pod is gone")
+        if marks.annotations.items() <= seen.annotations.items():
+            return WriteOutcome(WriteStatus.DONE, pod=seen)
+        return WriteOutcome(WriteStatus.UNKNOWN, outcome.detail, seen)
+
+    def _announce(self, gift: AdoptedPod) -> None:
+        assert gift.allocation is not None
+        each = gift.allocation.containers
+        gpus = "; ".join(describe_container(given, gift.node) for given in each)
+        policy = self._binder.stage.state.planner(None).policy.name
+        note = f"{gpus} on node {gift.node.name}, chosen by policy {policy} for a bound pod"
+        self._binder.writer.post_event(gift.pod, PodEvent(reason="GpuAssigned", note=note[:1024]))
+        self._log.info(
+            "pod recorded",
+            pod=f"{gift.pod.namespace}/{gift.pod.name}",
+            node=gift.node.name,
+            gpus=",".join(map(str, gift.allocation.gpus)),
+        )
+
+    def _complain(self, gift: AdoptedPod) -> None:
+        """Say once that the pod was bound where too few GPUs are free, and what to do."""
+        if gift.pod.uid in self._told:
+            return
+        self._told.add(gift.pod.uid)
+        note = (
+            f"bound to node {gift.node.name}: {gift.detail}; every GPU there "
+            "counts as taken until this pod, or one beside it that holds GPUs, is deleted"
+        )
+        remark = PodEvent(reason="GpuNotAssigned", note=note[:1024], warning=True)
+        self._binder.writer.post_event(gift.pod, remark)
+        self._metrics.decided("record", "NoRoom")
+        self._log.warning(
+            "pod bound without room",
+            pod=f"{gift.pod.namespace}/{gift.pod.name}",
+            node=gift.node.name,
+            detail=gift.detail,
+        )

@@ -1,0 +1,76 @@
+"""Having the scheduler look again at pods that wait, after the quota changed.
+
+A ConfigMap wakes no pod; a change of any pod that is on a node wakes all that an extender refused.
+So one pod is touched, however many wait: our own, or else one that holds GPUs. Where there is no
+such pod, those that wait are touched themselves.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from itertools import chain, islice
+from typing import Final
+
+import structlog
+
+from slicewise.extender.ports import ClusterState, ClusterWriter
+from slicewise.kube.outcomes import PodKey, WriteStatus
+from slicewise.model import Pod, PodRecord, SlicewiseError
+
+REQUEUED: Final = "slicewise.io/quota-changed"
+# A pod may be gone by now, and then another does as well.
+_TRIES: Final = 5
+_MOST: Final = 100
+
+
+class Requeuer:
+    """Wakes pods that wait when the quota has changed."""
+
+    def __init__(
+        self,
+        state: ClusterState,
+        writer: ClusterWriter,
+        now: Callable[[], str],
+        own: PodKey | None = None,
+    ) -> None:
+        self._state = state
+        self._writer = writer
+        self._now = now
+        self._own = own
+        self._log = structlog.get_logger("slicewise.extender").bind()
+
+    async def run(self, changed: asyncio.Event) -> None:
+        """Wake whenever the quota has changed, until cancelled."""
+        while True:
+            await changed.wait()
+            changed.clear()
+            await self.wake()
+
+    async def wake(self) -> int:
+        """How many pods were touched so that those that wait are looked at again."""
+        waiting = [] if not self._state.ready else list(islice(self._find(bound=False), _MOST))
+        if not waiting:
+            return 0
+        marks = PodRecord(annotations={REQUEUED: self._now()})
+        own = () if self._own is None else (self._own,)
+        for pod in islice(chain(own, self._find(bound=True)), _TRIES):
+            if await self._touch(pod, marks):
+                self._log.info("waiting pods woken", pods=len(waiting), touched=pod.name)
+                return 1
+        touched = [await self._touch(pod, marks) for pod in waiting]
+        self._log.info("waiting pods woken", pods=len(waiting), touched=sum(touched))
+        return sum(touched)
+
+    def _find(self, *, bound: bool) -> Iterator[Pod]:
+        """Pods that ask for GPUs and are on a node, or wait for one."""
+        return (
+            pod
+            for pod in self._state.ledger.asking()
+            if (pod.node is not None) == bound and not pod.deleting
+        )
+
+    async def _touch(self, pod: PodKey, marks: PodRecord) -> bool:
+        try:
+            outcome = await self._writer.annotate_pod(pod, marks)
+        except SlicewiseError:
+            return False
+        return outcome.status is WriteStatus.DONE

@@ -1,0 +1,169 @@
+"""The extender put together: client, state, election, writer and listener, and their lives."""
+
+import asyncio
+import contextlib
+import gc
+import os
+import secrets
+import socket
+from collections.abc import AsyncIterator, Callable, Coroutine
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from slicewise.extender.handlers import Extender
+from slicewise.extender.recorder import Recorder
+from slicewise.extender.requeuer import Requeuer
+from slicewise.extender.server import ExtenderServer
+from slicewise.extender.tracing import NoTracing, Tracing, open_tracing
+from slicewise.httpd import ServerSettings
+from slicewise.kube.client import Client
+from slicewise.kube.credentials import Access
+from slicewise.kube.events import EventRecorder
+from slicewise.kube.kubeconfig import find_access
+from slicewise.kube.lease import Election, LeaseTiming
+from slicewise.kube.outcomes import PodName
+from slicewise.kube.pod_writer import PodWriter
+from slicewise.state.live import LiveState, StateSettings
+
+COMPONENT = "slicewise-extender"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtenderSettings:
+    """How one extender runs."""
+
+    kubeconfig: Path | None = None
+    """Kubeconfig of the API server; none looks where kubectl and pods do."""
+    master: str | None = None
+    """Address of the API server in place of the kubeconfig's."""
+    listen: ServerSettings = field(default_factory=ServerSettings)
+    """Address, certificates and limits of the listener."""
+    health: ServerSettings | None = None
+    """A second, plain listener for probes alone; none answers them on the first."""
+    state: StateSettings = field(default_factory=StateSettings)
+    """What of the cluster is followed, and the policy."""
+    commit_in_filter: bool = False
+    """Whether `/scheduler/filter` writes the decision, for schedulers without a bind verb."""
+    lease: tuple[str, str] | None = None
+    """Namespace and name of the lease to lead by; none leads alone."""
+    term: LeaseTiming = field(default_factory=LeaseTiming)
+    """How long the lease lasts and how it is kept."""
+    otlp: str | None = None
+    """Address of an OpenTelemetry collector; empty for where its own variables say, none for no
+    tracing."""
+    bind_seconds: float = 5.0
+    """The time one bind may take at the API server."""
+
+
+def read_access(settings: ExtenderSettings) -> Access:
+    """How the API server is reached."""
+    if settings.master and settings.kubeconfig is None and not os.environ.get("KUBECONFIG"):
+        return Access(settings.master.rstrip("/"))
+    access = find_access(settings.kubeconfig)
+    return replace(access, server=settings.master.rstrip("/")) if settings.master else access
+
+
+async def run_extender(
+    settings: ExtenderSettings,
+    stop: asyncio.Event,
+    *,
+    started: Callable[[str], None] = lambda _: None,
+) -> None:
+    """Serve until told to stop; `started` hears the address once connections are accepted."""
+    log = structlog.get_logger(COMPONENT)
+    with contextlib.closing(open_tracing(settings.otlp)) as tracing:
+        await _run(settings, stop, tracing, started)
+    log.info("stopped")
+
+
+async def _run(
+    settings: ExtenderSettings,
+    stop: asyncio.Event,
+    tracing: Tracing | NoTracing,
+    started: Callable[[str], None],
+) -> None:
+    log = structlog.get_logger(COMPONENT)
+    async with Client(read_access(settings), agent=COMPONENT) as client:
+        election = elect(client, settings)
+        state = LiveState(
+            client, settings.state, may_decide=lambda: election is None or election.leading
+        )
+        events = EventRecorder(client, COMPONENT)
+        writes = PodWriter(client, state.reader, events, bind_seconds=settings.bind_seconds)
+        metrics = tracing.watch(state, lambda: client.calls.counts)
+        extender = Extender(state, writes, metrics=metrics)
+        events.busy = lambda: extender.binder.writing > 0
+        service = ExtenderServer(
+            extender,
+            settings.listen,
+            health=settings.health,
+            commit_in_filter=settings.commit_in_filter,
+            wrap=tracing.wrap,
+        )
+        recorder = Recorder(extender.binder, extender.metrics)
+        waker = Requeuer(state, writes, lambda: datetime.now(UTC).isoformat(), _find_own_pod())
+        beside = (recorder.run(state.dirty), waker.run(state.quota_changed))
+        async with _running(service, events, election, *beside):
+            log.info("listening", url=service.url)
+            started(service.url)
+            loading = asyncio.create_task(state.start())
+            stopping = asyncio.create_task(stop.wait())
+            try:
+                await asyncio.wait({loading, stopping}, return_when=asyncio.FIRST_COMPLETED)
+                if loading.done():
+                    await loading
+                    # The first scheduler's question should not wait for the tables.
+                    state.planner().tables.sync(state.snapshot())
+                    # What was loaded stays, and looking through it again would stop all answers.
+                    gc.collect()
+                    gc.freeze()
+                await stopping
+            finally:
+                loading.cancel()
+                stopping.cancel()
+                await asyncio.gather(loading, stopping, return_exceptions=True)
+                log.info("stopping")
+                # What was begun is finished before the lease is given up.
+                await service.stop()
+                await state.stop()
+
+
+@contextlib.asynccontextmanager
+async def _running(
+    service: ExtenderServer,
+    events: EventRecorder,
+    election: Election | None,
+    *beside: Coroutine[Any, Any, None],
+) -> AsyncIterator[None]:
+    """The listener and what runs beside it."""
+    await service.start()
+    tasks = [asyncio.create_task(work) for work in (events.run(), *beside)]
+    if election is not None:
+        tasks.append(asyncio.create_task(election.run(lambda _: None)))
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if election is not None:
+            await election.release()
+
+
+def _find_own_pod() -> PodName | None:
+    """The pod we run in, where its manifest tells by POD_NAMESPACE, POD_NAME and POD_UID."""
+    names = [os.environ.get(f"POD_{word}", "") for word in ("UID", "NAMESPACE", "NAME")]
+    return PodName(*names) if all(names) else None
+
+
+def elect(client: Client, settings: ExtenderSettings) -> Election | None:
+    """A candidate for the lease, unlike any other; none without a lease."""
+    if settings.lease is None:
+        return None
+    # Containers on one host's network share its name, and each of them is process 1.
+    identity = f"{socket.gethostname()}_{os.getpid()}_{secrets.token_hex(4)}"
+    return Election(client, settings.lease, identity, term=settings.term)

@@ -1,0 +1,62 @@
+"""The service's life: listens, says whether it is ready, and stops without dropping a bind."""
+
+import asyncio
+from collections.abc import Callable
+
+from slicewise.extender.handlers import TEXT, Extender
+from slicewise.extender.routes import build_handler
+from slicewise.httpd import Answer, Handler, HttpRequest, HttpResponse, Server, ServerSettings
+
+
+class ExtenderServer:
+    """One extender behind one listener, and perhaps a second that answers probes alone."""
+
+    def __init__(
+        self,
+        extender: Extender,
+        settings: ServerSettings | None = None,
+        *,
+        health: ServerSettings | None = None,
+        commit_in_filter: bool = False,
+        wrap: Callable[[Handler], Handler] | None = None,
+    ) -> None:
+        """Bind the port; nothing is answered before `start`."""
+        self.extender = extender
+        handler = build_handler(extender, commit_in_filter=commit_in_filter)
+        self.server = Server(handler if wrap is None else wrap(handler), settings)
+        self.probes = None if health is None else Server(_answer_nothing, health)
+
+    @property
+    def url(self) -> str:
+        """The address clients use."""
+        return self.server.url
+
+    @property
+    def _servers(self) -> tuple[Server, ...]:
+        return (self.server,) if self.probes is None else (self.server, self.probes)
+
+    async def start(self) -> None:
+        """Accept connections; ready once the state is synced and this process leads."""
+        for server in self._servers:
+            await server.start()
+            assert server.app is not None
+            server.app.ready = lambda: self.extender.state.ready
+
+    async def stop(self) -> None:
+        """Finish what was begun, then close."""
+        for server in self._servers:
+            await server.stop()
+        await self.extender.binder.drain()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Serve until told to stop."""
+        await self.start()
+        try:
+            await stop.wait()
+        finally:
+            await self.stop()
+
+
+async def _answer_nothing(request: HttpRequest) -> Answer:  # noqa: ARG001
+    """What probes are not about is not told to those who show no certificate."""
+    return HttpResponse(404, b"no such path\n", content_type=TEXT)

@@ -1,0 +1,118 @@
+"""What-if: pods that do not exist yet are placed one after the other, and all is taken back.
+
+The ledger itself holds each decision while the next is made, so that quota, GPUs and policy
+count exactly as they will. Nothing waits in between, so that nobody else ever sees it.
+"""
+
+from dataclasses import dataclass
+from math import inf
+from typing import Any
+
+from slicewise.cluster import Assume, Forget
+from slicewise.explain.explanation import PodInquiry, explain_pod
+from slicewise.explain.format import describe_container, describe_request
+from slicewise.extender.decisions import Decisions
+from slicewise.extender.protocol import WhatIfPod
+from slicewise.model import Allocation, Node
+from slicewise.state.queries import PodQuery
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIfOutcome:
+    """What became of one pod: its GPUs, or the inquiry into why it has none."""
+
+    scene: PodQuery
+    node: Node | None = None
+    allocation: Allocation | None = None
+    inquiry: PodInquiry | None = None
+
+
+def simulate(verbs: Decisions, wishes: list[WhatIfPod]) -> list[WhatIfOutcome]:
+    """Every pod's outcome when they come in this order and nothing else changes."""
+    ledger = verbs.stage.state.ledger
+    outcomes: list[WhatIfOutcome] = []
+    try:
+        for wish in wishes:
+            outcomes.append(_place(verbs, wish))  # noqa: PERF401 - those before a failure count
+    finally:
+        for outcome in reversed(outcomes):
+            ledger.apply(Forget(outcome.scene.pod.uid))
+    return outcomes
+
+
+def describe_outcomes(outcomes: list[WhatIfOutcome]) -> dict[str, Any]:
+    """The outcomes as JSON; equal refusals are worked out once."""
+    told: list[dict[str, Any]] = []
+    refusals: list[tuple[PodInquiry, dict[str, Any]]] = []
+    for outcome in outcomes:
+        if outcome.inquiry is None:
+            told.append(_tell_place(outcome))
+            continue
+        known = next((answer for one, answer in refusals if _same(one, outcome.inquiry)), None)
+        if known is None:
+            known = {**explain_pod(outcome.inquiry), "fits": False}
+            refusals.append((outcome.inquiry, known))
+        told.append({**known, "pod": _name(outcome.scene)})
+    fitting = sum(each["fits"] for each in told)
+    return {"fits": fitting == len(told), "fitting": fitting, "pods": told}
+
+
+def _place(verbs: Decisions, wish: WhatIfPod) -> WhatIfOutcome:
+    pod, state = wish.pod, verbs.stage.state
+    scene = verbs.stage.set(pod)
+    if not scene.wants_gpu:
+        return WhatIfOutcome(scene)
+    names = sorted(scene.snapshot.slots) if wish.names is None else wish.names
+    placement = scene.planner.place(scene.snapshot, scene.ask(names))
+    if placement is None:
+        return WhatIfOutcome(
+            scene, inquiry=PodInquiry(scene, names, verbs.screen(scene, names), None)
+        )
+    allocation = placement.allocation
+    found = scene.snapshot.get(allocation.node)
+    assert found is not None
+    state.ledger.apply(
+        Assume(
+            uid=pod.uid,
+            namespace=pod.namespace,
+            name=pod.name,
+            request=scene.question.request,
+            allocation=allocation,
+            deadline=inf,
+            priority=pod.priority,
+        )
+    )
+    return WhatIfOutcome(scene, found.node, allocation)
+
+
+def _same(one: PodInquiry, other: PodInquiry) -> bool:
+    """Whether two pods were refused by the very same cluster for the very same wish."""
+    mine, theirs = one.scene, other.scene
+    return (
+        mine.question.request == theirs.question.request
+        and mine.question.grant == theirs.question.grant
+        and mine.snapshot.chunks == theirs.snapshot.chunks
+        and one.names == other.names
+    )
+
+
+def _tell_place(outcome: WhatIfOutcome) -> dict[str, Any]:
+    scene, node, allocation = outcome.scene, outcome.node, outcome.allocation
+    answer: dict[str, Any] = {
+        "pod": _name(scene),
+        "asks": describe_request(scene.question.request),
+        "fits": True,
+    }
+    if node is None or allocation is None:
+        return {**answer, "summary": "asks for no GPU: Slicewise lets it pass"}
+    return {
+        **answer,
+        "node": node.name,
+        "allocation": [describe_container(each, node) for each in allocation.containers],
+        "gpus": {each.name: [piece.gpu for piece in each.slices] for each in allocation.containers},
+        "policy": scene.planner.policy.name,
+    }
+
+
+def _name(scene: PodQuery) -> str:
+    return f"{scene.pod.namespace}/{scene.pod.name}"

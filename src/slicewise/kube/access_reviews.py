@@ -1,0 +1,120 @@
+"""Asking the API server who somebody is and what they may do, on behalf of a service of ours."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from slicewise.kube.client import Call, Client
+
+_TOKENS: Final = "/apis/authentication.k8s.io/v1/tokenreviews"
+_ACCESS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """Who asks, as the API server knows them."""
+
+    name: str
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """Further facts, such as the node a token was handed to, in order of their keys."""
+
+    def find(self, key: str) -> str | None:
+        """The single value of a further fact."""
+        values = dict(self.extra).get(key, ())
+        return values[0] if len(values) == 1 else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceAttributes:
+    """What somebody wants to do to a resource."""
+
+    verb: str
+    group: str
+    version: str
+    resource: str
+    name: str = ""
+
+
+class _UserBody(msgspec.Struct):
+    username: str = ""
+    uid: str = ""
+    groups: list[str] | None = None
+    extra: dict[str, list[str]] | None = None
+
+
+class _TokenStatus(msgspec.Struct):
+    authenticated: bool = False
+    user: _UserBody = msgspec.field(default_factory=_UserBody)
+
+
+class _TokenReview(msgspec.Struct):
+    status: _TokenStatus = msgspec.field(default_factory=_TokenStatus)
+
+
+class _AccessStatus(msgspec.Struct):
+    allowed: bool = False
+    denied: bool = False
+    reason: str = ""
+
+
+class _AccessReview(msgspec.Struct):
+    status: _AccessStatus = msgspec.field(default_factory=_AccessStatus)
+
+
+class AccessReviews:
+    """Reviews of tokens and access; raises KubeError when the API server gives no answer."""
+
+    def __init__(self, client: Client, *, seconds: float = 5.0) -> None:
+        self._client = client
+        self._seconds = seconds
+
+    async def identify(self, token: str) -> User | None:
+        """Whose token this is; None when it is nobody's."""
+        body = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenReview",
+            "spec": {"token": token},
+        }
+        answer = await self._client.send(
+            Call("create", "tokenreviews", _TOKENS), body, seconds=self._seconds
+        )
+        status = msgspec.json.decode(answer, type=_TokenReview).status
+        if not status.authenticated or not status.user.username:
+            return None
+        user = status.user
+        return User(user.username, user.uid, tuple(user.groups or ()), freeze(user.extra or {}))
+
+    async def permits(self, user: User, deed: ResourceAttributes) -> bool:
+        """Whether the user may do this."""
+        attributes = {
+            "verb": deed.verb,
+            "group": deed.group,
+            "version": deed.version,
+            "resource": deed.resource,
+            "name": deed.name,
+        }
+        body = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": {
+                "user": user.name,
+                "uid": user.uid,
+                "groups": user.groups,
+                "extra": dict(user.extra),
+                "resourceAttributes": {key: text for key, text in attributes.items() if text},
+            },
+        }
+        answer = await self._client.send(
+            Call("create", "subjectaccessreviews", _ACCESS), body, seconds=self._seconds
+        )
+        status = msgspec.json.decode(answer, type=_AccessReview).status
+        return status.allowed and not status.denied
+
+
+def freeze(extra: Mapping[str, list[str]]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Further facts of a user as a value."""
+    return tuple((key, tuple(extra[key])) for key in sorted(extra))

@@ -1,0 +1,60 @@
+"""Reading once what is there now, for commands that answer a question and leave."""
+
+from typing import Any, Final, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from slicewise.kube.client import Call, Client
+from slicewise.kube.errors import LostError, RefusedError
+from slicewise.kube.objects import ListBody, ObjectReader, PodBody
+from slicewise.kube.watch import KubeObject, WatchSource
+from slicewise.model import Pod
+
+B = TypeVar("B", bound=KubeObject)
+V = TypeVar("V")
+T = TypeVar("T")
+_PAGE: Final = 500
+_MISSING: Final = 404
+
+
+async def list_all(client: Client, source: WatchSource[B, V]) -> list[V]:
+    """Every object of a resource as it is now, read in pages."""
+    # The struct is generic, and its decoder is made for this very resource.
+    body: Any = source.body
+    decoder: msgspec.json.Decoder[ListBody[B]] = msgspec.json.Decoder(ListBody[body])
+    found: list[V] = []
+    token = ""
+    while True:
+        query = {**source.query, "limit": str(_PAGE), **({"continue": token} if token else {})}
+        call = Call("list", source.resource, source.path, query)
+        page = _decode(decoder, call, await client.read(call))
+        found += [source.read(each) for each in page.items or ()]
+        token = page.metadata.continue_
+        if not token:
+            return found
+
+
+async def read_one(client: Client, call: Call, kind: type[T]) -> T | None:
+    """One object, or None when there is none of that name."""
+    try:
+        content = await client.read(call)
+    except RefusedError as error:
+        if error.code == _MISSING:
+            return None
+        raise
+    return _decode(msgspec.json.Decoder(kind), call, content)
+
+
+async def find_pod(client: Client, reader: ObjectReader, namespace: str, name: str) -> Pod | None:
+    """The pod of this name, if there is one."""
+    call = Call("get", "pods", f"/api/v1/namespaces/{quote(namespace)}/pods/{quote(name)}")
+    body = await read_one(client, call, PodBody)
+    return None if body is None else reader.read_pod(body)
+
+
+def _decode(decoder: "msgspec.json.Decoder[T]", call: Call, content: bytes) -> T:
+    try:
+        return decoder.decode(content)
+    except msgspec.DecodeError as error:
+        raise LostError(f"answer to {call.verb} {call.path} cannot be read: {error}") from error

@@ -1,0 +1,130 @@
+"""Nodes as people ask about them: address, runtime, readiness, labels and taints beside GPUs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from slicewise.kube.client import Call, Client
+from slicewise.kube.lists import list_all, read_one
+from slicewise.kube.objects import (
+    Metadata,
+    NodeBody,
+    NodeSpec,
+    NodeStatus,
+    ObjectReader,
+    is_ready,
+)
+from slicewise.kube.watch import WatchSource
+from slicewise.model import NodeNotice
+
+_PATH: Final = "/api/v1/nodes"
+
+
+class AddressBody(msgspec.Struct, gc=False):
+    """One address of a node."""
+
+    type: str = ""
+    address: str = ""
+
+
+class SystemBody(msgspec.Struct, rename="camel", gc=False):
+    """The versions of what runs on a node."""
+
+    container_runtime_version: str = ""
+    kubelet_version: str = ""
+
+
+class TaintBody(msgspec.Struct, gc=False):
+    """What keeps pods off a node unless they tolerate it."""
+
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class NodeDetailsSpec(NodeSpec, gc=False):
+    """The spec of a node, with its taints."""
+
+    taints: list[TaintBody] | None = None
+
+
+class NodeDetailsStatus(NodeStatus, rename="camel", gc=False):
+    """The status of a node, with what people ask for."""
+
+    addresses: list[AddressBody] | None = None
+    node_info: SystemBody = msgspec.field(default_factory=SystemBody)
+
+
+class NodeDetailsBody(NodeBody, gc=False):
+    """A node in full."""
+
+    spec: NodeDetailsSpec = msgspec.field(default_factory=NodeDetailsSpec)
+    status: NodeDetailsStatus = msgspec.field(default_factory=NodeDetailsStatus)
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    """What keeps pods off a node unless they tolerate it."""
+
+    key: str
+    value: str
+    effect: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDetails:
+    """One node: its notice for the dialects, and the facts around it."""
+
+    notice: NodeNotice
+    labels: Mapping[str, str]
+    address: str | None = None
+    ready: bool = True
+    unschedulable: bool = False
+    taints: tuple[Taint, ...] = ()
+    runtime: str = ""
+    kubelet: str = ""
+
+    @property
+    def name(self) -> str:
+        """What the node is called."""
+        return self.notice.name
+
+
+async def list_node_details(client: Client, reader: ObjectReader) -> list[NodeDetails]:
+    """Every node, by name."""
+    source = WatchSource(
+        resource="nodes",
+        path=_PATH,
+        body=NodeDetailsBody,
+        read=lambda body: read_node_details(body, reader),
+        key=_name,
+    )
+    return sorted(await list_all(client, source), key=lambda each: each.name)
+
+
+async def find_node_details(client: Client, reader: ObjectReader, name: str) -> NodeDetails | None:
+    """The node of this name, if there is one."""
+    body = await read_one(client, Call("get", "nodes", f"{_PATH}/{name}"), NodeDetailsBody)
+    return None if body is None else read_node_details(body, reader)
+
+
+def read_node_details(body: NodeDetailsBody, reader: ObjectReader) -> NodeDetails:
+    """The node that the API shows."""
+    spec, status = body.spec, body.status
+    inside = (each.address for each in status.addresses or () if each.type == "InternalIP")
+    return NodeDetails(
+        notice=reader.read_node_notice(body),
+        labels=body.metadata.labels or {},
+        address=next(inside, None),
+        ready=is_ready(status),
+        unschedulable=spec.unschedulable,
+        taints=tuple(Taint(each.key, each.value, each.effect) for each in spec.taints or ()),
+        runtime=status.node_info.container_runtime_version,
+        kubelet=status.node_info.kubelet_version,
+    )
+
+
+def _name(metadata: Metadata) -> str:
+    return metadata.name

@@ -1,0 +1,111 @@
+"""What writing to a cluster offers and how it can end: values and one Protocol, no network.
+
+A write whose answer was lost is UNKNOWN: it is settled by reading, never by guessing.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from slicewise.model import Pod, PodRecord
+
+
+class PodKey(Protocol):
+    """Which pod is meant; a model Pod is one."""
+
+    @property
+    def uid(self) -> str:
+        """The pod's UID, so that a namesake is never mistaken for it."""
+
+    @property
+    def namespace(self) -> str:
+        """Its namespace."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodName:
+    """A pod by its three names, for callers that hold no Pod."""
+
+    uid: str
+    namespace: str
+    name: str
+
+
+class WriteStatus(Enum):
+    """How a write to a pod ended."""
+
+    DONE = "done"
+    """Bound, or marked, by this write."""
+    REPEATED = "repeated"
+    """The pod was on that node with exactly these marks already: a harmless repeat."""
+    OTHER_MARKS = "other-marks"
+    """The pod was on that node already, with other marks than these."""
+    CONFLICT = "conflict"
+    """The pod is on another node."""
+    GONE = "gone"
+    """There is no such pod any more, it is being deleted, or its name is another pod's now."""
+    REFUSED = "refused"
+    """The API server said no; nothing was written."""
+    UNKNOWN = "unknown"
+    """No answer came, or none that says whether the write was carried out."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOutcome:
+    """How a write ended, in the API server's words, and the pod where it was read."""
+
+    status: WriteStatus
+    detail: str = ""
+    pod: Pod | None = None
+
+    @property
+    def stands(self) -> bool:
+        """Whether the pod carries what was to be written."""
+        return self.status in (WriteStatus.DONE, WriteStatus.REPEATED)
+
+
+BindOutcome = WriteOutcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodEvent:
+    """An Event to be shown in `kubectl describe pod`."""
+
+    reason: str
+    note: str
+    action: str = "Scheduling"
+    warning: bool = False
+
+
+class ClusterWriter(Protocol):
+    """Everything that is ever written to a cluster, and the reads that settle it."""
+
+    async def bind(self, pod: PodKey, node: str, marks: PodRecord) -> BindOutcome:
+        """Put the pod on the node with its marks, in one write."""
+
+    async def settle_bind(
+        self, pod: PodKey, node: str, marks: PodRecord, *, seconds: float
+    ) -> BindOutcome:
+        """Read the pod until it is known how a bind ended; REFUSED when the pod is not bound."""
+
+    async def annotate_pod(
+        self, pod: PodKey, marks: PodRecord, *, version: int | None = None
+    ) -> WriteOutcome:
+        """Put marks on a pod that somebody else binds; only if it is at this version, if given."""
+
+    async def remove_record(self, pod: PodKey, marks: PodRecord) -> WriteOutcome:
+        """Take marks of these names off a pod."""
+
+    async def read_pod(self, namespace: str, name: str) -> Pod | None:
+        """The pod as the API server has it now; None when there is none."""
+
+    async def read_configmap(self, namespace: str, name: str) -> Mapping[str, str] | None:
+        """The data of a ConfigMap; None when there is none."""
+
+    def post_event(self, pod: PodKey, remark: PodEvent) -> None:
+        """Show a remark on the pod, some time soon, if the API server takes it."""

@@ -1,0 +1,270 @@
+"""Writing to a cluster: a pod is bound and marked in one request, and no Node is ever written.
+
+Every answer is turned into what it means for the pod. A bind whose answer was lost may still be
+carried out until the server's own time for it is over; only then does an unbound pod count as
+not bound.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from slicewise.kube.client import MERGE_PATCH, Call, Client
+from slicewise.kube.errors import KubeError, LostError, RefusedError, UnreachedError
+from slicewise.kube.events import EventRecorder
+from slicewise.kube.names import pod_path
+from slicewise.kube.objects import ConfigMapBody, Metadata, ObjectReader, PodBody
+from slicewise.kube.outcomes import BindOutcome, PodEvent, PodKey, WriteOutcome, WriteStatus
+from slicewise.model import Pod, PodRecord
+from slicewise.model.backoff import Backoff
+
+_POD: Final = msgspec.json.Decoder(PodBody)
+_CONFIGMAP: Final = msgspec.json.Decoder(ConfigMapBody)
+_MISSING: Final = 404
+# The server keeps its time limit a little late, and clocks are read on two machines.
+_MARGIN_SECONDS: Final = 1.0
+_LOOKS: Final = Backoff(0.1, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A pod as read for settling: whose it is, and all its marks."""
+
+    body: PodBody
+    pod: Pod
+
+
+class PodWriter:
+    """The real Writer: one client, and the events it posts on the side."""
+
+    def __init__(
+        self,
+        client: Client,
+        reader: ObjectReader,
+        events: EventRecorder | None = None,
+        *,
+        bind_seconds: float = 5.0,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        self.bind_seconds = bind_seconds
+        """The time a bind may take, here and on the server, and a read of its pod."""
+        self._client = client
+        self._reader = reader
+        self._events = events
+        self._clock = clock or asyncio.get_running_loop().time
+        self._open: dict[str, float] = {}
+
+    async def bind(self, pod: PodKey, node: str, marks: PodRecord) -> BindOutcome:
+        """Put the pod on the node with its marks, in one write."""
+        path = f"{_path(pod)}/binding"
+        limit = {"timeout": f"{max(1, int(self.bind_seconds))}s"}
+        over = self._clock() + max(1.0, self.bind_seconds) + _MARGIN_SECONDS
+        try:
+            await self._client.send(
+                Call("create", "pods/binding", path, limit),
+                _binding(pod, node, marks),
+                seconds=self.bind_seconds,
+            )
+        except RefusedError as error:
+            outcome = await self._understand(error, pod, node, marks)
+        except UnreachedError as error:
+            outcome = WriteOutcome(WriteStatus.REFUSED, str(error))
+        except LostError as error:
+            outcome = WriteOutcome(WriteStatus.UNKNOWN, str(error))
+        else:
+            outcome = WriteOutcome(WriteStatus.DONE)
+        if outcome.status is WriteStatus.UNKNOWN:
+            self._open[pod.uid] = over
+        return outcome
+
+    async def settle_bind(
+        self, pod: PodKey, node: str, marks: PodRecord, *, seconds: float
+    ) -> BindOutcome:
+        """Read the pod until it is known how a bind ended; REFUSED when it was not bound."""
+        end = self._clock() + seconds
+        looks = 0
+        while True:
+            looks += 1
+            outcome = await self._judge(pod, node, marks)
+            left = end - self._clock()
+            if outcome.status is not WriteStatus.UNKNOWN:
+                self._open.pop(pod.uid, None)
+                return outcome
+            if left <= 0:
+                return outcome
+            await self._client.sleep(min(left, _LOOKS.pause(looks, self._client.chance)))
+
+    async def annotate_pod(
+        self, pod: PodKey, marks: PodRecord, *, version: int | None = None
+    ) -> WriteOutcome:
+        """Put marks on a pod that somebody else binds; only if it is at this version, if given."""
+        return await self._patch(pod, dict(marks.annotations), dict(marks.labels), version=version)
+
+    async def remove_record(self, pod: PodKey, marks: PodRecord) -> WriteOutcome:
+        """Take marks of these names off a pod."""
+        return await self._patch(pod, dict.fromkeys(marks.annotations), dict.fromkeys(marks.labels))
+
+    async def read_pod(self, namespace: str, name: str) -> Pod | None:
+        """The pod as the API server has it now; None when there is none."""
+        found = await self._find(namespace, name)
+        return None if found is None else found.pod
+
+    async def read_configmap(self, namespace: str, name: str) -> Mapping[str, str] | None:
+        """The data of a ConfigMap; None when there is none."""
+        path = f"/api/v1/namespaces/{namespace}/configmaps/{name}"
+        try:
+            content = await self._client.read(Call("get", "configmaps", path))
+        except RefusedError as error:
+            if error.code == _MISSING:
+                return None
+            raise
+        return _CONFIGMAP.decode(content).data or {}
+
+    def post_event(self, pod: PodKey, remark: PodEvent) -> None:
+        """Show a remark on the pod, some time soon, if the API server takes it."""
+        if self._events is not None:
+            self._events.post(pod, remark)
+
+    async def _understand(
+        self, error: RefusedError, pod: PodKey, node: str, marks: PodRecord
+    ) -> BindOutcome:
+        """What a refused bind means for the pod."""
+        if error.code == _MISSING:
+            return WriteOutcome(WriteStatus.GONE, error.message)
+        if error.code == 409:
+            try:
+                outcome = await self._look(pod, node, marks)
+            except KubeError:
+                # The pod is surely not bound by this request; where it is can be read later.
+                return WriteOutcome(WriteStatus.REFUSED, error.message)
+            if outcome.status is WriteStatus.REFUSED:
+                return WriteOutcome(WriteStatus.REFUSED, error.message, outcome.pod)
+            return outcome
+        if error.code == 429 or not error.passing:
+            return WriteOutcome(WriteStatus.REFUSED, str(error))
+        return WriteOutcome(WriteStatus.UNKNOWN, str(error))
+
+    async def _judge(self, pod: PodKey, node: str, marks: PodRecord) -> BindOutcome:
+        """What the pod says of a bind, where an unbound pod may yet be bound by it."""
+        looked_at = self._clock()
+        try:
+            outcome = await self._look(pod, node, marks)
+        except KubeError as error:
+            return WriteOutcome(WriteStatus.UNKNOWN, str(error))
+        pending = outcome.status is WriteStatus.REFUSED
+        if pending and looked_at < self._open.get(pod.uid, 0.0):
+            return WriteOutcome(WriteStatus.UNKNOWN, "the pod is not bound yet", outcome.pod)
+        return outcome
+
+    async def _look(self, pod: PodKey, node: str, marks: PodRecord) -> BindOutcome:
+        """What the pod itself says of a bind."""
+        found = await self._find(pod.namespace, pod.name)
+        if found is None:
+            return WriteOutcome(WriteStatus.GONE, f"pod {pod.namespace}/{pod.name} is gone")
+        if found.pod.uid != pod.uid:
+            words = f"pod {pod.namespace}/{pod.name} is another now: {found.pod.uid}"
+            return WriteOutcome(WriteStatus.GONE, words)
+        place = found.pod.node
+        if place is None:
+            if found.pod.deleting:
+                return WriteOutcome(WriteStatus.GONE, "the pod is being deleted", found.pod)
+            return WriteOutcome(WriteStatus.REFUSED, "the pod is not bound", found.pod)
+        if place != node:
+            return WriteOutcome(WriteStatus.CONFLICT, f"the pod is on node {place}", found.pod)
+        if carries(found.body.metadata, marks):
+            return WriteOutcome(WriteStatus.REPEATED, "", found.pod)
+        words = f"the pod is on node {place} with other marks"
+        return WriteOutcome(WriteStatus.OTHER_MARKS, words, found.pod)
+
+    async def _find(self, namespace: str, name: str) -> _Found | None:
+        path = pod_path(namespace, name)
+        try:
+            # Whoever waits for a bind waits for this as well, however often it is tried.
+            async with asyncio.timeout(self.bind_seconds):
+                content = await self._client.read(Call("get", "pods", path))
+        except RefusedError as error:
+            if error.code == _MISSING:
+                return None
+            raise
+        except TimeoutError as error:
+            raise LostError(f"no answer to get {path} in {self.bind_seconds:g} s") from error
+        body = _POD.decode(content)
+        return _Found(body, self._reader.read_pod(body))
+
+    async def _patch(
+        self,
+        pod: PodKey,
+        annotations: Mapping[str, str | None],
+        labels: Mapping[str, str | None],
+        *,
+        version: int | None = None,
+    ) -> WriteOutcome:
+        metadata: dict[str, Any] = {"uid": pod.uid}
+        if version:
+            metadata["resourceVersion"] = str(version)
+        if annotations:
+            metadata["annotations"] = annotations
+        if labels:
+            metadata["labels"] = labels
+        try:
+            content = await self._client.send(
+                Call("patch", "pods", _path(pod)),
+                {"metadata": metadata},
+                content_type=MERGE_PATCH,
+                seconds=self.bind_seconds,
+            )
+        except RefusedError as error:
+            # A UID that is not the pod's is a conflict, or an attempt to change what is fixed.
+            if error.code in (_MISSING, 409, 422):
+                return await self._explain(error, pod)
+            known = error.code == 429 or not error.passing
+            status = WriteStatus.REFUSED if known else WriteStatus.UNKNOWN
+            return WriteOutcome(status, str(error))
+        except UnreachedError as error:
+            return WriteOutcome(WriteStatus.REFUSED, str(error))
+        except LostError as error:
+            return WriteOutcome(WriteStatus.UNKNOWN, str(error))
+        return WriteOutcome(WriteStatus.DONE, "", self._reader.read_pod(_POD.decode(content)))
+
+    async def _explain(self, error: RefusedError, pod: PodKey) -> WriteOutcome:
+        """Whether a patch was refused because its pod is gone."""
+        try:
+            found = None if error.code == _MISSING else await self._find(pod.namespace, pod.name)
+        except KubeError:
+            return WriteOutcome(WriteStatus.REFUSED, str(error))
+        if found is None or found.pod.uid != pod.uid:
+            return WriteOutcome(WriteStatus.GONE, error.message)
+        return WriteOutcome(WriteStatus.REFUSED, str(error), found.pod)
+
+
+def carries(metadata: Metadata, marks: PodRecord) -> bool:
+    """Whether an object has all these annotations and labels, with these values."""
+    return _within(marks.annotations, metadata.annotations) and _within(
+        marks.labels, metadata.labels
+    )
+
+
+def _within(wanted: Mapping[str, str], given: Mapping[str, str] | None) -> bool:
+    return all((given or {}).get(key) == value for key, value in wanted.items())
+
+
+def _path(pod: PodKey) -> str:
+    return pod_path(pod.namespace, pod.name)
+
+
+def _binding(pod: PodKey, node: str, marks: PodRecord) -> dict[str, Any]:
+    """The body of a bind; the UID in it keeps a namesake from being bound instead."""
+    metadata: dict[str, Any] = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid}
+    if marks.annotations:
+        metadata["annotations"] = dict(marks.annotations)
+    if marks.labels:
+        metadata["labels"] = dict(marks.labels)
+    return {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": metadata,
+        "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+    }

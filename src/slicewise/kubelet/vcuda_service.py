@@ -1,0 +1,83 @@
+"""The socket of a pod on which gpu-manager's library makes its container known.
+
+The request comes from a tenant: whatever it says is a claim, and whoever answers checks it.
+"""
+
+import contextlib
+import logging
+import os
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+
+from slicewise.kubelet.codec import WireError, decode, text
+from slicewise.kubelet.errors import DeniedError, KubeletError
+from slicewise.kubelet.sockets import release_folder, socket_address
+
+_log = logging.getLogger(__name__)
+SERVICE: Final = "vcuda.VCUDAService"
+SOCKET: Final = "vcuda.sock"
+# A tenant has no reason to send more.
+_OPTIONS: Final = (("grpc.max_receive_message_length", 1 << 16),)
+
+
+@dataclass(frozen=True, slots=True)
+class VcudaRegistration:
+    """What a process in a container says of itself."""
+
+    bus: str = text(1)
+    uid: str = text(2)
+    container: str = text(3)
+    identity: str = text(4)
+
+
+RegisterCall = Callable[[VcudaRegistration], Awaitable[None]]
+
+
+class VcudaSocket:
+    """One pod's socket."""
+
+    def __init__(self, folder: Path, register: RegisterCall) -> None:
+        self._path = folder / SOCKET
+        self._register = register
+        self._server: Any = None
+
+    async def open(self) -> None:
+        """Processes of the pod can register from now on."""
+        with contextlib.suppress(FileNotFoundError):
+            self._path.unlink()
+        server = grpc.aio.server(options=_OPTIONS)
+        handlers = {"RegisterVDevice": grpc.unary_unary_rpc_method_handler(self._answer)}
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+        try:
+            server.add_insecure_port(socket_address(self._path))
+            await server.start()
+            # Whoever may run in the container may register.
+            os.chmod(self._path, 0o777)
+        except (RuntimeError, OSError) as error:
+            raise KubeletError(f"cannot listen on {self._path}: {error}") from error
+        self._server = server
+
+    async def close(self) -> None:
+        """Nobody can register any more."""
+        server, self._server = self._server, None
+        if server is not None:
+            await server.stop(None)
+        with contextlib.suppress(OSError):
+            self._path.unlink()
+        release_folder(self._path.parent)
+
+    async def _answer(self, request: bytes, call: Any) -> bytes:
+        try:
+            await self._register(decode(VcudaRegistration, request))
+        except (DeniedError, WireError) as error:
+            _log.warning("registration refused socket=%s why=%s", self._path, error)
+            await call.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        except Exception:
+            _log.exception("registration failed socket=%s", self._path)
+            await call.abort(grpc.StatusCode.INTERNAL, "see the agent's log")
+        return b""

@@ -1,0 +1,106 @@
+"""Who calls, and whether they may: front proxies, certificates and tokens; never anonymous.
+
+Headers that name a user count only from the front proxy. An agent may speak for its own node
+alone: the one its certificate is for, or the one its token was handed to.
+"""
+
+import hashlib
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Final, Protocol
+from urllib.parse import unquote
+
+from cryptography import x509
+
+from slicewise.httpd import HttpRequest
+from slicewise.kube.access_reviews import ResourceAttributes, User
+from slicewise.kube.ttl_cache import TtlCache
+from slicewise.metricsapi.authorities import Authorities
+
+MASTERS: Final = "system:masters"
+NODES_GROUP: Final = "system:nodes"
+NODE_USER: Final = "system:node:"
+NODE_CLAIM: Final = "authentication.kubernetes.io/node-name"
+_BEARER: Final = "bearer "
+_KNOWN_SECONDS: Final = 60.0
+_UNKNOWN_SECONDS: Final = 5.0
+_RIGHT_SECONDS: Final = 10.0
+
+
+class Reviewer(Protocol):
+    """Who knows tokens and rights."""
+
+    async def identify(self, token: str) -> User | None:
+        """Whose token this is; None when it is nobody's."""
+
+    async def permits(self, user: User, deed: ResourceAttributes) -> bool:
+        """Whether the user may do this."""
+
+
+class RequestAuth:
+    """Knows who calls and what they may do."""
+
+    def __init__(self, reviewer: Reviewer, authorities: Callable[[], Authorities]) -> None:
+        self._reviewer = reviewer
+        self._authorities = authorities
+        self._tokens: TtlCache[bytes, User | None] = TtlCache(
+            lambda user: _UNKNOWN_SECONDS if user is None else _KNOWN_SECONDS
+        )
+        self._rights: TtlCache[tuple[User, ResourceAttributes], bool] = TtlCache(
+            lambda _: _RIGHT_SECONDS
+        )
+
+    async def identify(self, request: HttpRequest) -> User | None:
+        """Who asks; None for a stranger. Raises KubeError when nobody can tell."""
+        authorities = self._authorities()
+        peer = request.peer
+        if peer is not None:
+            certificate = _load(peer.certificate)
+            if authorities.is_proxy(certificate, peer.common_name):
+                return read_headers(request, authorities)
+            if peer.common_name and authorities.is_user(certificate):
+                return User(peer.common_name, groups=(*peer.organizations, "system:authenticated"))
+        shown = request.headers.get("authorization", "")
+        if shown[: len(_BEARER)].lower() != _BEARER:
+            return None
+        token = shown[len(_BEARER) :].strip()
+        if not token:
+            return None
+        # The token itself is not kept.
+        digest = hashlib.sha256(token.encode()).digest()
+        return await self._tokens.get(digest, lambda: self._reviewer.identify(token))
+
+    async def permits(self, user: User, deed: ResourceAttributes) -> bool:
+        """Whether the user may do this, by what was true a few seconds ago at most."""
+        if MASTERS in user.groups:
+            return True
+        return await self._rights.get((user, deed), lambda: self._reviewer.permits(user, deed))
+
+
+def read_headers(request: HttpRequest, authorities: Authorities) -> User | None:
+    """The user that the front proxy names."""
+    names = [value for key, value in request.fields if key in authorities.user_headers]
+    if not names or not names[0]:
+        return None
+    uids = [value for key, value in request.fields if key in authorities.uid_headers]
+    groups = tuple(value for key, value in request.fields if key in authorities.group_headers)
+    extra: dict[str, list[str]] = {}
+    for key, value in request.fields:
+        for prefix in authorities.extra_prefixes:
+            if key.startswith(prefix):
+                extra.setdefault(unquote(key.removeprefix(prefix)), []).append(value)
+    facts = tuple((key, tuple(extra[key])) for key in sorted(extra))
+    return User(names[0], uids[0] if uids else "", groups, facts)
+
+
+def speaks_for(user: User, node: str) -> bool | None:
+    """Whether this is the node's own agent; None when the user's credentials do not say."""
+    if user.name.startswith(NODE_USER) and NODES_GROUP in user.groups:
+        return user.name.removeprefix(NODE_USER) == node
+    claimed = user.find(NODE_CLAIM)
+    return None if claimed is None else claimed == node
+
+
+@lru_cache(maxsize=1024)
+def _load(certificate: bytes) -> x509.Certificate:
+    return x509.load_der_x509_certificate(certificate)

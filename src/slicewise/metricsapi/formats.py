@@ -1,0 +1,128 @@
+"""Which form a client wants: the original's bare documents, Kubernetes' objects, or a table.
+
+A client that sends what only Kubernetes' own clients send gets what those understand; all
+others get the original's documents to the letter.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from slicewise.httpd import HttpRequest
+from slicewise.metricsapi.api_versions import (
+    ApiObject,
+    DocumentWriter,
+    ServedResource,
+    write_raw_event,
+    write_raw_frame,
+)
+from slicewise.metricsapi.broadcaster import ObjectEvent
+from slicewise.metricsapi.tables import METADATA, Tabulator
+
+# Parameters that the original ignored and that kubectl and client libraries send.
+_KUBERNETES: Final = frozenset(
+    {
+        "limit",
+        "continue",
+        "resourceVersion",
+        "resourceVersionMatch",
+        "allowWatchBookmarks",
+        "sendInitialEvents",
+        "timeoutSeconds",
+        "fieldSelector",
+        "labelSelector",
+    }
+)
+RAW: Final = "raw"
+OBJECTS: Final = "objects"
+TABLE: Final = "table"
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseFormat:
+    """How one client's lists and events are written."""
+
+    name: str
+    writer: DocumentWriter
+    resource: ServedResource
+    tabulator: Tabulator
+
+    @property
+    def kubernetes(self) -> bool:
+        """Whether the client follows Kubernetes' rules of listing and watching."""
+        return self.name != RAW
+
+    def write_frame(self, revision: int) -> tuple[bytes, bytes]:
+        """What stands before and after the items of a list."""
+        if self.name == RAW:
+            return write_raw_frame(self.writer.profile)
+        document: dict[str, object]
+        if self.name == TABLE:
+            document = self.tabulator.table([], revision)
+        else:
+            profile = self.writer.profile
+            document = {
+                "kind": f"{self.resource.kind}List",
+                "apiVersion": f"{profile.group}/{profile.version}",
+                "metadata": {"resourceVersion": str(revision)},
+                "items": [],
+            }
+        return msgspec.json.encode(document)[:-2], b"]}"
+
+    def write_item(self, fact: ApiObject) -> bytes:
+        """One item of a list, or row of a table."""
+        if self.name == TABLE:
+            return msgspec.json.encode(self.tabulator.row(fact))
+        write = self.writer.write_raw if self.name == RAW else self.writer.write_object
+        return msgspec.json.encode(write(self.resource, fact))
+
+    def write_event(self, event: ObjectEvent) -> bytes:
+        """One line of a watch, encoded once for all who want the same."""
+        key = (self.name, self.resource.name, self.tabulator.include)
+        return event.write(key, self._encode)
+
+    def _encode(self, event: ObjectEvent) -> bytes:
+        if self.name == RAW:
+            return write_raw_event(self.writer, self.resource, event.fact)
+        if self.name == TABLE:
+            shown: object = self.tabulator.table([event.fact], event.revision)
+        else:
+            shown = self.writer.write_object(self.resource, event.fact)
+        return msgspec.json.encode({"type": event.kind, "object": shown}) + b"\n"
+
+
+def choose_format(
+    request: HttpRequest,
+    writer: DocumentWriter,
+    resource: ServedResource,
+    now: Callable[[], datetime],
+) -> ResponseFormat:
+    """The form this request asks for."""
+    include = request.query.get("includeObject", METADATA)
+    tabulator = Tabulator(writer, resource, include, now)
+    if wants_table(request.headers.get("accept", "")):
+        return ResponseFormat(TABLE, writer, resource, tabulator)
+    named = OBJECTS if is_kubernetes(request.query) else RAW
+    return ResponseFormat(named, writer, resource, tabulator)
+
+
+def is_kubernetes(query: Mapping[str, str]) -> bool:
+    """Whether only one of Kubernetes' own clients would ask so."""
+    return not _KUBERNETES.isdisjoint(query)
+
+
+def wants_table(accept: str) -> bool:
+    """Whether the first form that can be had is a table."""
+    for offer in accept.split(","):
+        parts = [part.strip().lower() for part in offer.split(";")]
+        if parts[0] not in ("application/json", "application/*", "*/*"):
+            continue
+        facts = dict(part.partition("=")[::2] for part in parts[1:])
+        if facts.get("as") == "table":
+            return facts.get("g") == "meta.k8s.io" and facts.get("v") in ("v1", "v1beta1")
+        if "as" not in facts:
+            return False
+    return False

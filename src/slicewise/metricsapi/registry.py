@@ -1,0 +1,326 @@
+"""What every agent said last, and which of them have fallen silent: the state behind the API.
+
+Everything happens on one loop. A report replaces what was known of its node, a change alters it;
+a pod is dropped only when its node says so. Time comes in by two clocks: one never goes back,
+the other is shown to people.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import Enum
+from typing import Final, Protocol
+
+from slicewise.reports import NodeReport, PodReport, ReportDelta, apply_delta
+
+_log = logging.getLogger(__name__)
+SILENCE_SECONDS: Final = 3.3
+
+
+class AgentHealth(Enum):
+    """Whether a node's agent is heard, in the words of nvidia-gpu-scheduler."""
+
+    WELL = "True"
+    SILENT = "False"
+    UNKNOWN = "UnKnow"
+    """It sent an inventory and never a sign of life."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldPod:
+    """A pod and the node whose agent told of it."""
+
+    pod: PodReport
+    node: str
+    changed: datetime
+    """When its devices changed last."""
+    revision: int
+
+
+@dataclass(slots=True, eq=False)
+class NodeRecord:
+    """What is known of one node."""
+
+    name: str
+    report: NodeReport
+    health: AgentHealth = AgentHealth.UNKNOWN
+    heard: float = 0.0
+    """When its agent was heard last, by the clock that never goes back."""
+    created: datetime | None = None
+    """When its first inventory came; None before that."""
+    received: datetime | None = None
+    """When its last inventory came."""
+    since: datetime | None = None
+    """When its health changed last."""
+    revision: int = 0
+    session: "AgentSession | None" = None
+    pods: dict[str, HeldPod] = field(default_factory=dict)
+    listed: bool = True
+    """Whether the cluster has a node of this name, or was never heard to have had one."""
+
+
+class RegistryListener(Protocol):
+    """Who wants to know what changes."""
+
+    def pod_changed(self, held: HeldPod, *, new: bool) -> None:
+        """A pod holds other devices than before."""
+
+    def pod_gone(self, held: HeldPod, revision: int) -> None:
+        """No node holds devices for this pod any more."""
+
+    def node_changed(self, node_record: NodeRecord, *, new: bool) -> None:
+        """A node's GPUs, what is busy of them, or its health are others than before."""
+
+    def node_gone(self, node_record: NodeRecord, revision: int) -> None:
+        """A node is forgotten."""
+
+
+class NodeRegistry:
+    """Every node by its name, and every pod by its own."""
+
+    def __init__(
+        self,
+        watchers: RegistryListener,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], datetime] = lambda: datetime.now().astimezone(),
+        silence: float = SILENCE_SECONDS,
+    ) -> None:
+        self.node_records: dict[str, NodeRecord] = {}
+        self.now = now
+        self.clock = clock
+        self._watchers = watchers
+        self._silence = silence
+        # Versions must grow from one process to the next, or old ones would look current.
+        self.revision = int(now().timestamp() * 1e6)
+        self._holders: dict[str, dict[str, HeldPod]] = {}
+
+    def open(self, node: str) -> "AgentSession":
+        """A session for an agent of this node; an older one of the same node is closed."""
+        node_record = self._station(node)
+        before, node_record.session = node_record.session, AgentSession(self, node_record)
+        if before is not None:
+            before.close()
+        return node_record.session
+
+    def pods(self) -> Iterator[HeldPod]:
+        """Every pod once, by namespace and name; of several nodes the last to tell counts."""
+        for key in sorted(self._holders):
+            yield next(reversed(self._holders[key].values()))
+
+    def nodes(self) -> list[NodeRecord]:
+        """Every node that sent an inventory, by name."""
+        known = self.node_records
+        return [known[name] for name in sorted(known) if known[name].created is not None]
+
+    def last_heard(self, node_record: NodeRecord) -> datetime | None:
+        """When the node's agent was heard last; None when never."""
+        if node_record.health is AgentHealth.UNKNOWN:
+            return None
+        ago = self.clock() - node_record.heard
+        return datetime.fromtimestamp(self.now().timestamp() - ago).astimezone()
+
+    def beat(self, node: str) -> None:
+        """An agent that keeps no connection says that it lives."""
+        self.hear(self._station(node))
+
+    def report(self, node: str) -> NodeReport:
+        """What is known of a node; an empty report when nothing is."""
+        node_record = self.node_records.get(node)
+        return NodeReport(node=node) if node_record is None else node_record.report
+
+    def tell(self, report: NodeReport) -> None:
+        """An agent that keeps no connection says how its node is; that is no sign of life."""
+        node_record = self._station(report.node)
+        self._take(node_record, report)
+
+    def replace(self, node_record: NodeRecord, report: NodeReport) -> None:
+        """The node is so now, by an agent that is heard."""
+        # Heard first, so that the first event of a new node says that it is well.
+        self.hear(node_record)
+        self._take(node_record, report)
+
+    def _take(self, node_record: NodeRecord, report: NodeReport) -> None:
+        before = node_record.report
+        new = node_record.created is None
+        node_record.received = self.now()
+        node_record.created = node_record.created or node_record.received
+        node_record.report = report
+        self._match_pods(node_record, report)
+        if new or shape(before) != shape(report):
+            self._note_node(node_record, new=new)
+
+    def sweep(self) -> None:
+        """Notice which agents have fallen silent."""
+        late = self.clock() - self._silence
+        for node_record in list(self.node_records.values()):
+            if node_record.heard < late and node_record.health is AgentHealth.WELL:
+                self._judge(node_record, AgentHealth.SILENT)
+                if not node_record.listed:
+                    self.forget(node_record.name)
+
+    def on_node(self, name: str) -> None:
+        """The cluster has this node."""
+        node_record = self.node_records.get(name)
+        if node_record is not None:
+            node_record.listed = True
+
+    def on_node_deleted(self, name: str) -> None:
+        """The cluster has this node no more; it is forgotten as soon as it is silent."""
+        node_record = self.node_records.get(name)
+        if node_record is None:
+            return
+        node_record.listed = False
+        if node_record.health is not AgentHealth.WELL:
+            self.forget(name)
+
+    def forget(self, name: str) -> None:
+        """Drop all that is known of a node."""
+        node_record = self.node_records.pop(name, None)
+        if node_record is None:
+            return
+        _log.info("node forgotten node=%s", name)
+        self._match_pods(node_record, NodeReport(node=name))
+        if node_record.session is not None:
+            node_record.session.close()
+        if node_record.created is not None:
+            self._watchers.node_gone(node_record, self._step())
+
+    def _station(self, name: str) -> NodeRecord:
+        node_record = self.node_records.get(name)
+        if node_record is None:
+            node_record = self.node_records[name] = NodeRecord(name, NodeReport(node=name))
+        return node_record
+
+    def _step(self) -> int:
+        self.revision += 1
+        return self.revision
+
+    def hear(self, node_record: NodeRecord) -> None:
+        """The station's agent lives."""
+        node_record.heard = self.clock()
+        if node_record.health is not AgentHealth.WELL:
+            self._judge(node_record, AgentHealth.WELL)
+
+    def _judge(self, node_record: NodeRecord, health: AgentHealth) -> None:
+        _log.info("node health changed node=%s healthy=%s", node_record.name, health.value)
+        node_record.health = health
+        node_record.since = self.now()
+        if node_record.created is not None:
+            self._note_node(node_record, new=False)
+
+    def _note_node(self, node_record: NodeRecord, *, new: bool) -> None:
+        node_record.revision = self._step()
+        self._watchers.node_changed(node_record, new=new)
+
+    def _match_pods(self, node_record: NodeRecord, report: NodeReport) -> None:
+        """Have exactly the pods of the report, telling of those that changed."""
+        told = {pod.key: pod for pod in report.pods}
+        for key in [key for key in node_record.pods if key not in told]:
+            self._drop_pod(node_record, key)
+        for key, pod in told.items():
+            held = node_record.pods.get(key)
+            if held is not None and held.pod is pod:
+                continue
+            if held is None or pod_shape(held.pod) != pod_shape(pod):
+                self._put_pod(node_record, pod)
+            else:
+                # Use changes all the time, and nobody waits for it.
+                self._keep(node_record, HeldPod(pod, node_record.name, held.changed, held.revision))
+
+    def _put_pod(self, node_record: NodeRecord, pod: PodReport) -> None:
+        holders = self._holders.setdefault(pod.key, {})
+        new = not holders
+        holders.pop(node_record.name, None)
+        held = HeldPod(pod, node_record.name, self.now(), self._step())
+        self._keep(node_record, held)
+        self._watchers.pod_changed(held, new=new)
+
+    def _keep(self, node_record: NodeRecord, held: HeldPod) -> None:
+        node_record.pods[held.pod.key] = held
+        self._holders[held.pod.key][node_record.name] = held
+
+    def _drop_pod(self, node_record: NodeRecord, key: str) -> None:
+        held = node_record.pods.pop(key)
+        holders = self._holders[key]
+        shown = next(reversed(holders.values()))
+        del holders[node_record.name]
+        if not holders:
+            del self._holders[key]
+            self._watchers.pod_gone(held, self._step())
+        elif shown is held:
+            # A pod that was made anew elsewhere lives on there.
+            left = next(reversed(holders.values()))
+            moved = HeldPod(left.pod, left.node, self.now(), self._step())
+            self._keep(self.node_records[left.node], moved)
+            self._watchers.pod_changed(moved, new=False)
+
+
+class AgentSession:
+    """One agent's connection, as the receiver's sink; an outdated one changes nothing."""
+
+    __slots__ = ("_board", "_hang_up", "_station")
+
+    def __init__(self, board: NodeRegistry, node_record: NodeRecord) -> None:
+        self._board = board
+        self._station = node_record
+        self._hang_up: Callable[[], None] | None = None
+
+    def keep(self, hang_up: Callable[[], None]) -> None:
+        """Remember how to end the connection."""
+        self._hang_up = hang_up
+
+    @property
+    def current(self) -> bool:
+        """Whether no newer connection speaks for the node."""
+        return self._station.session is self
+
+    def beat(self) -> None:
+        """The agent lives."""
+        if self._station.session is self:
+            self._board.hear(self._station)
+
+    def replace(self, report: NodeReport) -> None:
+        """The node is so now."""
+        if self.current:
+            self._board.replace(self._station, report)
+
+    def change(self, change: ReportDelta) -> None:
+        """The node changed so."""
+        if self.current:
+            self._board.replace(self._station, apply_delta(self._station.report, change))
+
+    def end(self) -> None:
+        """The connection is gone; the node counts as well until it has been silent for a while."""
+        self._hang_up = None
+        if self.current:
+            self._station.session = None
+
+    def close(self) -> None:
+        """Hang up."""
+        if self._hang_up is not None:
+            self._hang_up()
+
+
+def pod_shape(pod: PodReport) -> object:
+    """What of a pod counts as a change: its devices, not their use."""
+    return tuple(
+        (each.name, tuple((device.gpu, device.id) for device in each.devices))
+        for each in pod.containers
+    )
+
+
+def shape(report: NodeReport) -> object:
+    """What of a node counts as a change: its GPUs, their health, and which are busy."""
+    gpus = tuple((gpu.uuid, gpu.model, gpu.bus, gpu.brand, gpu.healthy) for gpu in report.gpus)
+    return gpus, report.busy
+
+
+def count_by_health(node_records: Mapping[str, NodeRecord]) -> dict[AgentHealth, int]:
+    """How many nodes are in which health."""
+    counts = dict.fromkeys(AgentHealth, 0)
+    for node_record in node_records.values():
+        counts[node_record.health] += 1
+    return counts

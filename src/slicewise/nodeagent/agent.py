@@ -1,0 +1,313 @@
+"""The agent put together: what it follows, what it answers, and what it cleans up."""
+
+import asyncio
+import contextlib
+import json
+import logging
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from slicewise import __version__
+from slicewise.dialects import (
+    AGENT,
+    AMOUNTS,
+    DEFAULT,
+    GPUSHARE,
+    GPUSHARE_MIB,
+    KEYS,
+    Dialects,
+)
+from slicewise.dialects.offers import OfferedEdition, OfferedResource, build_editions
+from slicewise.kube.client import Call, Client
+from slicewise.kube.events import EventRecorder
+from slicewise.kube.lists import read_one
+from slicewise.kube.local_pods import LocalPod, LocalPodBody, local_pods, read_local_pod
+from slicewise.kube.node_patch import EVERYTHING
+from slicewise.kube.objects import KeyFilter, ObjectReader
+from slicewise.kube.pod_writer import PodWriter
+from slicewise.kube.sources import one_node
+from slicewise.kube.watch import Informer, Seen, WatchEvent
+from slicewise.kubelet.plugin import DevicePlugin, DevicePluginHandler, PluginOffer
+from slicewise.kubelet.registrar import Registrar
+from slicewise.model import NodeNotice, SlicewiseError
+from slicewise.nodeagent.census import NodeCensus
+from slicewise.nodeagent.gpus.inventory import GpuInventory
+from slicewise.nodeagent.limits.vcuda_files import VcudaFolders
+from slicewise.nodeagent.limits.vcuda_socket import ContainerLookup, VcudaSockets
+from slicewise.nodeagent.plugin.allocations import AllocationReader, NodeContext
+from slicewise.nodeagent.plugin.cdi import CdiSpecs
+from slicewise.nodeagent.plugin.cdi_handler import (
+    AllocationServices,
+    CdiHandler,
+    StartCounts,
+    StartedContainer,
+)
+from slicewise.nodeagent.plugin.containers import ContainerProgress, ContainerResolver, UnitHolders
+from slicewise.nodeagent.plugin.edits import EditsBuilder, HostDevices
+from slicewise.nodeagent.plugin.exchange import AllocationExchange
+from slicewise.nodeagent.plugin.garbage_collector import AgentFiles, GarbageCollector
+from slicewise.nodeagent.plugin.match_handler import MatchHandler, MatchServices
+from slicewise.nodeagent.plugin.match_store import MatchStore
+from slicewise.nodeagent.plugin.offers import list_units, plan_offers
+from slicewise.nodeagent.plugin.pod_flags import PodFlagWriter
+from slicewise.nodeagent.plugin.unserved_pods import UnservedPodWarnings
+from slicewise.nodeagent.plugin.vendor_cdi import VendorSpecs
+from slicewise.nodeagent.pods import NodePods
+from slicewise.nodeagent.settings import AgentSettings, IdentityMode
+
+_log = logging.getLogger(__name__)
+COMPONENT: Final = "slicewise-agent"
+_CGPU: Final = "cgpu."
+# Without CDI an admission waits for a record, and every other admission waits for it.
+_ADMISSION_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class AgentEdges:
+    """The world as the agent reaches it."""
+
+    client: Client
+    holders: UnitHolders
+    turns: ContainerProgress | None = None
+    runtime: str = ""
+    containers: ContainerLookup | None = None
+
+
+class Agent:
+    """One agent on one node; `run` lives until it is cancelled."""
+
+    def __init__(self, settings: AgentSettings, inventory: GpuInventory, edges: AgentEdges) -> None:
+        self.settings = settings
+        self.inventory = inventory
+        self.pods = NodePods()
+        self.census = NodeCensus(settings.node, self._dialects())
+        self.editions = build_editions(settings.dialects, share_unit=settings.share_unit)
+        self.plan = plan_offers(self.editions, inventory.node, most_units=settings.most_units)
+        self._edges = edges
+        self.identity = settings.identity or IdentityMode.CDI
+        self.starts = StartCounts()
+        reader = ObjectReader(KeyFilter((*KEYS, _CGPU), KEYS, AMOUNTS))
+        self._reader = reader
+        self.writes = PodWriter(edges.client, reader)
+        self.flags = PodFlagWriter(self.writes)
+        self.events = EventRecorder(edges.client, COMPONENT)
+        self.complaints = UnservedPodWarnings(self.plan, self.events)
+        self._due = asyncio.Event()
+        self.notice: NodeNotice | None = None
+        """The Node as it was last heard of."""
+        self._build_desk()
+        self.plugins = tuple(self._build_plugin(*each) for each in self.plan.devices)
+        self.registrar = Registrar(settings.paths.plugins, self.plugins)
+        self._follow(reader)
+        inventory.listen(self._gpus_changed)
+        self.pods.listen(self._pod_changed)
+        self._gpus_changed()
+
+    @property
+    def ready(self) -> bool:
+        """Whether the kubelet knows every plugin, and the pods of the node are known."""
+        return self.registrar.ready and self.synced
+
+    @property
+    def synced(self) -> bool:
+        """Whether the pods of the node are known."""
+        return self._pod_informer.synced.is_set()
+
+    @property
+    def requests(self) -> Mapping[tuple[str, str, str], int]:
+        """Requests to the API server so far, by verb, resource and outcome."""
+        return self._edges.client.calls.counts
+
+    @property
+    def amounts(self) -> Mapping[str, int]:
+        """The resources that stand on the Node, for no device plugin carries them."""
+        return self.plan.extended(self.inventory.node)
+
+    @property
+    def resources(self) -> frozenset[str]:
+        """The resources whose units the kubelet hands out."""
+        return frozenset(resource.name for _, resource in self.plan.devices)
+
+    async def run(self) -> None:
+        """Serve until cancelled, then stop cleanly."""
+        _log.info(
+            "agent serving node=%s identity=%s runtime=%r gpus=%d resources=%s",
+            self.settings.node,
+            self.identity.value,
+            self._edges.runtime,
+            len(self.inventory.node.gpus),
+            ",".join(f"{name}:{way.value}" for name, way in self.plan.ways.items()),
+        )
+        # Nothing is being written yet, so what is half written was left by an agent that died.
+        await asyncio.to_thread(self.desk.specs.sweep)
+        try:
+            async with _together(
+                self.registrar.run(),
+                self._pod_informer.run(),
+                self._node_informer.run(),
+                self.events.run(),
+                self._sweep(),
+            ) as tasks:
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                for task in tasks:
+                    if task.done():
+                        task.result()
+        finally:
+            await self.flags.drain()
+            await self.limiters.close()
+
+    def _build_desk(self) -> None:
+        settings, edges = self.settings, self._edges
+        paths = settings.paths
+        specs, folders = CdiSpecs(paths.cdi), VcudaFolders(Path(settings.places.pods))
+        matches = MatchStore(paths.state / "matched")
+        owners = ContainerResolver(
+            self.pods,
+            edges.holders,
+            paths.plugins,
+            turns=edges.turns,
+            wait_seconds=settings.watch_seconds,
+        )
+        promises = AllocationReader(
+            self._dialects(),
+            self.pods,
+            self._setting,
+            read_pod=self._read_pod,
+            wait_seconds=settings.record_seconds,
+        )
+        host = HostDevices(paths.dev, settings.require_gpus, self.inventory.hardware.driver)
+        outfitter = EditsBuilder(host, VendorSpecs(paths.vendor_cdi), folders)
+        self.desk = AllocationServices(
+            owners, promises, outfitter, specs, self.starts, given=self._given
+        )
+        self.limiters = VcudaSockets(self.pods, folders, edges.containers)
+        self.reconciler = GarbageCollector(
+            self.pods,
+            edges.holders,
+            AgentFiles(specs, folders, paths.dev, matches),
+            forgetters=(
+                owners.forget,
+                matches.forget,
+                self.flags.forget,
+                self.complaints.forget,
+                self.limiters.forget,
+            ),
+        )
+        self._folders = folders
+        exchange = AllocationExchange(self.pods, promises, matches, self.writes)
+        self._table = MatchServices(
+            self.pods,
+            edges.holders,
+            matches,
+            exchange,
+            folders,
+            min(settings.record_seconds, _ADMISSION_SECONDS),
+        )
+
+    def _dialects(self) -> Dialects:
+        """Every dialect, with gpushare in the unit of this node."""
+        if self.settings.share_unit == GPUSHARE.names.memory_unit:
+            return DEFAULT
+        return Dialects(
+            tuple(GPUSHARE_MIB if each is GPUSHARE else each for each in DEFAULT.dialects)
+        )
+
+    def _build_plugin(self, edition: OfferedEdition, resource: OfferedResource) -> DevicePlugin:
+        servant = self._build_servant(edition, resource)
+        offer = PluginOffer(resource.name, resource.socket, pre_start=resource.carries)
+        return DevicePlugin(self.settings.paths.plugins, offer, servant)
+
+    def _build_servant(
+        self, edition: OfferedEdition, resource: OfferedResource
+    ) -> DevicePluginHandler:
+        if self.identity is IdentityMode.MATCH:
+            return MatchHandler(edition, resource, self.desk, self._table)
+        return CdiHandler(edition, resource, self.desk)
+
+    def _follow(self, reader: ObjectReader) -> None:
+        client, node = self._edges.client, self.settings.node
+        # Whoever publishes compares every key of the Node.
+        whole = ObjectReader(EVERYTHING)
+        self._pod_informer = Informer(client, local_pods(reader, node), self._pods_changed)
+        self._node_informer = Informer(client, one_node(whole, node), self._node_changed)
+
+    def _setting(self) -> NodeContext:
+        labels = {} if self.notice is None else dict(self.notice.labels)
+        return NodeContext(self.inventory.node, self.settings.places, labels)
+
+    async def _read_pod(self, namespace: str, name: str) -> LocalPod | None:
+        call = Call("get", "pods", f"/api/v1/namespaces/{namespace}/pods/{name}")
+        body = await read_one(self._edges.client, call, LocalPodBody)
+        return None if body is None else read_local_pod(self._reader, body)
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        """How the agent works here, for the Node to say."""
+        facts = {
+            "identity": self.identity.value,
+            "resources": {name: way.value for name, way in sorted(self.plan.ways.items())},
+            "runtime": self._edges.runtime,
+            "version": __version__,
+        }
+        return {AGENT: json.dumps(facts, separators=(",", ":"), sort_keys=True)}
+
+    def _pods_changed(self, changes: Sequence[WatchEvent[LocalPod]]) -> None:
+        self.census.apply(changes)
+        self.pods.take(changes)
+
+    def _node_changed(self, changes: Sequence[WatchEvent[NodeNotice]]) -> None:
+        for change in changes:
+            self.notice = change.value if isinstance(change, Seen) else None
+
+    def _gpus_changed(self) -> None:
+        hardware = self.inventory.hardware
+        self.census.set_gpus(hardware.gpus, hardware.links)
+        node = self.inventory.node
+        resources = {resource.name: resource for _, resource in self.plan.devices}
+        for plugin in self.plugins:
+            resource = resources[plugin.offer.resource]
+            plugin.publish(node.gpus, lambda each=resource: list_units(each, self.inventory.node))  # type: ignore[misc]
+
+    async def _given(self, given: StartedContainer) -> None:
+        if given.injection.limit is not None:
+            try:
+                await self.limiters.serve(given.promise.pod.uid)
+            except SlicewiseError as error:
+                # Only the original's library needs the socket, and few containers have it.
+                _log.warning("limiter not served uid=%s error=%s", given.promise.pod.uid, error)
+        self.flags.hear(given)
+
+    def _pod_changed(self, found: LocalPod | None) -> None:
+        if found is None:
+            self._due.set()
+            return
+        self.complaints.look(found.pod)
+        for container in found.containers:
+            if container.id is not None:
+                self._name_container(found.pod.uid, container.name, container.id)
+
+    def _name_container(self, uid: str, container: str, identity: str) -> None:
+        try:
+            self._folders.name_container(uid, container, identity)
+        except SlicewiseError as error:
+            _log.warning("container not linked uid=%s error=%s", uid, error)
+
+    async def _sweep(self) -> None:
+        # Before the first list, every pod would look as if it were gone.
+        await self._pod_informer.synced.wait()
+        await self.limiters.resume()
+        await self.reconciler.run(self.settings.sweep_seconds, self._due)
+
+
+@contextlib.asynccontextmanager
+async def _together(*work: Coroutine[Any, Any, None]) -> AsyncIterator[list[asyncio.Task[None]]]:
+    """Tasks that live while the block does."""
+    tasks = [asyncio.create_task(each) for each in work]
+    try:
+        yield tasks
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,109 @@
+"""Collects the evidence of an audit on a running node, twice where it finds anything.
+
+The views are read one after another while pods come and go; only what is still wrong at a second
+look is told.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from slicewise.diagnose.audit import audit
+from slicewise.diagnose.audit_report import AuditReport, AuditVerdict, confirm
+from slicewise.diagnose.evidence import Evidence, SpecFile
+from slicewise.kubelet.errors import KubeletError
+from slicewise.kubelet.holders import Holder
+from slicewise.nodeagent.usage.sampler import PodSource, UsageMeter, UsageSampler
+
+PAUSE_SECONDS: Final = 2.0
+
+
+class HolderSource(Protocol):
+    """Whoever knows which container holds which units."""
+
+    async def list(self) -> Sequence[Holder]:
+        """Every container of an active pod."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvidenceCollector:
+    """Where each view of the node comes from.
+
+    `specs` reads the CDI folder; without it, as on a runtime without CDI, no spec is expected.
+    `gaps` says what else cannot be known now, such as an API server that does not answer.
+    """
+
+    census: PodSource
+    sampler: UsageSampler
+    kubelet: HolderSource
+    specs: Callable[[], Sequence[SpecFile]] | None
+    resources: frozenset[str]
+    served: frozenset[str]
+    gaps: Callable[[], Sequence[str]] = tuple
+
+    async def collect(self) -> Evidence:
+        """What every view says now."""
+        holders, specs, gaps = None, None, list(self.gaps())
+        if not await asyncio.to_thread(self.sampler.sample):
+            gaps.append("the driver: it does not say what runs on the GPUs")
+        try:
+            holders = tuple(await self.kubelet.list())
+        except KubeletError as error:
+            gaps.append(f"the kubelet: {error}")
+        if self.specs is not None:
+            try:
+                specs = tuple(await asyncio.to_thread(self.specs))
+            except OSError as error:
+                gaps.append(f"the CDI folder: {error}")
+        return Evidence(
+            usage=UsageMeter(self.census, self.sampler).usage(),
+            tenants=tuple(self.census.tenants()),
+            holders=holders,
+            specs=specs,
+            resources=self.resources,
+            served=self.served,
+            departed=self.census.departed(),
+            gaps=tuple(gaps),
+        )
+
+
+class Auditor:
+    """Audits a node when asked; audits that overlap share nothing but the views."""
+
+    def __init__(
+        self,
+        collect: Callable[[], Awaitable[Evidence]],
+        *,
+        pause: Callable[[float], Awaitable[Any]] = asyncio.sleep,
+        pause_seconds: float = PAUSE_SECONDS,
+    ) -> None:
+        self._collect = collect
+        self._pause = pause
+        self._pause_seconds = pause_seconds
+
+    async def audit(self) -> AuditReport:
+        """What is wrong on the node, and stays so for two looks."""
+        first = audit(await self._collect())
+        if first.verdict is not AuditVerdict.FINDINGS:
+            return first
+        await self._pause(self._pause_seconds)
+        return confirm(first, audit(await self._collect()))
+
+
+def write_audit(report: AuditReport) -> dict[str, Any]:
+    """The report as JSON says it."""
+    return {
+        "node": report.node,
+        "verdict": report.verdict.value,
+        "findings": [
+            {
+                "kind": each.kind.value,
+                "subject": each.subject,
+                "what": each.what,
+                "remedy": each.remedy,
+            }
+            for each in report.findings
+        ],
+        "gaps": list(report.gaps),
+    }

@@ -1,0 +1,139 @@
+"""The node's GPUs as they stand: read from the driver, judged, scaled, and told to the others.
+
+The driver is asked in a thread of its own, so that a slow one holds up nobody.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import Final
+
+from slicewise.dialects.publications import NodeFacts
+from slicewise.dialects.shared.inventory import GPUS, cordon_gpus, read_gpus
+from slicewise.model import DialectError, InventoryError, MiB, Node, NodeNotice
+from slicewise.nodeagent.gpus.health import GpuHealthTracker, HealthChange
+from slicewise.nvml.driver import Driver, DriverError, GpuDevice, GpuFault, Hardware
+
+_log: Final = logging.getLogger(__name__)
+LOOK_SECONDS: Final = 5.0
+_MOMENT: Final = 1.0
+WHOLE: Final = Fraction(1)
+
+
+def scale_gpu(device: GpuDevice, scaling: Fraction) -> GpuDevice:
+    """The GPU with only so much of its memory, at least one MiB."""
+    if scaling == WHOLE:
+        return device
+    memory = MiB(max(1, int(device.gpu.memory * scaling)))
+    return replace(device, gpu=replace(device.gpu, memory=memory))
+
+
+class GpuWatch:
+    """Follows the GPUs of one node; `gpus` and `facts` are the newest, None before the first."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        node: str,
+        *,
+        health: GpuHealthTracker | None = None,
+        scaling: Fraction = WHOLE,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._driver = driver
+        self._node = node
+        self._health = health or GpuHealthTracker()
+        self._scaling = scaling
+        self._clock = clock
+        self._notice = NodeNotice(node)
+        self._failing: str | None = None
+        self._listed: Hardware | None = None
+        self.hardware: Hardware | None = None
+        """What the driver listed, judged and scaled, in index order."""
+        self.facts: NodeFacts | None = None
+        """The same for publishing, with the GPUs that a person closed."""
+
+    @property
+    def gpus(self) -> tuple[GpuDevice, ...]:
+        """The GPUs as they are judged; none before the driver first answered."""
+        return () if self.hardware is None else self.hardware.gpus
+
+    def resume(self, notice: NodeNotice) -> None:
+        """Rest the GPUs that the Node says were ill before the agent was restarted."""
+        text = notice.annotations.get(GPUS)
+        try:
+            published = () if text is None else read_gpus(self._node, text).gpus
+        except (DialectError, InventoryError) as error:
+            _log.warning("earlier health unknown error=%s", error)
+            published = ()
+        self._health.resume(published, self._clock())
+        self.follow(notice)
+
+    def follow(self, notice: NodeNotice) -> None:
+        """Take over which GPUs a person has closed."""
+        self._notice = notice
+        if self._listed is not None:
+            self._settle(self._listed)
+
+    def look(self, faults: Sequence[GpuFault] = ()) -> NodeFacts:
+        """Read and judge the GPUs now; blocks on the driver."""
+        hardware = self._driver.hardware()
+        now = self._clock()
+        changes = self._health.hear(faults, hardware.gpus, now)
+        changes += self._health.judge(hardware.gpus, now)
+        self._log(changes, hardware.gpus)
+        self._listed = hardware
+        return self._settle(hardware)
+
+    async def run(
+        self,
+        tell: Callable[[NodeFacts], Awaitable[object]],
+        look_seconds: float = LOOK_SECONDS,
+    ) -> None:
+        """Look for ever, at once after a fault, and tell what was seen each time."""
+        faults: Sequence[GpuFault] = ()
+        while True:
+            try:
+                facts = await asyncio.to_thread(self.look, faults)
+                self._recover()
+                await tell(facts)
+                faults = ()
+                # Not before a moment has passed, for GPUs that need no rest are always due.
+                pause = min(look_seconds, max(_MOMENT, self._health.due(self._clock())))
+                faults = await asyncio.to_thread(self._driver.wait_faults, pause)
+            except (DriverError, InventoryError) as error:
+                self._fail(str(error))
+                await asyncio.sleep(min(look_seconds, _MOMENT))
+
+    def _settle(self, listed: Hardware) -> NodeFacts:
+        gpus = tuple(scale_gpu(device, self._scaling) for device in self._health.apply(listed.gpus))
+        node = Node(self._node, tuple(device.gpu for device in gpus), listed.links)
+        self.hardware = replace(listed, gpus=gpus)
+        self.facts = NodeFacts(
+            cordon_gpus(node, self._notice),
+            tuple(device.capability for device in gpus),
+            listed.driver,
+            listed.cuda,
+            {device.gpu.uuid: device.trouble for device in gpus if device.trouble},
+        )
+        return self.facts
+
+    def _fail(self, problem: str) -> None:
+        if problem != self._failing:
+            self._failing = problem
+            _log.error("GPUs unknown error=%s", problem)
+
+    def _recover(self) -> None:
+        if self._failing is not None:
+            self._failing = None
+            _log.info("GPUs known again node=%s", self._node)
+
+    def _log(self, changes: Sequence[HealthChange], gpus: Sequence[GpuDevice]) -> None:
+        indexes = {device.gpu.uuid: device.gpu.index for device in gpus}
+        for change in changes:
+            phrase = "GPU returned" if change.healthy else "GPU unhealthy"
+            index = indexes.get(change.uuid)
+            _log.warning("%s gpu=%s uuid=%s: %s", phrase, index, change.uuid, change.reason)

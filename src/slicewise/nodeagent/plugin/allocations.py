@@ -1,0 +1,135 @@
+"""What a pod was promised: its allocation, read as soon as the API server tells of it."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from slicewise.dialects import Dialects
+from slicewise.dialects.offers import OfferedEdition
+from slicewise.dialects.shared.injection import ContainerGpus, GpuManagerPaths
+from slicewise.kube.errors import KubeError
+from slicewise.kube.local_pods import LocalPod
+from slicewise.kubelet.errors import DeniedError
+from slicewise.model import (
+    Allocation,
+    Container,
+    DialectError,
+    Node,
+    Pod,
+    QuantityError,
+    Request,
+)
+from slicewise.nodeagent.plugin.containers import ContainerRef
+from slicewise.nodeagent.pods import NodePods
+
+ReadPod = Callable[[str, str], Awaitable[LocalPod | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class PodAllocation:
+    """A pod's request and allocation, in the words of its dialect."""
+
+    found: LocalPod
+    dialect: str
+    request: Request
+    allocation: Allocation
+
+    @property
+    def pod(self) -> Pod:
+        """The pod."""
+        return self.found.pod
+
+
+@dataclass(frozen=True, slots=True)
+class NodeContext:
+    """The node as grants see it."""
+
+    node: Node
+    places: GpuManagerPaths
+    labels: dict[str, str]
+
+
+class AllocationReader:
+    """Reads promises, and waits for those that are still to be written."""
+
+    def __init__(
+        self,
+        dialects: Dialects,
+        pods: NodePods,
+        setting: Callable[[], NodeContext],
+        *,
+        read_pod: ReadPod,
+        wait_seconds: float = 10.0,
+    ) -> None:
+        self.setting = setting
+        self.dialects = dialects
+        self._pods = pods
+        self._read_pod = read_pod
+        self._wait_seconds = wait_seconds
+
+    def read(self, found: LocalPod) -> PodAllocation | None:
+        """What the pod was promised; None when nothing is recorded."""
+        dialect = self.dialects.claim(found.pod)
+        if dialect is None:
+            return None
+        request = dialect.read_request(found.pod)
+        allocation = dialect.read_allocation(found.pod, request, self.setting().node)
+        if allocation is None:
+            return None
+        return PodAllocation(found, dialect.name, request, allocation)
+
+    async def wait(self, owner: ContainerRef) -> PodAllocation:
+        """The promise to this container's pod, or why there is none."""
+        uid, name = owner.found.pod.uid, f"{owner.found.pod.namespace}/{owner.found.pod.name}"
+
+        def look() -> PodAllocation | None:
+            found = self._pods.by_uid(uid)
+            return None if found is None else self.read(found)
+
+        try:
+            promise = await self._pods.until(look, self._wait_seconds)
+            if promise is None:
+                promise = await self._ask(owner.found.pod)
+        except (DialectError, QuantityError) as error:
+            raise DeniedError(f"pod {name}: {error}") from error
+        if promise is None:
+            raise DeniedError(
+                f"pod {name} has no record of its GPUs yet; expected the extender's marks, "
+                "trying again"
+            )
+        if not promise.allocation.slices_of(owner.container.name):
+            raise DeniedError(f"pod {name}: no GPU is recorded for {owner.container.name}")
+        return promise
+
+    def grant(
+        self, promise: PodAllocation, container: Container, resource: str, ids: frozenset[str]
+    ) -> ContainerGpus:
+        """What the container was promised, with the units by which it is known."""
+        setting = self.setting()
+        return ContainerGpus(
+            pod=promise.pod,
+            container=container,
+            request=promise.request,
+            allocation=promise.allocation,
+            node=setting.node,
+            resource=resource,
+            ids=ids,
+            places=setting.places,
+            labels=setting.labels,
+            compat32=container.name in promise.found.compat32,
+        )
+
+    async def _ask(self, pod: Pod) -> PodAllocation | None:
+        """The promise as the API server has it now, in case the watch lags far behind."""
+        try:
+            found = await self._read_pod(pod.namespace, pod.name)
+        except KubeError:
+            return None
+        if found is None or found.pod.uid != pod.uid:
+            return None
+        self._pods.put(found)
+        return self.read(found)
+
+
+def find_edition_of(editions: tuple[OfferedEdition, ...], resource: str) -> OfferedEdition:
+    """The edition that a resource belongs to."""
+    return next(each for each in editions if any(own.name == resource for own in each.resources))

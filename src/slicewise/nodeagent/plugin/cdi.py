@@ -1,0 +1,136 @@
+"""CDI specs of our own: one file for each set of units, described just before its container starts.
+
+A spec says whose it is, so that after any restart it is known which specs are still of use.
+"""
+
+import hashlib
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from slicewise.nodeagent.files import SCRATCH, make_folder, remove, write_whole
+
+_log = logging.getLogger(__name__)
+KIND: Final = "slicewise.io/share"
+VERSION: Final = "0.6.0"
+_PREFIX: Final = "slicewise-"
+_SUFFIX: Final = ".json"
+_UID: Final = "slicewise.io/pod-uid"
+_POD: Final = "slicewise.io/pod"
+_CONTAINER: Final = "slicewise.io/container"
+_RESOURCE: Final = "slicewise.io/resource"
+_LINKS: Final = "slicewise.io/links"
+
+
+@dataclass(frozen=True, slots=True)
+class SpecOwner:
+    """Whose a spec is, and the host links that go with it."""
+
+    uid: str
+    pod: str
+    container: str
+    resource: str
+    links: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CdiEdits:
+    """What a runtime changes about a container, in CDI's words."""
+
+    env: tuple[str, ...] = ()
+    device_nodes: tuple[Mapping[str, Any], ...] = ()
+    mounts: tuple[Mapping[str, Any], ...] = ()
+    hooks: tuple[Mapping[str, Any], ...] = ()
+    gids: tuple[int, ...] = ()
+    version: str = VERSION
+
+    def document(self) -> dict[str, Any]:
+        """As CDI writes them; parts that are empty are left out."""
+        parts: dict[str, Sequence[Any]] = {
+            "env": self.env,
+            "deviceNodes": self.device_nodes,
+            "mounts": self.mounts,
+            "hooks": self.hooks,
+            "additionalGids": self.gids,
+        }
+        return {key: list(value) for key, value in parts.items() if value}
+
+
+def name_units(resource: str, ids: Iterable[str]) -> str:
+    """The name of the CDI device for these units, the same whatever their order."""
+    text = "\n".join((resource, *sorted(ids)))
+    return hashlib.sha256(text.encode()).hexdigest()[:20]
+
+
+def full_name(name: str) -> str:
+    """The device as the kubelet passes it to the runtime."""
+    return f"{KIND}={name}"
+
+
+class CdiSpecs:
+    """The specs of our own in one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def write(self, name: str, title: SpecOwner, edits: CdiEdits) -> None:
+        """The runtime finds this device from now on."""
+        document = {
+            "cdiVersion": edits.version,
+            "kind": KIND,
+            "annotations": {
+                _UID: title.uid,
+                _POD: title.pod,
+                _CONTAINER: title.container,
+                _RESOURCE: title.resource,
+                _LINKS: ",".join(title.links),
+            },
+            "devices": [{"name": name, "containerEdits": edits.document()}],
+        }
+        make_folder(self.folder)
+        write_whole(self._path(name), msgspec.json.encode(document))
+
+    def read(self) -> dict[str, SpecOwner | None]:
+        """Every spec of ours by its device; None for one that cannot be read."""
+        return {name: self._read(name) for name in self._names()}
+
+    def edits(self, name: str) -> Mapping[str, Any]:
+        """What the device changes about its container; nothing when that cannot be read."""
+        try:
+            found = msgspec.json.decode(self._path(name).read_bytes())
+            edits = found["devices"][0]["containerEdits"]
+        except (OSError, ValueError, LookupError, TypeError):
+            return {}
+        return edits if isinstance(edits, dict) else {}
+
+    def remove(self, name: str) -> None:
+        """The device is known no more."""
+        remove(self._path(name))
+
+    def sweep(self) -> None:
+        """Remove what an interrupted write has left."""
+        if self.folder.is_dir():
+            for path in self.folder.glob(f"{SCRATCH}{_PREFIX}*"):
+                remove(path)
+
+    def _names(self) -> Iterator[str]:
+        if not self.folder.is_dir():
+            return
+        for path in sorted(self.folder.glob(f"{_PREFIX}*{_SUFFIX}")):
+            yield path.name[len(_PREFIX) : -len(_SUFFIX)]
+
+    def _path(self, name: str) -> Path:
+        return self.folder / f"{_PREFIX}{name}{_SUFFIX}"
+
+    def _read(self, name: str) -> SpecOwner | None:
+        try:
+            found = msgspec.json.decode(self._path(name).read_bytes())["annotations"]
+            links = tuple(link for link in found[_LINKS].split(",") if link)
+            return SpecOwner(found[_UID], found[_POD], found[_CONTAINER], found[_RESOURCE], links)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            _log.warning("spec unreadable path=%s error=%s", self._path(name), error)
+            return None

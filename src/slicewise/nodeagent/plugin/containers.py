@@ -1,0 +1,210 @@
+"""Who a call of the kubelet is for: the one container that holds exactly these units.
+
+Nobody is guessed. The kubelet is asked who holds the units; the API server's watch says which pod
+that is, and what it was promised.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+from slicewise.kube.local_pods import LocalPod
+from slicewise.kubelet.errors import DeniedError, KubeletError
+from slicewise.kubelet.holders import Holder
+from slicewise.model import Container, QuantityError, Role, read_count
+from slicewise.nodeagent.plugin.cdi import name_units
+from slicewise.nodeagent.plugin.checkpoint import find_entries
+from slicewise.nodeagent.pods import NodePods
+
+_log = logging.getLogger(__name__)
+_GUESSES: Final = 2
+
+
+class UnitHolders(Protocol):
+    """Who holds which units, as the kubelet tells."""
+
+    async def list(self) -> tuple[Holder, ...]:
+        """Every container of an active pod."""
+
+    async def find(self, resource: str, ids: frozenset[str]) -> Holder | None:
+        """The container that holds exactly these units."""
+
+    async def get(self, namespace: str, name: str) -> tuple[Holder, ...] | None:
+        """The containers of one pod; None when that cannot be told."""
+
+
+class ContainerProgress(Protocol):
+    """How far the containers of a pod are, as the runtime tells."""
+
+    async def finished(self, uid: str) -> frozenset[str] | None:
+        """The containers that ended well in the pod's present sandbox; None when unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerRef:
+    """A container of a pod."""
+
+    found: LocalPod
+    container: Container
+
+    @property
+    def name(self) -> str:
+        """The container as messages name it."""
+        pod = self.found.pod
+        return f"{pod.namespace}/{pod.name}/{self.container.name}"
+
+
+class ContainerResolver:
+    """Finds the owner of units."""
+
+    def __init__(
+        self,
+        pods: NodePods,
+        holders: UnitHolders,
+        checkpoint: Path,
+        *,
+        turns: ContainerProgress | None = None,
+        wait_seconds: float = 5.0,
+    ) -> None:
+        self._pods = pods
+        self._holders = holders
+        self._checkpoint = checkpoint
+        self._turns = turns
+        self._wait_seconds = wait_seconds
+        self._known: dict[str, tuple[str, str]] = {}
+        """The pod that was found last for each set of units."""
+        self._sets: dict[tuple[str, str, str], str] = {}
+        """The set of units by which each pod's container holds each resource."""
+
+    async def find(self, resource: str, ids: frozenset[str]) -> ContainerRef:
+        """The container that holds exactly these units, in the pod that lives now."""
+        name = name_units(resource, ids)
+        holder = await self._ask_likely(resource, ids, name)
+        if holder is None:
+            try:
+                holder = await self._holders.find(resource, ids)
+            except KubeletError as error:
+                raise DeniedError(f"cannot tell whose {resource} this is: {error}") from error
+        if holder is not None:
+            self._known[name] = holder.namespace, holder.pod
+            owner = await self._meet(holder, resource, name)
+        else:
+            owner = await self._read_checkpoint(resource, ids)
+        owner = await self._take_turns(owner, resource, ids)
+        if owner.container.role is not Role.INIT:
+            self._sets[owner.found.pod.uid, owner.container.name, resource] = name
+        return owner
+
+    def forget(self, living: Callable[[str], bool]) -> None:
+        """Drop what is known of pods that are gone."""
+        self._sets = {key: name for key, name in self._sets.items() if living(key[0])}
+        kept = set(self._sets.values())
+        self._known = {name: pod for name, pod in self._known.items() if name in kept}
+
+    async def _ask_likely(self, resource: str, ids: frozenset[str], name: str) -> Holder | None:
+        """The holder, if it is a pod that is likely to be it; asking for one pod is cheap."""
+        likely = [self._known[name]] if name in self._known else []
+        likely += self._guess(resource, len(ids))
+        for namespace, pod in likely[:_GUESSES]:
+            for holder in await self._holders.get(namespace, pod) or ():
+                if holder.units.get(resource) == ids:
+                    return holder
+        return None
+
+    def _guess(self, resource: str, count: int) -> list[tuple[str, str]]:
+        return [
+            (found.pod.namespace, found.pod.name)
+            for found in self._pods
+            if not found.pod.phase.terminal
+            and any(
+                amount(each, resource) == count
+                and (found.pod.uid, each.name, resource) not in self._sets
+                for each in found.pod.containers
+            )
+        ]
+
+    async def _meet(self, holder: Holder, resource: str, name: str) -> ContainerRef:
+        """The pod behind the kubelet's names, which tell no UID."""
+
+        def look() -> ContainerRef | None:
+            found = self._pods.by_name(holder.namespace, holder.pod)
+            if found is None or found.pod.phase.terminal:
+                return None
+            owner = _pick(found, holder.container)
+            # A pod's container never changes its units; other units mean a namesake that the
+            # watch has not told of yet.
+            before = self._sets.get((found.pod.uid, holder.container, resource))
+            return None if owner is None or before not in (None, name) else owner
+
+        owner = await self._pods.until(look, self._wait_seconds)
+        if owner is None:
+            raise DeniedError(
+                f"pod {holder.namespace}/{holder.pod} holds these units of {resource}, "
+                "and the API server has not told of it yet; trying again"
+            )
+        return owner
+
+    async def _read_checkpoint(self, resource: str, ids: frozenset[str]) -> ContainerRef:
+        entries = await asyncio.to_thread(find_entries, self._checkpoint, resource, ids)
+        for entry in entries:
+
+            def look(uid: str = entry.uid, container: str = entry.container) -> ContainerRef | None:
+                found = self._pods.by_uid(uid)
+                return None if found is None else _pick(found, container)
+
+            owner = await self._pods.until(look, self._wait_seconds)
+            if owner is not None:
+                return owner
+        raise DeniedError(f"no container holds these {len(ids)} of {resource} yet; trying again")
+
+    async def _take_turns(
+        self, owner: ContainerRef, resource: str, ids: frozenset[str]
+    ) -> ContainerRef:
+        """The container whose turn it is, where init containers held the same units before it."""
+        pod = owner.found.pod
+        rivals = [
+            each
+            for each in pod.containers
+            if each.role is Role.INIT and amount(each, resource) == len(ids)
+        ]
+        if not rivals or owner.container.role is Role.SIDECAR:
+            return owner
+        entries = await asyncio.to_thread(find_entries, self._checkpoint, resource, ids)
+        same = {entry.container for entry in entries if entry.uid == pod.uid}
+        finished = await self._turns.finished(pod.uid) if self._turns is not None else None
+        if finished is None:
+            finished = frozenset(each.name for each in owner.found.containers if each.ended)
+        for rival in rivals:
+            if rival.name in same and rival.name not in finished:
+                return ContainerRef(owner.found, rival)
+        last = owner.container
+        if last.role is Role.INIT and last.name in finished:
+            later = [each for each in pod.main_containers if each.name in same]
+            return ContainerRef(owner.found, later[0]) if later else owner
+        return owner
+
+
+def amount(container: Container, resource: str) -> int:
+    """How many of the resource the container asks the kubelet for; 0 when it cannot be read."""
+    value = container.limits.get(resource)
+    try:
+        return 0 if value is None else read_count(resource, value)
+    except QuantityError:
+        return 0
+
+
+def held_names(holders: Sequence[Holder]) -> Mapping[str, Holder]:
+    """Every set of units that is held, by the name of its device."""
+    return {
+        name_units(resource, ids): holder
+        for holder in holders
+        for resource, ids in holder.units.items()
+    }
+
+
+def _pick(found: LocalPod, container: str) -> ContainerRef | None:
+    chosen = next((each for each in found.pod.containers if each.name == container), None)
+    return None if chosen is None else ContainerRef(found, chosen)

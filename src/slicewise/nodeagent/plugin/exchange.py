@@ -1,0 +1,125 @@
+"""Two containers that were given each other's GPUs exchange their promises, if these are equal.
+
+Nothing is taken from anybody: each keeps the GPUs its answer brought, both records say so, and
+every GPU is promised as much as before.
+"""
+
+import logging
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+from slicewise.kubelet.errors import DeniedError
+from slicewise.model import Allocation, ContainerAllocation, Slice, SlicewiseError
+from slicewise.nodeagent.plugin.allocations import AllocationReader, PodAllocation
+from slicewise.nodeagent.plugin.containers import ContainerRef
+from slicewise.nodeagent.plugin.match_store import AdmissionMatch, MatchStore
+from slicewise.nodeagent.plugin.pod_flags import PodAnnotator
+from slicewise.nodeagent.pods import NodePods
+
+_log = logging.getLogger(__name__)
+
+
+class AllocationExchange:
+    """Repairs mismatches by rewriting records."""
+
+    def __init__(
+        self,
+        pods: NodePods,
+        promises: AllocationReader,
+        matches: MatchStore,
+        marker: PodAnnotator,
+        *,
+        wait_seconds: float = 5.0,
+    ) -> None:
+        self._pods = pods
+        self._promises = promises
+        self._matches = matches
+        self._marker = marker
+        self._wait_seconds = wait_seconds
+
+    async def settle(
+        self, owner: ContainerRef, promise: PodAllocation, match: AdmissionMatch
+    ) -> PodAllocation:
+        """The owner's promise once it says what the owner was given; denied where it cannot."""
+        container, held = owner.container.name, match.held
+        wanted = promise.allocation.slices_of(container)
+        other = next(self._partners(promise, container, held), None)
+        if other is None or not _equal(wanted, held):
+            raise DeniedError(
+                f"{owner.name} was given the GPUs of another pod ({_tell(held)}) and is promised "
+                f"{_tell(wanted)}; it does not start on them, create its pod again"
+            )
+        partner, theirs = other
+        _log.warning(
+            "promises exchanged container=%s with=%s/%s/%s",
+            owner.name,
+            partner.pod.namespace,
+            partner.pod.name,
+            theirs,
+        )
+        if partner.pod.uid == promise.pod.uid:
+            both = _put(_put(promise.allocation, theirs, wanted), container, held)
+            return await self._record(promise, both)
+        await self._record(partner, _put(partner.allocation, theirs, wanted))
+        return await self._record(promise, _put(promise.allocation, container, held))
+
+    def _partners(
+        self, promise: PodAllocation, container: str, held: tuple[Slice, ...]
+    ) -> Iterator[tuple[PodAllocation, str]]:
+        """Containers that are promised exactly these slices, ask alike, and have not started."""
+        for local in self._pods:
+            if local.pod.phase.terminal:
+                continue
+            try:
+                other = self._promises.read(local)
+            except SlicewiseError:
+                continue
+            if other is None or other.request.constraints != promise.request.constraints:
+                continue
+            started = {each.name for each in local.containers if each.id is not None}
+            for each in other.allocation.containers:
+                same = other.pod.uid == promise.pod.uid and each.name == container
+                settled = self._matches.settled(other.pod.uid, each.name)
+                if each.slices == held and not same and not settled and each.name not in started:
+                    yield other, each.name
+
+    async def _record(self, promise: PodAllocation, allocation: Allocation) -> PodAllocation:
+        """The promise once the API server's watch tells of the new record."""
+        pod, node = promise.pod, self._promises.setting().node
+        marks = self._promises.dialects.record_allocation(
+            pod, promise.request, allocation, node, now_ns=time.time_ns()
+        )
+        outcome = await self._marker.annotate_pod(pod, marks)
+        if not outcome.stands:
+            raise DeniedError(f"pod {pod.namespace}/{pod.name}: {outcome.detail}; trying again")
+
+        def look() -> PodAllocation | None:
+            found = self._pods.by_uid(pod.uid)
+            now = None if found is None else self._promises.read(found)
+            return now if now is not None and now.allocation == allocation else None
+
+        settled = await self._pods.until(look, self._wait_seconds)
+        if settled is None:
+            raise DeniedError(
+                f"pod {pod.namespace}/{pod.name}: the new record is not heard of yet; trying again"
+            )
+        return settled
+
+
+def _put(allocation: Allocation, container: str, slices: tuple[Slice, ...]) -> Allocation:
+    containers = tuple(
+        ContainerAllocation(each.name, slices) if each.name == container else each
+        for each in allocation.containers
+    )
+    return replace(allocation, containers=containers)
+
+
+def _equal(one: tuple[Slice, ...], other: tuple[Slice, ...]) -> bool:
+    return [(each.cores, each.memory) for each in one] == [
+        (each.cores, each.memory) for each in other
+    ]
+
+
+def _tell(slices: tuple[Slice, ...]) -> str:
+    return "gpu " + ",".join(str(each.gpu) for each in slices)

@@ -1,0 +1,141 @@
+"""Removing what pods that are gone have left: specs, links and folders, and never one in use.
+
+Three sources must agree that a pod is gone: the API server's watch, the kubelet's pod-resources,
+and the time, for a pod that is being admitted may be in neither for a moment.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from slicewise.dialects.offers import hash_ids
+from slicewise.kubelet.errors import KubeletError
+from slicewise.model import SlicewiseError
+from slicewise.nodeagent.files import remove
+from slicewise.nodeagent.limits.vcuda_files import VcudaFolders
+from slicewise.nodeagent.plugin.cdi import CdiSpecs, SpecOwner
+from slicewise.nodeagent.plugin.containers import UnitHolders, held_names
+from slicewise.nodeagent.plugin.match_store import MatchStore
+from slicewise.nodeagent.pods import NodePods
+
+_log = logging.getLogger(__name__)
+_LINKS: Final = ("elastic-gpu-", "elastic-gpuctl-")
+
+
+@dataclass(frozen=True, slots=True)
+class CollectedGarbage:
+    """What one look removed, and what was in use."""
+
+    removed: tuple[str, ...] = ()
+    kept: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AgentFiles:
+    """Where the agent leaves things for containers."""
+
+    specs: CdiSpecs
+    folders: VcudaFolders
+    dev: Path
+    matches: MatchStore
+
+
+class GarbageCollector:
+    """Compares what is on the node with the pods that live there."""
+
+    def __init__(
+        self,
+        pods: NodePods,
+        holders: UnitHolders,
+        premises: AgentFiles,
+        forgetters: Iterable[Callable[[Callable[[str], bool]], None]] = (),
+    ) -> None:
+        self._pods = pods
+        self._holders = holders
+        self._specs = premises.specs
+        self._folders = premises.folders
+        self._dev = premises.dev
+        self._matches = premises.matches
+        self._forgetters = tuple(forgetters)
+        self._doubted: frozenset[str] = frozenset()
+
+    async def run(self, every: float, due: asyncio.Event) -> None:
+        """Look again and again, and sooner when a pod has gone, until cancelled."""
+        while True:
+            try:
+                await self.look()
+            except (KubeletError, SlicewiseError) as error:
+                _log.warning("not reconciled error=%s", error)
+            due.clear()
+            try:
+                await asyncio.wait_for(due.wait(), every)
+                # Pods go in groups, and the kubelet lets go of their units a little later.
+                await asyncio.sleep(min(every, 5.0))
+            except TimeoutError:
+                pass
+
+    async def look(self) -> CollectedGarbage:
+        """Remove what has been of no use at two looks in a row."""
+        # What is written after this point is not looked at.
+        specs = await asyncio.to_thread(self._specs.read)
+        folders = await asyncio.to_thread(self._folders.pods)
+        aliases = await asyncio.to_thread(self._folders.aliases)
+        links = await asyncio.to_thread(self._list_links)
+        held = await self._holders.list()
+        names = held_names(held)
+        hashes = {hash_ids(ids) for each in held for ids in each.units.values()}
+        linked = {link for title in specs.values() if title for link in title.links}
+
+        doubts: dict[str, Callable[[], object]] = {}
+        for name, title in specs.items():
+            if name not in names and not self._lives(title):
+                doubts[f"spec {name}"] = partial(self._specs.remove, name)
+        for uid in folders:
+            if self._pods.by_uid(uid) is None:
+                doubts[f"folder {uid}"] = partial(self._folders.remove, uid)
+        for alias in aliases:
+            if alias not in names:
+                doubts[f"alias {alias}"] = partial(self._folders.remove_alias, alias)
+        for name, uids in self._matches.owners().items():
+            if name not in names and not any(self._pods.by_uid(uid) for uid in uids):
+                doubts[f"note {name}"] = partial(self._matches.drop, name)
+        for path in links:
+            used = path.name in linked or any(digest in path.name for digest in hashes)
+            if not used:
+                doubts[f"link {path.name}"] = partial(remove, path)
+        sweep = await asyncio.to_thread(self._remove, doubts)
+        for forget in self._forgetters:
+            forget(lambda uid: self._pods.by_uid(uid) is not None)
+        return CollectedGarbage(sweep, len(specs) - sum(each.startswith("spec ") for each in sweep))
+
+    def _remove(self, doubts: dict[str, Callable[[], object]]) -> tuple[str, ...]:
+        removed = []
+        for what, act in doubts.items():
+            if what not in self._doubted:
+                continue
+            try:
+                act()
+            except SlicewiseError as error:
+                _log.warning("leftover stays what=%r error=%s", what, error)
+                continue
+            _log.info("leftover removed what=%r", what)
+            removed.append(what)
+        self._doubted = frozenset(doubts)
+        return tuple(removed)
+
+    def _lives(self, title: SpecOwner | None) -> bool:
+        return title is not None and self._pods.by_uid(title.uid) is not None
+
+    def _list_links(self) -> tuple[Path, ...]:
+        try:
+            return tuple(
+                path
+                for path in self._dev.iterdir()
+                if path.name.startswith(_LINKS) and path.is_symlink()
+            )
+        except OSError:
+            return ()

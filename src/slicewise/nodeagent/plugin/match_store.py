@@ -1,0 +1,117 @@
+"""What was answered at admission, kept on disk: the kubelet repeats the answer at every start.
+
+Only a runtime without CDI needs this, for there the answer itself brings the GPUs.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from slicewise.model import MiB, Percent, Slice
+from slicewise.nodeagent.files import check_name, make_folder, remove, write_whole
+
+_log = logging.getLogger(__name__)
+_SUFFIX: Final = ".json"
+
+
+class AdmissionMatch(msgspec.Struct, frozen=True):
+    """For whom an answer was meant, and which slices it brought."""
+
+    uid: str
+    container: str
+    resource: str
+    slices: tuple[tuple[int, int, int], ...]
+
+    @property
+    def held(self) -> tuple[Slice, ...]:
+        """The slices that whoever was given the answer really has."""
+        return tuple(Slice(gpu, Percent(cores), MiB(memory)) for gpu, cores, memory in self.slices)
+
+
+_MATCHES: Final = msgspec.json.Decoder(tuple[AdmissionMatch, ...])
+
+
+class MatchStore:
+    """Every answer that was given, by the name of its units.
+
+    Containers of one pod may hold the same units one after the other, each with its own answer.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._known = dict(self._load())
+        self._verified: set[tuple[str, str]] = set()
+
+    def find(self, name: str, uid: str, container: str) -> AdmissionMatch | None:
+        """The answer for these units that was meant for this container, or else the last one."""
+        answers = self._known.get(name, ())
+        meant = (each for each in answers if (each.uid, each.container) == (uid, container))
+        return next(meant, answers[-1] if answers else None)
+
+    def taken(self, uid: str, container: str, resource: str) -> bool:
+        """Whether an answer was already meant for this container."""
+        return any(
+            (each.uid, each.container, each.resource) == (uid, container, resource)
+            for each in self._each()
+        )
+
+    def begun(self, uid: str) -> bool:
+        """Whether any container of this pod was meant by an answer."""
+        return any(each.uid == uid for each in self._each())
+
+    def put(self, name: str, match: AdmissionMatch) -> None:
+        """Keep the answer for these units, here and on disk."""
+        others = (
+            each
+            for each in self._known.get(name, ())
+            if each.uid == match.uid and each.container != match.container
+        )
+        self._keep(name, (*others, match))
+
+    def settle(self, name: str, match: AdmissionMatch, uid: str, container: str) -> None:
+        """The answer is known to be this container's, whoever was meant."""
+        if (match.uid, match.container) != (uid, container):
+            others = (each for each in self._known.get(name, ()) if each != match)
+            self._keep(
+                name, (*others, AdmissionMatch(uid, container, match.resource, match.slices))
+            )
+        self._verified.add((uid, container))
+
+    def settled(self, uid: str, container: str) -> bool:
+        """Whether this container was seen to have what it was promised."""
+        return (uid, container) in self._verified
+
+    def owners(self) -> dict[str, frozenset[str]]:
+        """The pods that were meant, by the units that were answered for."""
+        return {name: frozenset(each.uid for each in some) for name, some in self._known.items()}
+
+    def drop(self, name: str) -> None:
+        """Forget the answers for these units, for nobody holds them any more."""
+        self._known.pop(name, None)
+        remove(self._path(name))
+
+    def forget(self, living: Callable[[str], bool]) -> None:
+        """Drop what is known of pods that are gone."""
+        self._verified = {(uid, name) for uid, name in self._verified if living(uid)}
+
+    def _each(self) -> Iterator[AdmissionMatch]:
+        for answers in self._known.values():
+            yield from answers
+
+    def _keep(self, name: str, answers: tuple[AdmissionMatch, ...]) -> None:
+        make_folder(self._folder)
+        write_whole(self._path(name), msgspec.json.encode(answers))
+        self._known[name] = answers
+
+    def _load(self) -> Iterator[tuple[str, tuple[AdmissionMatch, ...]]]:
+        for path in sorted(self._folder.glob(f"*{_SUFFIX}")) if self._folder.is_dir() else ():
+            try:
+                yield path.stem, _MATCHES.decode(path.read_bytes())
+            except (OSError, msgspec.MsgspecError) as error:
+                _log.warning("note unreadable path=%s error=%s", path, error)
+
+    def _path(self, name: str) -> Path:
+        return self._folder / f"{check_name('units', name)}{_SUFFIX}"

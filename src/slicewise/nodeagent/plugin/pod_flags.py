@@ -1,0 +1,93 @@
+"""Flags that other systems' tools look for on a pod whose GPUs were handed over.
+
+Each pod is written to once at most, beside the start of its containers and never before it.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from slicewise.dialects.injections import GIVERS
+from slicewise.kube.outcomes import PodKey, WriteOutcome, WriteStatus
+from slicewise.model import Pod, PodRecord
+from slicewise.nodeagent.plugin.cdi_handler import StartedContainer
+
+_log = logging.getLogger(__name__)
+_TRIES: Final = 5
+_PAUSE_SECONDS: Final = 1.0
+_AT_ONCE: Final = 4
+# A second handing over would give a new time alone, and that is no reason to write.
+_TIMES: Final = ("_ASSUME_TIME",)
+
+
+class PodAnnotator(Protocol):
+    """Who puts marks on pods."""
+
+    async def annotate_pod(self, pod: PodKey, marks: PodRecord) -> WriteOutcome:
+        """Put marks on a pod."""
+
+
+class PodFlagWriter:
+    """Writes the flags of pods whose containers were granted."""
+
+    def __init__(self, marker: PodAnnotator, clock: Callable[[], int] = time.time_ns) -> None:
+        self._marker = marker
+        self._clock = clock
+        self._written: set[str] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._turn = asyncio.Semaphore(_AT_ONCE)
+        self.writes = 0
+        """How many writes were sent."""
+
+    def hear(self, given: StartedContainer) -> None:
+        """A container was granted; write its pod's flags some time soon, if it needs any."""
+        pod = given.promise.pod
+        if pod.uid in self._written:
+            return
+        marks = GIVERS[given.promise.dialect].flag(given.grant, self._clock())
+        if has_flags(pod, marks):
+            return
+        self._written.add(pod.uid)
+        task = asyncio.create_task(self._write(pod, marks))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def forget(self, living: Callable[[str], bool]) -> None:
+        """Drop what is known of pods that are gone."""
+        self._written = {uid for uid in self._written if living(uid)}
+
+    async def drain(self, seconds: float = 2.0) -> None:
+        """Wait a moment for what is being written."""
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks, timeout=seconds)
+            for task in late:
+                task.cancel()
+
+    async def _write(self, pod: Pod, marks: PodRecord) -> None:
+        for attempt in range(1, _TRIES + 1):
+            async with self._turn:
+                self.writes += 1
+                outcome = await self._marker.annotate_pod(pod, marks)
+            if outcome.stands or outcome.status is WriteStatus.GONE:
+                return
+            _log.warning(
+                "flag not written pod=%s/%s try=%d why=%s",
+                pod.namespace,
+                pod.name,
+                attempt,
+                outcome.detail,
+            )
+            await asyncio.sleep(_PAUSE_SECONDS * attempt)
+        # The next start of one of its containers tries again.
+        self._written.discard(pod.uid)
+
+
+def has_flags(pod: Pod, marks: PodRecord) -> bool:
+    """Whether the pod has these flags already, whatever their time."""
+    return all(
+        pod.annotations.get(key) == value
+        for key, value in marks.annotations.items()
+        if not key.endswith(_TIMES)
+    ) and all(pod.labels.get(key) == value for key, value in marks.labels.items())

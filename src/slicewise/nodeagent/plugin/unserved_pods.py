@@ -1,0 +1,62 @@
+"""Containers that the kubelet starts without asking us, for their resource is a plain amount here.
+
+They run without a GPU. Nothing can hold them back, so it is said where people look.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from slicewise.kube.outcomes import PodEvent, PodKey
+from slicewise.model import Pod, QuantityError
+from slicewise.nodeagent.plugin.offers import OfferPlan
+
+_log = logging.getLogger(__name__)
+
+
+class EventPoster(Protocol):
+    """Who shows remarks on pods."""
+
+    def post(self, pod: PodKey, remark: PodEvent) -> None:
+        """Show a remark on the pod."""
+
+
+class UnservedPodWarnings:
+    """Says once of every pod which of its containers gets no GPU."""
+
+    def __init__(self, plan: OfferPlan, poster: EventPoster) -> None:
+        self._plan = plan
+        self._poster = poster
+        self._said: set[str] = set()
+
+    def look(self, pod: Pod) -> None:
+        """Complain about this pod, if there is reason to and it was not done before."""
+        if pod.uid in self._said:
+            return
+        for container, resource in find_unserved(pod, self._plan):
+            self._said.add(pod.uid)
+            note = (
+                f"container {container} asks for {resource} alone, which brings no GPU on this "
+                "node; ask for cores beside it"
+            )
+            _log.error("container without a GPU pod=%s/%s: %s", pod.namespace, pod.name, note)
+            self._poster.post(
+                pod, PodEvent(reason="GpuNotGiven", note=note, action="Starting", warning=True)
+            )
+
+    def forget(self, living: Callable[[str], bool]) -> None:
+        """Drop what is known of pods that are gone."""
+        self._said = {uid for uid in self._said if living(uid)}
+
+
+def find_unserved(pod: Pod, plan: OfferPlan) -> Iterator[tuple[str, str]]:
+    """The containers whose GPUs would come through a resource that is a plain amount here."""
+    amounts = {resource.name for _, resource in plan.amounts}
+    for edition in plan.editions if amounts else ():
+        for container in pod.containers:
+            try:
+                carrier = edition.carrier(container)
+            except QuantityError:
+                continue
+            if carrier is not None and carrier in amounts:
+                yield container.name, carrier

@@ -1,0 +1,241 @@
+"""The agent put together with its edges: driver, kubelet, runtime, API server and listener."""
+
+import asyncio
+import contextlib
+import gc
+from collections.abc import AsyncIterator, Callable, Coroutine
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+
+from slicewise.cli.report_credentials import SecretCredentials
+from slicewise.dialects.publications import NodeFacts
+from slicewise.httpd import Server, ServerSettings
+from slicewise.kube.client import Client
+from slicewise.kube.errors import KubeError
+from slicewise.kube.kubeconfig import find_access
+from slicewise.kube.node_patch import NodePatcher
+from slicewise.kube.secrets import SecretClient
+from slicewise.kubelet.errors import KubeletError
+from slicewise.kubelet.holders import PodResourcesClient
+from slicewise.kubelet.runtime import RuntimeClient
+from slicewise.nodeagent.agent import Agent, AgentEdges
+from slicewise.nodeagent.agent_pages import build_pages, keep_reporting
+from slicewise.nodeagent.configuration import NodeFlags, NodeSetup, load_node_config, resolve_setup
+from slicewise.nodeagent.gpus.gpu_watch import GpuWatch
+from slicewise.nodeagent.gpus.health import GpuHealthTracker, RecoveryPolicy
+from slicewise.nodeagent.gpus.inventory import GpuInventory
+from slicewise.nodeagent.gpus.publisher import NodePublisher
+from slicewise.nodeagent.host_detection import detect_host
+from slicewise.nodeagent.settings import AgentSettings, IdentityMode
+from slicewise.nodeagent.usage.cgroups import ProcessTable
+from slicewise.nodeagent.usage.sampler import UsageSampler
+from slicewise.nvml.driver import Driver
+from slicewise.nvml.library import LibraryDriver
+from slicewise.nvml.simulated import SimulatedDriver
+from slicewise.reports import FileCredentials, Reporter
+
+COMPONENT: Final = "slicewise-agent"
+NODE_CONFIG: Final = Path("/etc/gpu-manager/config/config.json")
+_RUNTIME_TRIES: Final = 6
+_TOKEN: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
+
+
+@dataclass(frozen=True, slots=True)
+class ReportTarget:
+    """Which metrics API hears of the node's usage."""
+
+    address: str
+    """Its address, such as https://name.namespace.svc."""
+    authority: Path | None = None
+    """PEM authorities its certificate must be from; none takes those in its Secret."""
+    token: Path | None = None
+    """The token to show; none takes the pod's own."""
+    secret: tuple[str, str] = ("kube-system", "nvidia-gpu-scheduler")
+    """Namespace and name of the Secret in which the server keeps its authority."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentOptions:
+    """How one agent is started."""
+
+    settings: AgentSettings
+    """How it runs."""
+    kubeconfig: Path | None = None
+    """Kubeconfig of the API server; none looks where kubectl and pods do."""
+    listen: ServerSettings = field(default_factory=ServerSettings)
+    """Where health, metrics and usage are served."""
+    simulated: bool = False
+    """Whether the GPUs are described by a file."""
+    driver_file: Path | None = None
+    """The file that describes the GPUs, or NVML's library."""
+    node_config: Path = NODE_CONFIG
+    """gpu-manager's file of all nodes."""
+    flags: NodeFlags = field(default_factory=NodeFlags)
+    """What flags say of this node."""
+    recover_seconds: float = RecoveryPolicy().first_seconds
+    """How long a GPU must be well before it takes pods again."""
+    heartbeat_seconds: float | None = None
+    """How often the fork's heartbeat is published; none does without it."""
+    report: ReportTarget | None = None
+    """Whom usage is reported to."""
+
+
+async def run_agent(
+    command: AgentOptions,
+    stop: asyncio.Event,
+    *,
+    started: Callable[[str], None] = lambda _: None,
+) -> None:
+    """Serve until told to stop; `started` hears the address once connections are accepted."""
+    log = structlog.get_logger(COMPONENT)
+    setup = read_setup(command)
+    async with contextlib.AsyncExitStack() as stack:
+        driver = await asyncio.to_thread(open_driver, command)
+        stack.callback(driver.close)
+        runtime = RuntimeClient(setup.runtime or Path("/run/containerd/containerd.sock"))
+        stack.push_async_callback(runtime.close)
+        settings, told = await settle_identity(command.settings, runtime)
+        holders = PodResourcesClient(settings.paths.pod_resources)
+        stack.push_async_callback(holders.close)
+        client = await stack.enter_async_context(
+            Client(find_access(command.kubeconfig), agent=COMPONENT)
+        )
+        health = GpuHealthTracker(RecoveryPolicy(command.recover_seconds))
+        watch = GpuWatch(driver, settings.node, health=health, scaling=setup.scaling)
+        agent = await start_agent(
+            settings, watch, AgentEdges(client, holders, runtime, told, runtime)
+        )
+        sampler = UsageSampler(driver, ProcessTable(), interval_seconds=settings.sample_seconds)
+        pages, meter = build_pages(agent, sampler, holders)
+        server = Server(pages.handle, command.listen)
+        await server.start()
+        stack.push_async_callback(server.stop)
+        assert server.app is not None
+        server.app.ready = lambda: agent.ready
+        log.info("listening", url=server.url)
+        started(server.url)
+        work = [agent.run(), sampler.run(), publish(command, agent, watch, client)]
+        if command.report is not None:
+            reporter = build_reporter(command.report, client)
+            work += [reporter.run(), keep_reporting(reporter, meter, watch, holders)]
+        async with _beside(work) as tasks:
+            # What was loaded stays, and looking through it again would only cost time.
+            gc.collect()
+            gc.freeze()
+            await _until_stopped(stop, tasks)
+            log.info("stopping")
+
+
+async def start_agent(settings: AgentSettings, watch: GpuWatch, edges: AgentEdges) -> Agent:
+    """The agent on the GPUs as they are now."""
+    try:
+        notice = await NodePatcher(edges.client, settings.node).read()
+    except KubeError as error:
+        structlog.get_logger(COMPONENT).warning("node not read", error=str(error))
+        notice = None
+    if notice is not None:
+        watch.resume(notice)
+    await asyncio.to_thread(watch.look)
+    assert watch.hardware is not None
+    return Agent(settings, GpuInventory(settings.node, watch.hardware), edges)
+
+
+async def publish(command: AgentOptions, agent: Agent, watch: GpuWatch, client: Client) -> None:
+    """Follow the GPUs, tell the rest of the agent, and keep the Node saying what is true."""
+    door = NodePatcher(client, agent.settings.node)
+    publisher = NodePublisher(
+        door, agent.settings.dialects, heartbeat_seconds=command.heartbeat_seconds
+    )
+
+    due = asyncio.Event()
+
+    async def tell(_: NodeFacts) -> None:
+        if watch.hardware is not None:
+            agent.inventory.take(watch.hardware)
+        due.set()
+
+    async def write() -> None:
+        # Apart from the watch, so that a slow API server never delays what the kubelet hears.
+        while True:
+            await due.wait()
+            due.clear()
+            notice = agent.notice
+            if notice is not None:
+                watch.follow(notice)
+            if watch.facts is not None:
+                await publisher.publish(watch.facts, agent.amounts, notice, agent.annotations)
+
+    await asyncio.gather(watch.run(tell), write())
+
+
+def read_setup(command: AgentOptions) -> NodeSetup:
+    """What file, flags and host say of this node; what cannot be read is logged."""
+    config = load_node_config(command.node_config, command.settings.node)
+    for problem in config.problems:
+        structlog.get_logger(COMPONENT).warning("node configuration not read", problem=problem)
+    return resolve_setup(config, command.flags, detect_host())
+
+
+def open_driver(command: AgentOptions) -> Driver:
+    """The driver that is asked for; loading it may fail."""
+    if command.simulated:
+        return SimulatedDriver(command.driver_file, name=command.settings.node)
+    return LibraryDriver(command.driver_file)
+
+
+def build_reporter(report: ReportTarget, client: Client) -> Reporter:
+    """The line to the metrics API."""
+    token = report.token or _TOKEN
+    if report.authority is not None:
+        return Reporter(report.address, FileCredentials(report.authority, token))
+    secrets = SecretClient(client, *report.secret, manager=COMPONENT)
+    return Reporter(report.address, SecretCredentials(secrets, token))
+
+
+async def settle_identity(
+    settings: AgentSettings, runtime: RuntimeClient
+) -> tuple[AgentSettings, str]:
+    """The settings with the way owners are known, and the runtime's name for itself."""
+    tries = _RUNTIME_TRIES if settings.identity is None else 1
+    for attempt in range(1, tries + 1):
+        try:
+            told = await runtime.identify()
+        except KubeletError as error:
+            if settings.identity is not None:
+                return settings, "unknown"
+            if attempt == tries:
+                raise KubeletError(
+                    f"{error}; cannot tell whether it knows CDI: "
+                    "pass --runtime-endpoint, or --identity=cdi or match"
+                ) from error
+        else:
+            chosen = IdentityMode.CDI if told.cdi else IdentityMode.MATCH
+            return replace(settings, identity=settings.identity or chosen), str(told)
+    raise AssertionError("one of the tries has returned or raised")
+
+
+async def _until_stopped(stop: asyncio.Event, tasks: list[asyncio.Task[None]]) -> None:
+    """Return when told to stop; raise what ended a task before that."""
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({stopping, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            if task.done():
+                task.result()
+    finally:
+        stopping.cancel()
+
+
+@contextlib.asynccontextmanager
+async def _beside(work: list[Coroutine[Any, Any, None]]) -> AsyncIterator[list[asyncio.Task[None]]]:
+    """Tasks that live while the block does."""
+    tasks = [asyncio.create_task(each) for each in work]
+    try:
+        yield tasks
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,135 @@
+"""From a process on the host to the container it runs in, by the cgroup the kernel shows for it.
+
+Nothing is guessed from names that a tenant can choose: what stands outermost in a path was put
+there by the kubelet or the runtime, and is told first.
+"""
+
+import os
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+# A UID of the API server, or the hash that stands in for one on static pods.
+_UID: Final = r"[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32}"
+_POD: Final = re.compile(rf"pod({_UID})|(?:.*-)?pod({_UID})\.slice(?::[\w-]+:([0-9a-f]{{64}}))?")
+_CONTAINER: Final = re.compile(r"(?:([a-z][a-z0-9-]*)-)?([0-9a-f]{64})(?:\.scope)?")
+_DELETED: Final = " (deleted)"
+_MOST_BYTES: Final = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class CgroupRef:
+    """A pod's UID and a container's id, as far as one stretch of a cgroup path names them."""
+
+    pod: str | None
+    container: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class HostProcess:
+    """A process that is there: what it calls itself, and where it runs, outermost place first."""
+
+    pid: int
+    started: int
+    command: str
+    places: tuple[CgroupRef, ...]
+
+
+def read_places(text: str) -> tuple[CgroupRef, ...]:
+    """The places that a /proc/PID/cgroup names, outermost first; none for a host process."""
+    best: tuple[CgroupRef, ...] = ()
+    for line in text.splitlines():
+        parts = line.split(":", 2)
+        if len(parts) != 3:
+            continue
+        places = tuple(walk_path(parts[2]))
+        # With cgroup v1 some hierarchies may not be used; one that names a container knows most.
+        if any(place.container for place in places):
+            return places
+        best = best or places
+    return best
+
+
+def walk_path(path: str) -> Iterator[CgroupRef]:
+    """The places along one cgroup path, outermost first."""
+    pod: str | None = None
+    for segment in path.removesuffix(_DELETED).split("/"):
+        if found := _POD.fullmatch(segment):
+            if pod is not None:
+                yield CgroupRef(pod, None)
+            pod = _plain_uid(found[1] or found[2])
+            if found[3]:
+                yield CgroupRef(pod, found[3])
+                pod = None
+        elif (found := _CONTAINER.fullmatch(segment)) and not _is_monitor(found[1]):
+            yield CgroupRef(pod, found[2])
+            pod = None
+    if pod is not None:
+        yield CgroupRef(pod, None)
+
+
+def read_stat(text: str) -> tuple[str, int] | None:
+    """A process' own name and its start in clock ticks, from /proc/PID/stat."""
+    # The name may hold spaces and parentheses: only the last one closes it.
+    head, closed, tail = text.rpartition(")")
+    fields = tail.split()
+    if not closed or len(fields) < 20 or not fields[19].isdecimal():
+        return None
+    command = head.partition("(")[2]
+    return "".join(each if each.isprintable() else "?" for each in command), int(fields[19])
+
+
+class ProcessTable:
+    """Looks processes up under /proc, reading a cgroup once for as long as its process lives."""
+
+    def __init__(self, root: Path = Path("/proc")) -> None:
+        self._root = str(root)
+        self._known: dict[int, HostProcess] = {}
+
+    def look(self, pids: Collection[int]) -> dict[int, HostProcess]:
+        """Those of the processes that are there; what was known of others is forgotten."""
+        seen: dict[int, HostProcess] = {}
+        for pid in pids:
+            found = self._look_at(pid)
+            if found is not None:
+                seen[pid] = found
+        self._known = seen
+        return seen
+
+    def _look_at(self, pid: int) -> HostProcess | None:
+        stat = self._read(pid, "stat")
+        told = None if stat is None else read_stat(stat)
+        if told is None:
+            return None
+        command, started = told
+        known = self._known.get(pid)
+        # A process may still be on its way into its container: only arrival is remembered.
+        if known is not None and known.started == started and known.places:
+            return known
+        text = self._read(pid, "cgroup")
+        return None if text is None else HostProcess(pid, started, command, read_places(text))
+
+    def _read(self, pid: int, name: str) -> str | None:
+        try:
+            file = os.open(f"{self._root}/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            return os.read(file, _MOST_BYTES).decode("utf-8", "replace")
+        except OSError:
+            # The process ended between opening and reading.
+            return None
+        finally:
+            os.close(file)
+
+
+def _plain_uid(uid: str) -> str:
+    # systemd reads a dash as a step into a slice, so the kubelet writes underscores there.
+    return uid.replace("_", "-")
+
+
+def _is_monitor(prefix: str | None) -> bool:
+    # cri-o keeps each container's monitor beside it, under the container's own id.
+    return prefix is not None and prefix.endswith("conmon")

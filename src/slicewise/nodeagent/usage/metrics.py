@@ -1,0 +1,181 @@
+"""What Prometheus reads of a node under our own names, in bytes, ratios, watts and seconds.
+
+A container's series exist for as long as it holds a GPU; those of use are left out only while
+the GPU does not answer.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from slicewise.nodeagent.usage.gauges import Gauge, tabulate
+from slicewise.nodeagent.usage.node_usage import GpuUsage, HeldGpu, NodeUsage
+from slicewise.nodeagent.usage.sampler import SamplingStats
+
+MIB: Final = 1 << 20
+
+_GPU_LABELS: Final = ("node", "gpu", "uuid")
+_GPUS: Final[tuple[Gauge[GpuUsage], ...]] = (
+    Gauge(
+        "slicewise_gpu_healthy",
+        "Whether shares of the GPU may be promised.",
+        lambda each: float(each.device.gpu.usable),
+    ),
+    Gauge(
+        "slicewise_gpu_memory_bytes",
+        "Memory of the GPU.",
+        lambda each: each.device.gpu.memory * MIB,
+    ),
+    Gauge(
+        "slicewise_gpu_memory_promised_bytes",
+        "Memory of the GPU that pods were promised.",
+        lambda each: each.memory * MIB,
+    ),
+    Gauge(
+        "slicewise_gpu_memory_used_bytes",
+        "Memory of the GPU in use, by anybody.",
+        lambda each: None if each.load is None else each.load.memory * MIB,
+    ),
+    Gauge(
+        "slicewise_gpu_promised_ratio",
+        "Compute of the GPU that pods were promised; 1 is all of it.",
+        lambda each: each.cores / 100,
+    ),
+    Gauge(
+        "slicewise_gpu_utilization_ratio",
+        "Compute of the GPU in use, by anybody; 1 is all of it.",
+        lambda each: None if each.load is None else each.load.cores / 100,
+    ),
+    Gauge(
+        "slicewise_gpu_processes",
+        "Processes on the GPU, of anybody.",
+        lambda each: None if each.load is None else len(each.load.processes),
+    ),
+    Gauge(
+        "slicewise_gpu_temperature_celsius",
+        "Temperature of the GPU.",
+        lambda each: None if each.load is None else each.load.temperature,
+    ),
+    Gauge(
+        "slicewise_gpu_power_watts",
+        "Power the GPU draws.",
+        lambda each: (
+            None
+            if each.load is None or each.load.power_milliwatts is None
+            else each.load.power_milliwatts / 1000
+        ),
+    ),
+)
+
+_CONTAINER_LABELS: Final = ("node", "namespace", "pod", "container", "gpu", "uuid")
+_CONTAINERS: Final[tuple[Gauge[HeldGpu], ...]] = (
+    Gauge(
+        "slicewise_container_gpu_memory_promised_bytes",
+        "Memory of the GPU that the container was promised; 0 where no amount was named.",
+        lambda each: each.promised.memory * MIB,
+    ),
+    Gauge(
+        "slicewise_container_gpu_memory_used_bytes",
+        "Memory of the GPU that the container uses.",
+        lambda each: each.memory * MIB if each.answers else None,
+    ),
+    Gauge(
+        "slicewise_container_gpu_promised_ratio",
+        "Compute of the GPU that the container was promised; 0 for memory alone.",
+        lambda each: each.promised.cores / 100,
+    ),
+    Gauge(
+        "slicewise_container_gpu_utilization_ratio",
+        "Compute of the GPU that the container uses; 1 is all of the GPU.",
+        lambda each: each.cores / 100 if each.answers else None,
+    ),
+    Gauge(
+        "slicewise_container_gpu_processes",
+        "Processes of the container on the GPU.",
+        lambda each: len(each.pids) if each.answers else None,
+    ),
+)
+
+
+def collect_own(usage: NodeUsage, tally: SamplingStats) -> Iterator[Metric]:
+    """Every metric of the node under our own names."""
+    yield _tell_gpus(usage)
+    gpus = [((usage.node, *_name(each)), each) for each in usage.gpus]
+    yield from tabulate(_GPUS, _GPU_LABELS, gpus)
+    held = [
+        ((usage.node, each.tenant.namespace, each.tenant.name, each.container.name, *_name(on)), on)
+        for each in usage.containers
+        for on in each.gpus
+    ]
+    yield from tabulate(_CONTAINERS, _CONTAINER_LABELS, held)
+    yield from _collect_strays(usage)
+    yield _count_trespasses(usage)
+    yield from _collect_sampling(usage, tally)
+
+
+def _tell_gpus(usage: NodeUsage) -> Metric:
+    labels = (*_GPU_LABELS, "model", "minor", "bus")
+    family = GaugeMetricFamily("slicewise_gpu_info", "The GPU itself; always 1.", labels=labels)
+    for each in usage.gpus:
+        gpu = each.device.gpu
+        family.add_metric((usage.node, *_name(each), gpu.model, str(gpu.minor), each.device.bus), 1)
+    return family
+
+
+def _collect_strays(usage: NodeUsage) -> Iterator[Metric]:
+    labels = (*_GPU_LABELS, "origin")
+    counts = GaugeMetricFamily(
+        "slicewise_gpu_stray_processes",
+        "Processes on the GPU that belong to no pod known here, by where they run.",
+        labels=labels,
+    )
+    memory = GaugeMetricFamily(
+        "slicewise_gpu_stray_memory_bytes", "Memory that strays use.", labels=labels
+    )
+    sums: dict[tuple[int, str, str], tuple[int, int]] = {}
+    for stray in usage.strays:
+        key = (stray.gpu.index, stray.gpu.uuid, stray.origin.value)
+        count, used = sums.get(key, (0, 0))
+        sums[key] = (count + 1, used + stray.process.memory)
+    for (index, uuid, origin), (count, used) in sorted(sums.items()):
+        values = (usage.node, str(index), uuid, origin)
+        counts.add_metric(values, count)
+        memory.add_metric(values, used * MIB)
+    yield counts
+    yield memory
+
+
+def _count_trespasses(usage: NodeUsage) -> Metric:
+    family = GaugeMetricFamily(
+        "slicewise_container_gpu_trespassing_processes",
+        "Processes of the container on a GPU that it does not hold.",
+        labels=_CONTAINER_LABELS,
+    )
+    counts: dict[tuple[str, ...], int] = {}
+    for each in usage.trespasses:
+        owner = (each.tenant.namespace, each.tenant.name, each.container or "")
+        values: tuple[str, ...] = (usage.node, *owner, str(each.gpu.index), each.gpu.uuid)
+        counts[values] = counts.get(values, 0) + 1
+    for labels, count in sorted(counts.items()):
+        family.add_metric(labels, count)
+    return family
+
+
+def _collect_sampling(usage: NodeUsage, tally: SamplingStats) -> Iterator[Metric]:
+    if usage.at is not None:
+        yield GaugeMetricFamily(
+            "slicewise_usage_timestamp_seconds", "When usage was last read.", usage.at
+        )
+    yield GaugeMetricFamily(
+        "slicewise_usage_sample_seconds", "How long the last reading took.", tally.last_seconds
+    )
+    for name, text, count in (
+        ("samples", "Readings of usage taken.", tally.samples),
+        ("failures", "Readings of usage that the driver refused.", tally.failures),
+    ):
+        yield CounterMetricFamily(f"slicewise_usage_{name}", text, count)
+
+
+def _name(each: GpuUsage | HeldGpu) -> tuple[str, str]:
+    return str(each.device.gpu.index), each.device.gpu.uuid

@@ -1,0 +1,114 @@
+"""The node's usage as the report that an agent keeps the metrics API informed with.
+
+Pods whose GPUs NVIDIA's own device plugin gave away carry no record; of them the kubelet tells.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from slicewise.kubelet.holders import Holder
+from slicewise.model import FULL
+from slicewise.nodeagent.usage.node_usage import ContainerUsage, GpuUsage, HeldGpu, NodeUsage
+from slicewise.reports import (
+    ContainerReport,
+    DeviceReport,
+    GpuReport,
+    MeasuredUse,
+    NodeReport,
+    PodReport,
+)
+
+
+def write_report(usage: NodeUsage, driver: str, why: str = "") -> NodeReport:
+    """The whole state of the node; `why` says why GPUs are missing, where they are."""
+    pods: dict[str, list[ContainerUsage]] = {}
+    for each in usage.containers:
+        if each.gpus:
+            pods.setdefault(each.tenant.uid, []).append(each)
+    return NodeReport(
+        node=usage.node,
+        gpus=tuple(_report_gpu(each) for each in usage.gpus),
+        pods=tuple(_report_pod(containers) for containers in pods.values()),
+        driver=driver,
+        why=why,
+    )
+
+
+def _report_gpu(each: GpuUsage) -> GpuReport:
+    device, gpu, load = each.device, each.device.gpu, each.load
+    return GpuReport(
+        uuid=gpu.uuid,
+        model=gpu.model,
+        bus=device.bus,
+        brand=device.brand,
+        index=gpu.index,
+        memory_mib=gpu.memory,
+        healthy=gpu.healthy,
+        why=device.trouble,
+        use=None if load is None else MeasuredUse(load.memory, load.cores),
+        temperature=None if load is None else load.temperature,
+        power_milliwatts=None if load is None else load.power_milliwatts,
+    )
+
+
+def _report_pod(containers: list[ContainerUsage]) -> PodReport:
+    tenant = containers[0].tenant
+    return PodReport(
+        namespace=tenant.namespace,
+        name=tenant.name,
+        uid=tenant.uid,
+        containers=tuple(
+            ContainerReport(
+                name=each.container.name,
+                devices=tuple(_report_device(held) for held in each.gpus),
+            )
+            for each in containers
+        ),
+    )
+
+
+def _report_device(held: HeldGpu) -> DeviceReport:
+    whole = held.promised.cores == FULL
+    return DeviceReport(
+        gpu=held.device.gpu.uuid,
+        cores=None if whole else held.promised.cores,
+        memory_mib=None if whole else held.promised.memory,
+        use=MeasuredUse(held.memory, held.cores) if held.answers else None,
+    )
+
+
+NVIDIA: Final = "nvidia.com/gpu"
+_KINDS: Final = (f"{NVIDIA}.", "nvidia.com/mig-")
+
+
+def add_holders(report: NodeReport, holders: Iterable[Holder]) -> NodeReport:
+    """The report with the pods that the kubelet alone knows of, each with every GPU it holds."""
+    known = {pod.key for pod in report.pods}
+    found: dict[tuple[str, str], list[ContainerReport]] = {}
+    for holder in holders:
+        if f"{holder.namespace}/{holder.pod}" in known:
+            continue
+        ids = sorted(
+            each for name, held in holder.units.items() if _is_nvidia(name) for each in held
+        )
+        if ids:
+            devices = tuple(_read_device(each) for each in ids)
+            container = ContainerReport(name=holder.container, devices=devices)
+            found.setdefault((holder.namespace, holder.pod), []).append(container)
+    pods = tuple(
+        PodReport(namespace=namespace, name=name, containers=tuple(found[namespace, name]))
+        for namespace, name in sorted(found)
+    )
+    return msgspec.structs.replace(report, pods=(*report.pods, *pods)) if pods else report
+
+
+def _is_nvidia(resource: str) -> bool:
+    return resource == NVIDIA or resource.startswith(_KINDS)
+
+
+def _read_device(unit: str) -> DeviceReport:
+    # Replicas of a GPU that the plugin shares end in `::` and a number.
+    gpu = unit.partition("::")[0]
+    return DeviceReport(gpu=gpu, id="" if unit == gpu else unit)

@@ -1,0 +1,128 @@
+"""Reads the driver and /proc at a steady pace, and keeps the newest reading.
+
+What is joined with it is decided when somebody asks: a container's series begin with its
+allocation and end with the container, whatever the pace.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from slicewise.model import Links
+from slicewise.nodeagent.tenants import NodePod
+from slicewise.nodeagent.usage.cgroups import ProcessTable
+from slicewise.nodeagent.usage.node_usage import NodeUsage, UsageSample, measure
+from slicewise.nvml.driver import Driver, DriverError, GpuDevice
+
+log = logging.getLogger(__name__)
+
+INTERVAL_SECONDS: Final = 5.0
+_STALE_AFTER: Final = 3
+
+
+class PodSource(Protocol):
+    """What the agent knows of its node at any moment; every answer is quick and never fails."""
+
+    @property
+    def node(self) -> str:
+        """The node's name."""
+
+    def gpus(self) -> Sequence[GpuDevice]:
+        """The GPUs in index order, each with its health as the agent judges it."""
+
+    def links(self) -> Links | None:
+        """How near the GPUs are, in their order; None when that is unknown."""
+
+    def tenants(self) -> Sequence[NodePod]:
+        """The pods bound to the node that have not ended."""
+
+    def departed(self) -> frozenset[str]:
+        """UIDs of pods that left a moment ago."""
+
+
+@dataclass(slots=True)
+class SamplingStats:
+    """How sampling itself is doing."""
+
+    samples: int = 0
+    failures: int = 0
+    last_seconds: float = 0.0
+
+
+class UsageSampler:
+    """Keeps the newest reading; one that is three intervals old counts as none."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        processes: ProcessTable,
+        *,
+        interval_seconds: float = INTERVAL_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._driver = driver
+        self._processes = processes
+        self._interval = interval_seconds
+        self._clock = clock
+        self._reading: UsageSample | None = None
+        self._taken = 0.0
+        self._failing = False
+        self.tally = SamplingStats()
+
+    def reading(self) -> UsageSample | None:
+        """The newest reading, if it is not too old to be told."""
+        if self._clock() - self._taken > _STALE_AFTER * self._interval:
+            return None
+        return self._reading
+
+    def sample(self) -> bool:
+        """Take a reading; a driver that fails gives none and leaves the last one to grow old."""
+        started = self._clock()
+        try:
+            loads = self._driver.loads()
+        except DriverError as error:
+            self.tally.failures += 1
+            if not self._failing:
+                self._failing = True
+                log.warning("usage unknown error=%s", error)
+            return False
+        pids = {process.pid for load in loads.values() for process in load.processes}
+        self._reading = UsageSample(loads, self._processes.look(pids), time.time())
+        self._taken = self._clock()
+        self.tally.samples += 1
+        self.tally.last_seconds = self._taken - started
+        if self._failing:
+            self._failing = False
+            log.info("usage known again")
+        return True
+
+    async def run(self) -> None:
+        """Sample until cancelled, off the event loop, for a driver may take its time."""
+        while True:
+            await asyncio.to_thread(self.sample)
+            await asyncio.sleep(self._interval)
+
+
+class UsageMeter:
+    """The node's usage as of now: the newest reading, joined with the pods there are."""
+
+    def __init__(self, census: PodSource, sampler: UsageSampler) -> None:
+        self._census = census
+        self._sampler = sampler
+
+    @property
+    def tally(self) -> SamplingStats:
+        """How sampling itself is doing."""
+        return self._sampler.tally
+
+    def usage(self) -> NodeUsage:
+        """Who uses how much of which GPU."""
+        census = self._census
+        return measure(census.node, census.gpus(), census.tenants(), self._sampler.reading())
+
+    def links(self) -> Links | None:
+        """How near the GPUs are."""
+        return self._census.links()

@@ -1,0 +1,198 @@
+"""Single questions to NVML about one GPU, each tolerant of what a GPU cannot tell.
+
+A GPU that has stopped answering raises `NvmlSilentError`; a library that has raises `DriverError`.
+"""
+
+import ctypes
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, Final
+
+import pynvml
+
+from slicewise.model import Gpu, MiB, Percent
+from slicewise.nvml.driver import DriverError, GpuDevice, Load, Process
+from slicewise.nvml.known_gpus import REMAPPING_FAILED, recovery_words
+
+Handle = Any
+
+_MIB: Final = 1 << 20
+_NUMA_WORDS: Final = 4
+_WORD_BITS: Final = 64
+_NVIDIA: Final = "0x10de"
+# The library itself has let go of the driver; no GPU can be asked before it is opened again.
+DEAD: Final = frozenset(
+    (
+        pynvml.NVML_ERROR_UNINITIALIZED,
+        pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
+        pynvml.NVML_ERROR_LIBRARY_NOT_FOUND,
+        pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
+    )
+)
+_UNANSWERED: Final = frozenset(
+    (
+        # The bindings raise success itself when a GPU has no samples.
+        pynvml.NVML_SUCCESS,
+        pynvml.NVML_ERROR_NOT_SUPPORTED,
+        pynvml.NVML_ERROR_NO_PERMISSION,
+        pynvml.NVML_ERROR_NOT_FOUND,
+        pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+        pynvml.NVML_ERROR_NO_DATA,
+        pynvml.NVML_ERROR_INVALID_ARGUMENT,
+        pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
+        pynvml.NVML_ERROR_DEPRECATED,
+        # A list that grew between asking for its length and for itself.
+        pynvml.NVML_ERROR_INSUFFICIENT_SIZE,
+    )
+)
+
+
+class NvmlSilentError(Exception):
+    """This GPU does not answer; the others may."""
+
+
+def ask(question: Callable[..., Any], *details: Any) -> Any:
+    """The answer, or None when the GPU or its driver cannot tell."""
+    try:
+        return question(*details)
+    except pynvml.NVMLError as error:
+        if error.value in _UNANSWERED:
+            return None
+        if error.value in DEAD:
+            raise DriverError(
+                f"NVML stopped answering: {error}; it is opened again at the next question"
+            ) from error
+        raise NvmlSilentError(str(error)) from error
+
+
+def insist(question: Callable[..., Any], *details: Any) -> Any:
+    """The answer to what every GPU can tell."""
+    answer = ask(question, *details)
+    if answer is None:
+        raise NvmlSilentError(f"{question.__name__} has no answer")
+    return answer
+
+
+def read_gpu(index: int, handle: Handle, sysfs: Path) -> GpuDevice:
+    """Everything fixed about a GPU, and whether it needs something before it can be used."""
+    bus = text(insist(pynvml.nvmlDeviceGetPciInfo, handle).busId)
+    mig = ask(pynvml.nvmlDeviceGetMigMode, handle)
+    capability = ask(pynvml.nvmlDeviceGetCudaComputeCapability, handle)
+    trouble = _read_trouble(handle)
+    gpu = Gpu(
+        index,
+        read_uuid(handle),
+        text(insist(pynvml.nvmlDeviceGetName, handle)),
+        MiB(read_memory(handle).total // _MIB),
+        insist(pynvml.nvmlDeviceGetMinorNumber, handle),
+        numa=_read_numa(handle, bus, sysfs),
+        healthy=not trouble,
+        mig=mig is not None and mig[0] == pynvml.NVML_DEVICE_MIG_ENABLE,
+    )
+    return GpuDevice(
+        gpu,
+        bus,
+        brand=ask(pynvml.nvmlDeviceGetBrand, handle) or 0,
+        capability=0 if capability is None else int(f"{capability[0]}{capability[1]}"),
+        trouble=trouble,
+    )
+
+
+def read_uuid(handle: Handle) -> str:
+    """The GPU's name."""
+    return text(insist(pynvml.nvmlDeviceGetUUID, handle))
+
+
+def read_load(handle: Handle, window_seconds: float) -> Load:
+    """What the GPU does, its processes by the samples of the last moments."""
+    memory = read_memory(handle)
+    rates = ask(pynvml.nvmlDeviceGetUtilizationRates, handle)
+    return Load(
+        MiB(memory.used // _MIB),
+        Percent(0 if rates is None else min(100, rates.gpu)),
+        _read_processes(handle, window_seconds),
+        ask(pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU),
+        ask(pynvml.nvmlDeviceGetPowerUsage, handle),
+    )
+
+
+def read_memory(handle: Handle) -> Any:
+    """Bytes in total and in use, without what the driver reserves for itself where it says."""
+    known = ask(pynvml.nvmlDeviceGetMemoryInfo, handle, pynvml.nvmlMemory_v2)
+    # Older drivers count their own reserve as used.
+    return known or insist(pynvml.nvmlDeviceGetMemoryInfo, handle)
+
+
+def text(value: bytes | str) -> str:
+    """Text as NVML's bindings give it, some fields still in bytes."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+
+def address(handle: Handle) -> int:
+    """Where a handle points: two handles of one GPU are equal in this alone."""
+    return ctypes.cast(handle, ctypes.c_void_p).value or 0
+
+
+def _read_processes(handle: Handle, window_seconds: float) -> tuple[Process, ...]:
+    memory: dict[int, int] = {}
+    for question in (
+        pynvml.nvmlDeviceGetComputeRunningProcesses,
+        pynvml.nvmlDeviceGetGraphicsRunningProcesses,
+    ):
+        for process in ask(question, handle) or ():
+            # A process that computes and draws is in both lists with the same memory.
+            used = process.usedGpuMemory or 0
+            memory[process.pid] = max(memory.get(process.pid, 0), used)
+    if not memory:
+        return ()
+    # Asked for by age and not by the last answer, so that two readers do not starve each other.
+    since = int((time.time() - window_seconds) * 1_000_000)
+    busy = _latest(ask(pynvml.nvmlDeviceGetProcessUtilization, handle, since) or ())
+    return tuple(
+        Process(pid, MiB(memory[pid] // _MIB), Percent(busy.get(pid, 0))) for pid in sorted(memory)
+    )
+
+
+def _latest(samples: Iterable[Any]) -> dict[int, int]:
+    newest: dict[int, tuple[int, int]] = {}
+    for sample in samples:
+        # Drivers pad the list with samples of nobody, and some report absurd percentages.
+        if sample.pid and sample.smUtil <= 100:
+            found = (sample.timeStamp, sample.smUtil)
+            newest[sample.pid] = max(newest.get(sample.pid, found), found)
+    return {pid: cores for pid, (_, cores) in newest.items()}
+
+
+def _read_trouble(handle: Handle) -> str:
+    fields = ask(
+        pynvml.nvmlDeviceGetFieldValues, handle, [pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION]
+    )
+    if fields is not None and fields[0].nvmlReturn == pynvml.NVML_SUCCESS:
+        words = recovery_words(fields[0].value.uiVal)
+        if words:
+            return words
+    rows = ask(pynvml.nvmlDeviceGetRemappedRows, handle)
+    return REMAPPING_FAILED if rows is not None and rows[3] else ""
+
+
+def _read_numa(handle: Handle, bus: str, sysfs: Path) -> int | None:
+    # NVML's own NUMA question is about GPUs that are NUMA nodes themselves, so it is not asked.
+    domain, _, rest = bus.lower().partition(":")
+    folder = sysfs / "bus" / "pci" / "devices" / f"{domain[-4:]}:{rest}"
+    try:
+        if (folder / "vendor").read_text().strip() == _NVIDIA:
+            number = int((folder / "numa_node").read_text())
+            return number if number >= 0 else None
+    except (OSError, ValueError):
+        pass
+    words = ask(
+        pynvml.nvmlDeviceGetMemoryAffinity, handle, _NUMA_WORDS, pynvml.NVML_AFFINITY_SCOPE_NODE
+    )
+    bits = [
+        at * _WORD_BITS + bit
+        for at, word in enumerate(words or ())
+        for bit in range(_WORD_BITS)
+        if word >> bit & 1
+    ]
+    return bits[0] if len(bits) == 1 else None

@@ -1,0 +1,155 @@
+"""What a move costs the future, in GPUs: the default policy.
+
+Every cost of putting a pod somewhere is expressed in GPUs that will be missed later, worked out
+from what pods of this cluster tend to ask for:
+
+- slot: what the GPU's leftover was worth before, less what it is worth after;
+- toll: for breaking into a GPU that nobody uses, the chance that no partner comes to fill it;
+- cpu: GPUs that will stay idle because the node's CPU runs out before its GPUs do;
+- scarcity: room taken on nodes that some pods depend on and few nodes can replace;
+- block: sets of whole GPUs broken up that pods with several GPUs are waiting for;
+- order: nodes fill up in one fixed order, smallest first, so that the last ones drain.
+
+The cheapest move wins. Where pods ask for more CPU per GPU than the cluster has, CPU decides what
+fits and GPUs are not what will be missed; there fragmentation descent chooses.
+"""
+
+from typing import Final, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slicewise.model import FULL
+from slicewise.placement.fgd import fgd, fgd_gpu
+from slicewise.placement.price_tables import PriceTables
+from slicewise.placement.scoring_input import ScoringInput
+from slicewise.placement.tables import PLENTY, Floats, Ints
+
+T = TypeVar("T", bound=np.generic)
+_ORDER: Final = 0.02
+_FULLER: Final = 0.1
+_MOST_SCARCITY: Final = 9.0
+_BLOCK: Final = 1 << 13
+
+
+def price(ask: ScoringInput) -> Floats:
+    """Scores of rows, for whole GPUs or for no GPU."""
+    prices = _prices(ask)
+    if prices.short_of_cpu:
+        return fgd(ask)
+    count = 0 if ask.group is None else ask.group.count
+    return -100.0 * (_of_node(ask, prices) + _of_blocks(ask, prices, count))
+
+
+def price_gpu(ask: ScoringInput) -> Floats:
+    """Scores of GPUs, for one share."""
+    prices, view = _prices(ask), ask.view
+    if prices.short_of_cpu:
+        return fgd_gpu(ask)
+    node = _of_node(ask, prices)
+    breaking = prices.toll + _of_blocks(ask, prices, 1)
+    may = ask.ok & ask.feasible[:, None]
+    count, width = view.whole.shape
+    scores = np.full((width, count), -np.inf)
+    # Few nodes are looked at all at once, many column by column, so that they stay in the cache.
+    step = max(1, _BLOCK // max(count, 1))
+    for first in range(0, width, step):
+        block = slice(first, first + step)
+        at = np.flatnonzero(may[:, block].T)
+        rows = at if step == 1 else at % count
+        cost = _of_slots(ask, prices, block, at)
+        cost += node.take(rows)
+        cost += np.where(_flat(view.whole[:, block]).take(at), breaking.take(rows), 0.0)
+        scores[block].reshape(-1)[at] = -100.0 * cost
+    return scores.T
+
+
+def _of_slots(ask: ScoringInput, prices: PriceTables, block: slice, at: Ints) -> Floats:
+    """The worth that a share takes from the leftovers of these GPUs of some columns."""
+    view, group = ask.view, ask.group
+    assert group is not None
+    size = _flat(view.size[:, block]).take(at)
+    cores = _flat(view.free_cores[:, block]).take(at)
+    memory = _flat(view.free_memory[:, block]).take(at)
+    lost = prices.worth.of(size, cores, memory)
+    lost -= prices.worth.of(size, cores - group.cores, memory - group.memory)
+    # Of leftovers that are worth the same, the smaller one is the smaller loss.
+    lost += 1e-6 * cores
+    return lost
+
+
+def _flat(gpus: NDArray[T]) -> NDArray[T]:
+    """All GPUs in one row, column by column."""
+    return gpus.T.reshape(-1)
+
+
+def _of_node(ask: ScoringInput, prices: PriceTables) -> Floats:
+    """What the move costs wherever on the node it goes."""
+    view = ask.view
+    cost: Floats = _FULLER * view.room / (FULL * np.maximum(view.gpus, 1))
+    cost += _ORDER * prices.position[view.rows]
+    taken = _taken(ask)
+    if prices.cpu_per_gpu:
+        before = _stranded(view.room / FULL, view.cpu, prices)
+        after = _stranded(view.room / FULL - taken, view.cpu - ask.cpu, prices)
+        cost += np.where(view.cpu >= PLENTY // 2, 0.0, after - before)
+    if ask.group is not None and len(prices.rare_share):
+        cost += _scarcity(ask, prices)[view.kind] * taken
+    return cost
+
+
+def _taken(ask: ScoringInput) -> Floats:
+    """GPUs that the pod takes of each row, by what it takes most of."""
+    group = ask.group
+    if group is None:
+        return np.zeros(len(ask.view.rows))
+    part = np.full(len(ask.view.rows), group.cores / FULL)
+    if group.memory:
+        largest = np.maximum(ask.view.memory.max(axis=1), 1)
+        part = np.maximum(part, np.minimum(group.memory / largest, 1.0))
+    return part * group.count
+
+
+def _stranded(room: Floats, cpu: Ints, prices: PriceTables) -> Floats:
+    """GPUs' worth of room that CPU would not suffice for if average pods filled the node."""
+    stranded: Floats = np.maximum(0.0, room - cpu / prices.cpu_per_gpu)
+    return stranded
+
+
+def _scarcity(ask: ScoringInput, prices: PriceTables) -> Floats:
+    """Per node shape, the demand of choosy pods waiting for each GPU's room there."""
+    tables = ask.tables
+    shapes = len(tables.kinds)
+    room = np.bincount(tables.view.kind, weights=tables.view.room, minlength=shapes) / FULL
+    inside = np.maximum(np.where(prices.rare, room, 0.0).sum(axis=1), 1e-9)
+    pressure = prices.rare_share * room.sum() / inside
+    shares: Floats = np.where(prices.rare, pressure[:, None], 0.0).sum(axis=0)
+    shares = np.minimum(shares - shares.min(), _MOST_SCARCITY)
+    return shares
+
+
+def _of_blocks(ask: ScoringInput, prices: PriceTables, count: int) -> Floats:
+    """Whole GPUs spoilt for pods that want several of them, when such sets are few."""
+    whole, everywhere = ask.view.whole_count, ask.tables.view
+    cost = np.zeros(len(whole))
+    if not count:
+        return cost
+    room = float(everywhere.room.sum()) / FULL
+    for size, share in prices.blocks:
+        intact = int((everywhere.whole_count // size).sum())
+        need = min(1.0, room * share / size / intact) if intact else 1.0
+        spoilt = size * (whole // size - (whole - count) // size) - count
+        cost += need * share * np.maximum(0, spoilt)
+    return cost
+
+
+def _prices(ask: ScoringInput) -> PriceTables:
+    tables = ask.tables
+    prices = tables.derived.get("prices")
+    if (
+        not isinstance(prices, PriceTables)
+        or prices.workload is not ask.workload
+        or prices.epoch != tables.epoch
+    ):
+        prices = tables.derived["prices"] = PriceTables(tables, ask.workload)
+    return prices

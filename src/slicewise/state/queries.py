@@ -1,0 +1,131 @@
+"""One pod put to the cluster as it is now, without what the pod itself holds already.
+
+A pod that was decided on before and is asked about again must not stand in its own way.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from slicewise.cluster import CachedPodReader, UsageTotals
+from slicewise.dialects import DEFAULT, Dialects
+from slicewise.model import CHUNK, MiB, NodeState, Pod, Request, SlicewiseError, Snapshot
+from slicewise.placement import (
+    UNLIMITED,
+    NodeTables,
+    PlacementRequest,
+    Planner,
+    QuotaLimits,
+    Screener,
+    Screening,
+)
+from slicewise.state.ports import ClusterState
+
+
+class NotReadyError(SlicewiseError):
+    """The cluster is not known well enough yet for anything to be promised."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodQuery:
+    """The question, and the snapshot and planner it is put to."""
+
+    pod: Pod
+    question: PlacementRequest
+    snapshot: Snapshot
+    planner: Planner
+
+    @property
+    def wants_gpu(self) -> bool:
+        """Whether the pod asks for any GPU at all."""
+        return bool(self.question.request.containers)
+
+    def ask(self, nodes: list[str]) -> PlacementRequest:
+        """The question put to these nodes alone."""
+        return replace(self.question, nodes=nodes)
+
+
+class PodQueries:
+    """Sets scenes from what is known of the cluster."""
+
+    def __init__(self, state: ClusterState, dialects: Dialects = DEFAULT) -> None:
+        self.state = state
+        self.dialects = dialects
+        self._requests = CachedPodReader(dialects)
+        self._screener = (NodeTables(), Screener(NodeTables()))
+
+    def set(self, pod: Pod) -> PodQuery:
+        """The scene for this pod; raises when the pod cannot be read."""
+        request = self._requests.read_request(pod)
+        snapshot = self.state.snapshot()
+        planner = self.state.planner(request.constraints.policy)
+        if not request.containers:
+            return PodQuery(pod, PlacementRequest(request), snapshot, planner)
+        if not self.state.ready:
+            raise NotReadyError("this extender has not synced or does not lead: retry later")
+        ledger = self.state.ledger
+        own = ledger.node_of(pod.uid)
+        held = None if own is None else snapshot.get(own)
+        for name, uid in ledger.places(pod.uid):
+            state = snapshot.get(name)
+            if state is not None:
+                snapshot = put_state(snapshot, state.release(uid))
+        grant = self._grant(pod, request, held, planner)
+        return PodQuery(pod, PlacementRequest(request, grant, salt=pod.uid), snapshot, planner)
+
+    def screen(self, scene: PodQuery, names: list[str]) -> Screening:
+        """What each of these nodes says of the pod."""
+        tables = scene.planner.tables
+        if self._screener[0] is not tables:
+            self._screener = (tables, Screener(tables))
+        return self._screener[1].screen(scene.snapshot, scene.question, names)
+
+    @contextmanager
+    def _apart(self, pod: Pod, held: NodeState | None) -> Iterator[UsageTotals]:
+        """What namespaces hold, without what the pod itself holds."""
+        usage = self.state.ledger.usage
+        own = (
+            ()
+            if held is None
+            else tuple((held.node, each) for each in held.holdings if each.uid == pod.uid)
+        )
+        for node, each in own:
+            usage.count(node, each, -1)
+        try:
+            yield usage
+        finally:
+            for node, each in own:
+                usage.count(node, each, 1)
+
+    def _grant(
+        self, pod: Pod, request: Request, held: NodeState | None, planner: Planner
+    ) -> QuotaLimits:
+        quota = self.state.quota
+        if quota is None:
+            raise NotReadyError("the GPU quota has not been read yet: retry later")
+        if pod.namespace not in quota.namespaces:
+            return UNLIMITED
+        models = _read_models(planner, self.state.snapshot())
+        with self._apart(pod, held) as usage:
+            return quota.grant(pod.namespace, request, usage, models)
+
+
+def put_state(snapshot: Snapshot, state: NodeState) -> Snapshot:
+    """The snapshot with one node's state in the place of what it was."""
+    slot = snapshot.slots[state.node.name]
+    at, within = divmod(slot, CHUNK)
+    chunk = snapshot.chunks[at]
+    if chunk[within] is state:
+        return snapshot
+    changed = (*chunk[:within], state, *chunk[within + 1 :])
+    return replace(snapshot, chunks=(*snapshot.chunks[:at], changed, *snapshot.chunks[at + 1 :]))
+
+
+def _read_models(planner: Planner, snapshot: Snapshot) -> dict[str, MiB]:
+    """Every GPU model of the cluster with its smallest memory."""
+    planner.tables.sync(snapshot)
+    models: dict[str, MiB] = {}
+    for kind in planner.tables.kinds:
+        for model, memory, *_ in kind[0]:
+            models[model] = min(MiB(memory), models.get(model, MiB(memory)))
+    return models
