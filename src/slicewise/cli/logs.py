@@ -1,4 +1,8 @@
-"""Logs of services: one JSON object a line on standard output, ours and the libraries' alike."""
+"""Logs of services: one JSON object a line on standard output, ours and the libraries' alike.
+
+A module logs by `structlog.get_logger(__name__)`: a phrase, and its values as fields, so that
+lines can be queried by `pod`, `node`, `gpus` or `reason`.
+"""
 
 import logging
 import os
@@ -41,7 +45,8 @@ def configure_logs(level: int = logging.INFO) -> None:
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.WriteLoggerFactory(sys.stdout),
-        cache_logger_on_first_use=True,
+        # A logger that lives as long as its module must follow a later configuration.
+        cache_logger_on_first_use=False,
     )
     handler = logging.StreamHandler(sys.stdout)
     handler.setFormatter(
