@@ -274,7 +274,7 @@ def test_former_authority_is_dropped_after_a_day(tmp_path, identity):
 
 
 def test_registration_that_fails_is_tried_again(tmp_path, identity, monkeypatch):
-    monkeypatch.setattr("slicewise.metricsapi.keeper._RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("slicewise.metricsapi.certificate_manager._RETRY_SECONDS", 0.01)
     tries = []
 
     async def register(authorities):

@@ -24,15 +24,28 @@ def test_a_share_is_told_with_its_promise_and_its_use():
 
     assert (pod.key, pod.uid) == ("ml/train", "uid-train")
     assert pod.containers[0].devices == (
-        DeviceReport(device="GPU-0", cores=30, memory_mib=4096, use=MeasuredUse(512, 20)),
+        DeviceReport(gpu="GPU-0", cores=30, memory_mib=4096, use=MeasuredUse(512, 20), pids=(7,)),
     )
     assert told.busy == {"GPU-0"}
+
+
+def test_processes_that_hold_nothing_of_their_gpu_are_told_by_where_they_run():
+    train = scenes.tenant("train", {"c0": [builders.piece(1)]})
+    loads = {"GPU-0": scenes.load(scenes.process(7, 512), scenes.process(8, 64))}
+    told = report(train, loads=loads, seen={7: [scenes.inside(train)], 8: []})
+
+    found = {each.pid: each for each in told.processes}
+    assert (found[7].origin, found[7].pod, found[7].container) == ("trespass", "ml/train", "c0")
+    assert (found[8].origin, found[8].gpu, found[8].memory_mib) == ("host", "GPU-0", 64)
+    assert told.sampled_at is not None
+    assert told.gpus[0].processes == 2
+    assert (told.gpus[1].allocated_cores, told.gpus[1].processes) == (30, None)
 
 
 def test_a_whole_gpu_is_told_without_amounts():
     told = report(scenes.tenant("train", {"c0": [builders.piece(1, 100, 40960)]}))
 
-    assert told.pods[0].containers[0].devices == (DeviceReport(device="GPU-1"),)
+    assert told.pods[0].containers[0].devices == (DeviceReport(gpu="GPU-1"),)
 
 
 def test_gpus_that_do_not_answer_have_no_use():
@@ -66,7 +79,7 @@ def test_replicas_are_told_by_their_gpu_and_their_own_name():
     held = Holder("ml", "old", "main", {"nvidia.com/gpu.shared": frozenset({"GPU-0::3"})})
     (pod,) = add_holders(report(), [held]).pods
 
-    assert pod.containers[0].devices == (DeviceReport(device="GPU-0", id="GPU-0::3"),)
+    assert pod.containers[0].devices == (DeviceReport(gpu="GPU-0", id="GPU-0::3"),)
 
 
 def test_pods_with_a_record_and_devices_of_others_are_not_taken_from_the_kubelet():

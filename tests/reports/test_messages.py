@@ -4,7 +4,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reports.values import gpu, node, pod
-from slicewise.reports import MeasuredUse, NodeReport, ReportError, apply_delta, find_delta
+from slicewise.reports import (
+    MeasuredUse,
+    NodeReport,
+    ProcessReport,
+    ReportError,
+    apply_delta,
+    find_delta,
+)
 from slicewise.reports.messages import HEARTBEAT, FrameReader, ReportDelta, encode
 
 NAMES = st.sampled_from(["a", "b", "c", "d", "e"])
@@ -14,11 +21,16 @@ GPUS = st.dictionaries(NAMES, st.booleans()).map(
 PODS = st.dictionaries(NAMES, st.lists(NAMES, max_size=3)).map(
     lambda found: tuple(pod(name, gpus=found[name]) for name in sorted(found))
 )
+PROCESSES = st.lists(NAMES, max_size=3).map(
+    lambda found: tuple(ProcessReport(gpu=uuid, pid=at) for at, uuid in enumerate(found))
+)
 REPORTS = st.builds(
-    lambda gpus, pods, why: NodeReport(node="n1", gpus=gpus, pods=pods, why=why),
-    GPUS,
-    PODS,
-    st.sampled_from(["", "no driver"]),
+    lambda **facts: NodeReport(node="n1", **facts),
+    gpus=GPUS,
+    pods=PODS,
+    why=st.sampled_from(["", "no driver"]),
+    processes=PROCESSES,
+    sampled_at=st.none() | st.sampled_from([1.5, 1_767_000_000.25]),
 )
 
 
@@ -40,6 +52,26 @@ def test_changed_use_of_one_gpu_sends_that_gpu_alone():
     new = node(gpus=(gpu("GPU-a"), gpu("GPU-b", use=MeasuredUse(memory_mib=512, cores=40))))
 
     assert find_delta(old, new) == ReportDelta(gpus=(new.gpus[1],))
+
+
+def test_new_sample_that_measures_the_same_sends_its_time_alone():
+    old = node(pods=[pod("a")], sampled_at=5.0)
+    new = node(pods=[pod("a")], sampled_at=10.0)
+
+    delta = find_delta(old, new)
+
+    assert delta == ReportDelta(sampled_at=10.0)
+    assert apply_delta(old, delta).pods is old.pods
+
+
+def test_report_of_an_agent_that_knows_less_is_read():
+    bare = {"type": "report", "node": "n1", "gpus": [{"uuid": "GPU-a", "model": "T4"}]}
+    body = msgspec.msgpack.encode(bare)
+
+    (read,) = FrameReader().feed(len(body).to_bytes(4, "big") + body)
+
+    assert (read.node, read.processes, read.sampled_at) == ("n1", (), None)
+    assert read.gpus[0].processes is None
 
 
 @given(st.lists(st.none() | REPORTS, max_size=6), st.integers(1, 50))

@@ -13,5 +13,6 @@ def pod(name="train-0", *, namespace="ml", gpus=("GPU-a",), **facts):
     return PodReport(namespace=namespace, name=name, containers=(main,), **facts)
 
 
-def node(name="n1", *, gpus=None, pods=()):
-    return NodeReport(node=name, gpus=(gpu(),) if gpus is None else gpus, pods=tuple(pods))
+def node(name="n1", *, gpus=None, pods=(), **facts):
+    gpus = (gpu(),) if gpus is None else gpus
+    return NodeReport(node=name, gpus=gpus, pods=tuple(pods), **facts)

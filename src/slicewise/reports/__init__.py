@@ -21,6 +21,7 @@ from slicewise.reports.report import (
     MeasuredUse,
     NodeReport,
     PodReport,
+    ProcessReport,
     name_brand,
     number_brand,
 )
@@ -37,6 +38,7 @@ __all__ = [
     "MeasuredUse",
     "NodeReport",
     "PodReport",
+    "ProcessReport",
     "ReportDelta",
     "ReportError",
     "ReportReceiver",

@@ -1,7 +1,7 @@
-"""The messages between agent and server: a whole report first, then changes, then silence's beat.
+"""The messages between agent and server: a full report, then deltas, then heartbeats.
 
-A frame is four bytes of length, the highest first, and that much MessagePack; length 0 is a beat.
-A change names what was lost, so that a pod left out of one is a pod that did not change.
+A frame is a big-endian length of four bytes and that much MessagePack; length 0 is a heartbeat.
+A delta names what was lost, so that a pod left out of one is a pod that did not change.
 """
 
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from slicewise.model import SlicewiseError
-from slicewise.reports.report import GpuReport, NodeReport, PodKey, PodReport
+from slicewise.reports.report import GpuReport, NodeReport, PodKey, PodReport, ProcessReport
 
 PROTOCOL: Final = "slicewise-reports/1"
 """What both ends call this way of speaking when they agree on it."""
@@ -40,6 +40,10 @@ class ReportDelta(
     """Pods that are gone."""
     driver: str | None = None
     why: str | None = None
+    processes: tuple[ProcessReport, ...] | None = None
+    """All that belong to no container holding their GPU; None when none of them changed."""
+    sampled_at: float | None = None
+    """When use was measured; 0 when it is not known any more, None when that did not change."""
 
 
 Message = NodeReport | ReportDelta
@@ -63,34 +67,50 @@ def find_delta(old: NodeReport, new: NodeReport) -> ReportDelta | None:
     pods = {pod.key: pod for pod in old.pods}
     new_gpus = {gpu.uuid for gpu in new.gpus}
     new_pods = {pod.key for pod in new.pods}
-    change = ReportDelta(
+    delta = ReportDelta(
         gpus=tuple(gpu for gpu in new.gpus if gpus.get(gpu.uuid) != gpu),
         gpus_lost=tuple(uuid for uuid in gpus if uuid not in new_gpus),
         pods=tuple(pod for pod in new.pods if pods.get(pod.key) != pod),
         pods_lost=tuple(key for key in pods if key not in new_pods),
         driver=None if new.driver == old.driver else new.driver,
         why=None if new.why == old.why else new.why,
+        processes=None if new.processes == old.processes else new.processes,
+        sampled_at=None if new.sampled_at == old.sampled_at else new.sampled_at or 0.0,
     )
-    return None if change == ReportDelta() else change
+    return None if delta == ReportDelta() else delta
 
 
-def apply_delta(report: NodeReport, change: ReportDelta) -> NodeReport:
-    """The report with a change made to it, in a stable order."""
-    gpus = {gpu.uuid: gpu for gpu in report.gpus}
-    pods = {pod.key: pod for pod in report.pods}
-    for uuid in change.gpus_lost:
-        gpus.pop(uuid, None)
-    for key in change.pods_lost:
-        pods.pop(key, None)
-    gpus.update((gpu.uuid, gpu) for gpu in change.gpus)
-    pods.update((pod.key, pod) for pod in change.pods)
+def apply_delta(report: NodeReport, delta: ReportDelta) -> NodeReport:
+    """The report with a delta applied, in a stable order; what did not change is shared."""
     return msgspec.structs.replace(
         report,
-        gpus=tuple(sorted(gpus.values(), key=lambda gpu: (gpu.index, gpu.uuid))),
-        pods=tuple(pods[key] for key in sorted(pods)),
-        driver=report.driver if change.driver is None else change.driver,
-        why=report.why if change.why is None else change.why,
+        gpus=_apply_gpus(report.gpus, delta),
+        pods=_apply_pods(report.pods, delta),
+        driver=report.driver if delta.driver is None else delta.driver,
+        why=report.why if delta.why is None else delta.why,
+        processes=report.processes if delta.processes is None else delta.processes,
+        sampled_at=report.sampled_at if delta.sampled_at is None else delta.sampled_at or None,
     )
+
+
+def _apply_gpus(known: tuple[GpuReport, ...], delta: ReportDelta) -> tuple[GpuReport, ...]:
+    if not delta.gpus and not delta.gpus_lost:
+        return known
+    gpus = {gpu.uuid: gpu for gpu in known}
+    for uuid in delta.gpus_lost:
+        gpus.pop(uuid, None)
+    gpus.update((gpu.uuid, gpu) for gpu in delta.gpus)
+    return tuple(sorted(gpus.values(), key=lambda gpu: (gpu.index, gpu.uuid)))
+
+
+def _apply_pods(known: tuple[PodReport, ...], delta: ReportDelta) -> tuple[PodReport, ...]:
+    if not delta.pods and not delta.pods_lost:
+        return known
+    pods = {pod.key: pod for pod in known}
+    for key in delta.pods_lost:
+        pods.pop(key, None)
+    pods.update((pod.key, pod) for pod in delta.pods)
+    return tuple(pods[key] for key in sorted(pods))
 
 
 class FrameReader:
@@ -102,8 +122,8 @@ class FrameReader:
         self._rest = b""
 
     def feed(self, data: bytes) -> Iterable[Message | None]:
-        """The messages that are whole now, None for a beat; raises ReportError on nonsense."""
-        # Nearly everything that ever arrives is one beat.
+        """The messages that are whole now, None for a heartbeat; raises ReportError on nonsense."""
+        # Nearly everything that ever arrives is one heartbeat.
         if data == HEARTBEAT and not self._rest:
             return (None,)
         return self._cut(self._rest + data)

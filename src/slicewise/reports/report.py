@@ -31,11 +31,19 @@ class GpuReport(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_on
     memory_mib: int = 0
     healthy: bool = True
     why: str = ""
-    """Why it is not well."""
+    """Why it is unhealthy."""
     use: MeasuredUse | None = None
     """None when the GPU could not be asked."""
     temperature: int | None = None
     power_milliwatts: int | None = None
+    minor: int = 0
+    """The number of its device file."""
+    allocated_cores: int = 0
+    """Percent of compute that pods hold."""
+    allocated_memory_mib: int = 0
+    """Memory that pods hold."""
+    processes: int | None = None
+    """How many processes the driver sees on it; None when it could not be asked."""
 
 
 class DeviceReport(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
@@ -46,11 +54,13 @@ class DeviceReport(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw
     id: str = ""
     """The device plugin's id where it is not the UUID: a replica, a MIG instance, a share."""
     cores: int | None = None
-    """Percent of compute promised; None for the whole GPU."""
+    """Percent of compute allocated; None for the whole GPU."""
     memory_mib: int | None = None
-    """Memory promised; None for the whole GPU."""
+    """Memory allocated; None for the whole GPU."""
     use: MeasuredUse | None = None
     """None when it is not known."""
+    pids: tuple[int, ...] = ()
+    """Processes of the container on the GPU."""
 
 
 class ContainerReport(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
@@ -58,6 +68,8 @@ class ContainerReport(msgspec.Struct, frozen=True, gc=False, omit_defaults=True,
 
     name: str
     devices: tuple[DeviceReport, ...] = ()
+    id: str = ""
+    """The runtime's id of it."""
 
 
 class PodReport(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
@@ -75,6 +87,21 @@ class PodReport(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_on
         return f"{self.namespace}/{self.name}"
 
 
+class ProcessReport(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
+    """A process on a GPU that belongs to no container holding that GPU."""
+
+    gpu: str
+    """UUID of the GPU."""
+    pid: int
+    memory_mib: int = 0
+    command: str = ""
+    origin: str = ""
+    """Where it runs: `host`, `pod` (unknown here), `unseen`, or `trespass` for a known pod's."""
+    pod: str = ""
+    """A trespasser's `namespace/name`, or the UID of an unknown pod."""
+    container: str = ""
+
+
 class NodeReport(
     msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True, tag="report"
 ):
@@ -87,6 +114,10 @@ class NodeReport(
     """Version of the driver."""
     why: str = ""
     """Why GPUs are missing, where the driver cannot be asked."""
+    processes: tuple[ProcessReport, ...] = ()
+    """Processes that belong to no container holding their GPU."""
+    sampled_at: float | None = None
+    """When use was measured, in seconds since the epoch; None before the first time."""
 
     @property
     def busy(self) -> frozenset[str]:

@@ -10,7 +10,14 @@ import msgspec
 
 from slicewise.kubelet.holders import Holder
 from slicewise.model import FULL
-from slicewise.nodeagent.usage.node_usage import ContainerUsage, GpuUsage, HeldGpu, NodeUsage
+from slicewise.nodeagent.usage.node_usage import (
+    ContainerUsage,
+    GpuUsage,
+    HeldGpu,
+    NodeUsage,
+    StrayProcess,
+    Trespass,
+)
 from slicewise.reports import (
     ContainerReport,
     DeviceReport,
@@ -18,6 +25,7 @@ from slicewise.reports import (
     MeasuredUse,
     NodeReport,
     PodReport,
+    ProcessReport,
 )
 
 
@@ -33,6 +41,11 @@ def write_report(usage: NodeUsage, driver: str, why: str = "") -> NodeReport:
         pods=tuple(_report_pod(containers) for containers in pods.values()),
         driver=driver,
         why=why,
+        processes=(
+            *(_report_stray(each) for each in usage.strays),
+            *(_report_trespass(each) for each in usage.trespasses),
+        ),
+        sampled_at=usage.at,
     )
 
 
@@ -50,6 +63,10 @@ def _report_gpu(each: GpuUsage) -> GpuReport:
         use=None if load is None else MeasuredUse(load.memory, load.cores),
         temperature=None if load is None else load.temperature,
         power_milliwatts=None if load is None else load.power_milliwatts,
+        minor=gpu.minor,
+        allocated_cores=each.cores,
+        allocated_memory_mib=each.memory,
+        processes=None if load is None else len(load.processes),
     )
 
 
@@ -63,6 +80,7 @@ def _report_pod(containers: list[ContainerUsage]) -> PodReport:
             ContainerReport(
                 name=each.container.name,
                 devices=tuple(_report_device(held) for held in each.gpus),
+                id=each.container.id or "",
             )
             for each in containers
         ),
@@ -76,6 +94,30 @@ def _report_device(held: HeldGpu) -> DeviceReport:
         cores=None if whole else held.promised.cores,
         memory_mib=None if whole else held.promised.memory,
         use=MeasuredUse(held.memory, held.cores) if held.answers else None,
+        pids=held.pids,
+    )
+
+
+def _report_stray(stray: StrayProcess) -> ProcessReport:
+    return ProcessReport(
+        gpu=stray.gpu.uuid,
+        pid=stray.process.pid,
+        memory_mib=stray.process.memory,
+        command=stray.command,
+        origin=stray.origin.value,
+        pod=stray.pod or "",
+    )
+
+
+def _report_trespass(trespass: Trespass) -> ProcessReport:
+    return ProcessReport(
+        gpu=trespass.gpu.uuid,
+        pid=trespass.process.pid,
+        memory_mib=trespass.process.memory,
+        command=trespass.command,
+        origin="trespass",
+        pod=trespass.tenant.pod,
+        container=trespass.container or "",
     )
 
 
