@@ -16,6 +16,7 @@ from chaos.relay import Relay, address
 from slicewise.dialects import ALLOCATION, DEFAULT, GPUS, write_gpus
 from slicewise.extender.run import ExtenderSettings, run_extender
 from slicewise.kube.lease import LeaseTiming
+from slicewise.model.backoff import Backoff
 from slicewise.placement import UNLIMITED, feasible
 from slicewise_playground.cli.demo import build_profiles
 from slicewise_playground.cluster import Playground
@@ -36,7 +37,7 @@ WHOLE = {"nvidia.com/gpu": "1"}
 WHOLE_EVERY = 12
 PLENTY = {"cpu": "999", "memory": "9Ti", "pods": "999"}
 PLENTY |= dict.fromkeys(DEFAULT.resources, "9999999")
-QUICK = SchedulerDelays(first_seconds=0.05, most_seconds=0.4, bind_seconds=1.0)
+QUICK = SchedulerDelays(Backoff(0.05, 0.4), bind_seconds=1.0)
 TERM = LeaseTiming(lease_seconds=2.0, renew_seconds=1.2, retry_seconds=0.3)
 LEASE = ("kube-system", "slicewise-extender")
 

@@ -15,11 +15,12 @@ from slicewise.kube.client import Client
 from slicewise.kube.credentials import Access
 from slicewise.metricsapi.auth import NODE_CLAIM
 from slicewise.metricsapi.server import MetricsApiServer, MetricsApiSettings
+from slicewise.model.backoff import Backoff
 from slicewise.reports import Reporter, ReportTiming, trust
 from slicewise_playground.cluster import Playground
 
 PREFIX = "/apis/metrics.nvidia.com/v1alpha1"
-QUICK = ReportTiming(heartbeat_seconds=0.2, first_pause=0.02, most_pause=0.1)
+QUICK = ReportTiming(heartbeat_seconds=0.2, backoff=Backoff(0.02, 0.1))
 LISTEN = ServerSettings(host="127.0.0.1", stop_seconds=2.0)
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from conformance.bodies import pod
 from playground.waiting import wait_for
+from slicewise.model.backoff import Backoff
 from slicewise_playground.cluster import Playground
 from slicewise_playground.controlplane.extender_calls import ExtenderError, read_extenders
 from slicewise_playground.controlplane.scheduler import (
@@ -21,7 +22,7 @@ def scheduled(nodes, profiles=()):
     """A playground whose pods are placed at once, or tried again soon."""
     playground = Playground()
     playground.run(SimulatedNodes(playground.api, nodes).run)
-    quick = SchedulerDelays(first_seconds=0.02, most_seconds=0.05)
+    quick = SchedulerDelays(Backoff(0.02, 0.05))
     playground.run(SmallScheduler(playground.api, lambda: playground.url, profiles, quick).run)
     return playground
 

@@ -6,6 +6,7 @@ import trustme
 
 from reports.listener import Listener, Plain, reporting, until
 from reports.values import gpu, node, pod
+from slicewise.model.backoff import Backoff
 from slicewise.reports import (
     FileCredentials,
     ReportDelta,
@@ -18,7 +19,7 @@ from slicewise.reports import (
 )
 from slicewise.reports.messages import HEARTBEAT, encode
 
-QUICK = ReportTiming(heartbeat_seconds=0.05, first_pause=0.01, most_pause=0.05, connect_seconds=5.0)
+QUICK = ReportTiming(heartbeat_seconds=0.05, backoff=Backoff(0.01, 0.05), connect_seconds=5.0)
 
 
 def run(scene):
@@ -153,14 +154,14 @@ def test_agent_that_does_not_keep_to_the_protocol_is_cut_off(sent):
     run(scene())
 
 
-def test_pauses_grow_and_are_drawn():
+def test_delays_grow_and_have_jitter():
     reporter = Reporter("http://localhost:1", Plain(), timing=ReportTiming())
 
-    drawn = {failures: [reporter.pause(failures) for _ in range(50)] for failures in (0, 3, 90)}
+    drawn = {failures: [reporter.delay(failures) for _ in range(50)] for failures in (0, 3, 90)}
 
-    assert all(0.1 <= pause <= 0.2 for pause in drawn[0])
-    assert all(0.8 <= pause <= 1.6 for pause in drawn[3])
-    assert all(2.5 <= pause <= 5.0 for pause in drawn[90])
+    assert all(0.1 <= delay <= 0.2 for delay in drawn[0])
+    assert all(0.8 <= delay <= 1.6 for delay in drawn[3])
+    assert all(2.5 <= delay <= 5.0 for delay in drawn[90])
     assert len(set(drawn[3])) > 40
 
 

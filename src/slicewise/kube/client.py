@@ -199,7 +199,7 @@ class Client:
                 failures += 1
                 if not passing or failures >= self.timing.attempts:
                     raise
-            await self.sleep(self.timing.backoff.pause(failures, self.chance, retry_after))
+            await self.sleep(self.timing.backoff.delay(failures, self.chance.random(), retry_after))
 
     async def _once(
         self,

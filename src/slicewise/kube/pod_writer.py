@@ -95,7 +95,8 @@ class PodWriter:
                 return outcome
             if left <= 0:
                 return outcome
-            await self._client.sleep(min(left, _LOOKS.pause(looks, self._client.chance)))
+            delay = _LOOKS.delay(looks, self._client.chance.random())
+            await self._client.sleep(min(left, delay))
 
     async def annotate_pod(
         self, pod: PodKey, marks: PodRecord, *, version: int | None = None

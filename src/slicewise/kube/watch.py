@@ -163,8 +163,8 @@ class Informer(Generic[B, V]):
         )
 
     async def _pause(self, failures: int, retry_after: float | None = None) -> None:
-        pause = self._following.backoff.pause(failures, self._client.chance, retry_after)
-        await self._client.sleep(pause)
+        fraction = self._client.chance.random()
+        await self._client.sleep(self._following.backoff.delay(failures, fraction, retry_after))
 
     def _resync_due(self) -> bool:
         every = self._following.resync_seconds

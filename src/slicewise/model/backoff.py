@@ -1,21 +1,29 @@
-"""How long to wait before trying again: doubling, with chance, so that clients do not march."""
+"""Exponential backoff with jitter: how long to wait before the next attempt.
+
+Jitter keeps clients that failed together from coming back together.
+"""
 
 from dataclasses import dataclass
-from random import Random
+
+# Failures can go on for days, and a float holds only so many doublings.
+_MOST_DOUBLINGS = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Pauses that double from the first to the most, each drawn from its upper half."""
+    """Delays that double from the first up to the longest, each shortened by up to half."""
 
     first: float = 0.2
-    """Seconds of the first pause, at most."""
-    most: float = 30.0
-    """Seconds no pause exceeds."""
+    """Seconds before the first retry, at most."""
+    longest: float = 30.0
+    """Seconds that no delay exceeds."""
 
-    def pause(self, failures: int, chance: Random, retry_after: float | None = None) -> float:
-        """Seconds to wait after so many failures in a row; never less than the server asked."""
-        # The power is bounded because failures can go on for days.
-        full = min(self.most, self.first * float(1 << min(max(failures, 1) - 1, 20)))
-        drawn = full * (0.5 + chance.random() / 2)
-        return drawn if retry_after is None else max(drawn, min(retry_after, self.most))
+    def delay(self, attempt: int, fraction: float, retry_after: float | None = None) -> float:
+        """Seconds to wait after this many failures, at least what the server asked for.
+
+        `fraction` is the jitter, random from 0 to 1: half of the delay, up to all of it.
+        """
+        doublings = min(max(attempt, 1) - 1, _MOST_DOUBLINGS)
+        full = min(self.longest, self.first * float(1 << doublings))
+        drawn = full * (1 + fraction) / 2
+        return drawn if retry_after is None else max(drawn, min(retry_after, self.longest))

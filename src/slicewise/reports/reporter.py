@@ -8,12 +8,13 @@ import asyncio
 import contextlib
 import logging
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from time import monotonic
 from typing import Final
 from urllib.parse import quote, urlsplit
 
+from slicewise.model.backoff import Backoff
 from slicewise.reports.credentials import Credentials
 from slicewise.reports.messages import (
     HEARTBEAT,
@@ -44,10 +45,8 @@ class ReportTiming:
     """How long the server may say nothing before the line counts as broken."""
     steady_seconds: float = 5.0
     """After how long a connection that breaks does not count as a failed try."""
-    first_pause: float = 0.2
-    """Seconds before the second try, at most."""
-    most_pause: float = 5.0
-    """Seconds no pause exceeds."""
+    backoff: Backoff = field(default_factory=lambda: Backoff(0.2, 5.0))
+    """How long to wait before connecting again."""
 
 
 class Reporter:
@@ -104,13 +103,11 @@ class Reporter:
             failures = 0 if monotonic() - began > self._timing.steady_seconds else failures + 1
             level = logging.INFO if failures <= 1 else logging.WARNING
             _log.log(level, "reporting interrupted server=%s why=%s", self._host, why)
-            await asyncio.sleep(self.pause(failures))
+            await asyncio.sleep(self.delay(failures))
 
-    def pause(self, failures: int) -> float:
-        """Seconds before the next try after so many failures in a row, drawn by chance."""
-        timing = self._timing
-        full = min(timing.most_pause, timing.first_pause * float(1 << min(failures, 10)))
-        return full * (0.5 + self._chance.random() / 2)
+    def delay(self, failures: int) -> float:
+        """Seconds before the next attempt after so many failures in a row, with jitter."""
+        return self._timing.backoff.delay(failures + 1, self._chance.random())
 
     async def _speak(self, node: str) -> None:
         """Connect, send everything, then changes and beats, until the line breaks."""

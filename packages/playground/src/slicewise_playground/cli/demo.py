@@ -26,6 +26,7 @@ from slicewise.cli.service_thread import Started, serving
 from slicewise.dialects import ELASTIC, GPUS, GPUSCHEDULER, GPUSHARE, SLICEWISE, TKESTACK, Dialect
 from slicewise.explain.scheduler_config import build_config
 from slicewise.extender.run import ExtenderSettings, run_extender
+from slicewise.model.backoff import Backoff
 from slicewise_playground.cluster import Playground
 from slicewise_playground.controlplane.controllers import WorkloadControllers
 from slicewise_playground.controlplane.extender_calls import read_extenders
@@ -222,7 +223,7 @@ def _running(port: int) -> Iterator[DemoRun]:
 
     async def schedule() -> None:
         profiles = build_profiles(await asyncio.wrap_future(found))
-        quick = SchedulerDelays(first_seconds=0.2, most_seconds=5.0)
+        quick = SchedulerDelays(Backoff(0.2, 5.0))
         await SmallScheduler(cluster.api, lambda: cluster.url, profiles, quick).run()
 
     cluster.run(schedule)

@@ -7,11 +7,12 @@ systems' schedulers are played by one loop: each pod goes by the profile of its 
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import aiohttp
 import msgspec
 
+from slicewise.model.backoff import Backoff
 from slicewise_playground.api.deletion import ENDED
 from slicewise_playground.api.watches import HistoryReader
 from slicewise_playground.api.writes import EmbeddedApi
@@ -45,14 +46,10 @@ class SchedulerProfile:
 class SchedulerDelays:
     """How long a pod that could not be placed waits for its next try, and a bind for its answer."""
 
-    first_seconds: float = 1.0
-    most_seconds: float = 10.0
+    backoff: Backoff = field(default_factory=lambda: Backoff(1.0, 10.0))
+    """How long a pod that could not be placed waits for its next try."""
     bind_seconds: float = 30.0
     """How long the API may take for a Binding of our own."""
-
-    def pause(self, failures: int) -> float:
-        """The wait after so many failures: doubled each time, up to the most."""
-        return min(self.most_seconds, self.first_seconds * (1 << min(failures - 1, 16)))
 
 
 @dataclass(slots=True)
@@ -286,8 +283,8 @@ class SmallScheduler:
         self._notices.failed(pod, words, reason)
         waiting.failures += 1
         loop = asyncio.get_running_loop()
-        pause = self._patience.pause(waiting.failures)
-        waiting.timer = loop.call_later(pause, self._again, key, waiting)
+        delay = self._patience.backoff.delay(waiting.failures, 1.0)
+        waiting.timer = loop.call_later(delay, self._again, key, waiting)
 
     def _again(self, key: StoreKey, waiting: _Waiting) -> None:
         if self._waiting.get(key) is waiting:
