@@ -106,7 +106,7 @@ def test_pod_without_room_is_a_problem_charged_to_every_gpu():
     ledger = ledger_of(plain("u0"), plain("u1"), plain("u2"))
 
     assert gpus(ledger)["u2"] is None
-    assert "needs 1 whole GPUs, 0 are free" in ledger.gift("u2").detail
+    assert "needs 1 whole GPU, none is free" in ledger.gift("u2").detail
     troubles = {problem.trouble for problem in ledger.problems()}
     assert troubles == {"MissingAllocation", "OverCommitted"}
 

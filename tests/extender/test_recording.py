@@ -172,7 +172,7 @@ async def test_pod_without_room_is_told_once_and_what_to_do():
 
     assert sorted(scene.reasons()) == ["GpuAssigned", "GpuNotAssigned"]
     (note,) = [each.note for _, each in scene.writer.remarks if each.warning]
-    assert "needs 1 whole GPUs, 0 are free" in note
+    assert "needs 1 whole GPU, none is free" in note
     assert "is deleted" in note
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from slicewise.model import model_admitted, model_matches, split_words
+from slicewise.model import count, how_many, model_admitted, model_matches, split_words
 
 A100 = "NVIDIA A100-SXM4-40GB"
 RTX = "NVIDIA GeForce RTX 3090"
@@ -49,3 +49,23 @@ def test_model_needs_one_wanted_name_and_no_refused_one(wanted, refused, admitte
 
 def test_words_are_lower_case_letters_and_digits():
     assert split_words("NVIDIA A100-SXM4-40GB") == ("nvidia", "a100", "sxm4", "40gb")
+
+
+@pytest.mark.parametrize(
+    ("number", "noun", "plural", "text"),
+    [
+        (0, "GPU", None, "0 GPUs"),
+        (1, "GPU", None, "1 GPU"),
+        (3, "GPU", None, "3 GPUs"),
+        (2, "policy", "policies", "2 policies"),
+    ],
+)
+def test_counts_have_the_right_plural(number, noun, plural, text):
+    assert count(number, noun, plural) == text
+
+
+@pytest.mark.parametrize(
+    ("number", "text"), [(0, "none is free"), (1, "1 is free"), (2, "2 are free")]
+)
+def test_how_many_are_so_agrees_with_the_number(number, text):
+    assert how_many(number, "free") == text

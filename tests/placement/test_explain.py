@@ -46,12 +46,12 @@ def wanting(constraints, count=1):
             Reason.UUID,
             "wants GPU-x and not none, node has GPU-n0-0, GPU-n0-1",
         ),
-        (state(), builders.whole(4), Reason.TOO_FEW_GPUS, "needs 4 GPUs, node has 2 admitted"),
+        (state(), builders.whole(4), Reason.TOO_FEW_GPUS, "needs 4 GPUs, 2 are admitted"),
         (
             builders.node(gpus=[builders.gpu(0, healthy=False)]),
             builders.whole(1),
             Reason.UNHEALTHY,
-            "needs 1 GPUs, 0 are usable; gpu 0 is not",
+            "needs 1 GPU, none is usable; gpu 0 is not",
         ),
         (
             state(),
@@ -63,7 +63,7 @@ def wanting(constraints, count=1):
             state(builders.piece(0, 0, 5)),
             builders.whole(2),
             Reason.WHOLE_GPUS,
-            "needs 2 whole GPUs, 1 are free",
+            "needs 2 whole GPUs, 1 is free",
         ),
         (
             state(builders.piece(0, 1, 34816), builders.piece(1, 1, 36000)),
@@ -81,7 +81,7 @@ def wanting(constraints, count=1):
             state(builders.piece(0, 0, 39000)),
             builders.request([builders.share(0, 3072)] * 2),
             Reason.GPUS,
-            "needs 3072 MiB on 2 GPUs, 1 have that free: gpu 1",
+            "needs 3072 MiB on 2 GPUs, 1 has that free: gpu 1",
         ),
         (
             state(builders.piece(0, 90, 0), builders.piece(1, 0, 40000)),

@@ -46,7 +46,7 @@ from slicewise.model.request import (
     phases,
 )
 from slicewise.model.snapshot import CHUNK, Chunk, Holding, NodeState, Snapshot
-from slicewise.model.words import model_admitted, model_matches, split_words
+from slicewise.model.words import count, how_many, model_admitted, model_matches, split_words
 
 __all__ = [
     "CHUNK",
@@ -92,7 +92,9 @@ __all__ = [
     "TopologyWish",
     "TraceError",
     "charge",
+    "count",
     "cut",
+    "how_many",
     "model_admitted",
     "model_matches",
     "peak",

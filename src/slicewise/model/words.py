@@ -1,4 +1,4 @@
-"""Matching GPU model names as people write them.
+"""Words as people write them: GPU model names, and counts with the right plural.
 
 A wanted name matches when its words stand side by side in the product name, in any letter case:
 `3090` finds "NVIDIA GeForce RTX 3090", `a10` does not find "NVIDIA A100-SXM4-40GB".
@@ -34,3 +34,13 @@ def model_admitted(model: str, wanted: Iterable[str], refused: Iterable[str]) ->
     if wanted and not any(model_matches(model, name) for name in wanted):
         return False
     return not any(model_matches(model, name) for name in refused)
+
+
+def count(number: int, noun: str, plural: str | None = None) -> str:
+    """The number with its noun: "1 GPU", "3 GPUs"; nouns with another plural name it."""
+    return f"{number} {noun if number == 1 else plural or noun + 's'}"
+
+
+def how_many(number: int, state: str) -> str:
+    """How many of what was just named are so: "none is free", "1 is free", "3 are free"."""
+    return f"{number or 'none'} {'is' if number < 2 else 'are'} {state}"

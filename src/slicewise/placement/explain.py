@@ -3,7 +3,15 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from slicewise.model import NodeState, Reason, Refusal, Request, model_admitted
+from slicewise.model import (
+    NodeState,
+    Reason,
+    Refusal,
+    Request,
+    count,
+    how_many,
+    model_admitted,
+)
 from slicewise.placement.groups import Group, split
 from slicewise.placement.quota_limits import QuotaLimits
 
@@ -26,7 +34,7 @@ def explain(state: NodeState, request: Request, grant: QuotaLimits) -> Refusal:
         or _host(case)
         or Refusal(
             Reason.SCATTERED,
-            f"needs {sum(group.count for group in case.groups)} shares side by side, "
+            f"needs {count(sum(group.count for group in case.groups), 'share')} side by side, "
             f"free are {_free(state, range(len(state.node.gpus)))}",
         )
     )
@@ -42,7 +50,7 @@ def never(state: NodeState, request: Request, grant: QuotaLimits) -> Refusal | N
 
 
 def admitted_gpus(state: NodeState, request: Request, grant: QuotaLimits) -> list[int]:
-    """Positions of the GPUs that constraints and quota leave to the request, well or not."""
+    """Positions of the GPUs that constraints and quota leave to the request, healthy or not."""
     wishes = request.constraints
     return [
         at
@@ -94,14 +102,15 @@ def _no_access(case: _Case) -> Refusal | None:
 
 
 def _never(case: _Case) -> Refusal | None:
-    """What no eviction can mend: too few GPUs, too small, or not well."""
+    """What no eviction can mend: too few GPUs, too small, or unhealthy."""
     state = case.state
     gpus = admitted_gpus(state, case.request, case.grant)
     usable = [at for at in gpus if state.node.gpus[at].usable]
     for group in case.groups:
         if len(gpus) < group.count:
             return Refusal(
-                Reason.TOO_FEW_GPUS, f"needs {group.count} GPUs, node has {len(gpus)} admitted"
+                Reason.TOO_FEW_GPUS,
+                f"needs {count(group.count, 'GPU')}, {how_many(len(gpus), 'admitted')}",
             )
         if len(usable) < group.count:
             ill = [state.node.gpus[at] for at in gpus if at not in usable]
@@ -109,7 +118,7 @@ def _never(case: _Case) -> Refusal | None:
             cordoned = f" (cordoned: {_list(closed)})" if closed else ""
             return Refusal(
                 Reason.UNHEALTHY,
-                f"needs {group.count} GPUs, {len(usable)} are usable; "
+                f"needs {count(group.count, 'GPU')}, {how_many(len(usable), 'usable')}; "
                 f"gpu {_list(gpu.index for gpu in ill)} {'is' if len(ill) == 1 else 'are'} not"
                 f"{cordoned}",
             )
@@ -137,8 +146,10 @@ def _not_now(case: _Case) -> Refusal | None:
         if unread:
             return Refusal(
                 Reason.UNREADABLE,
-                f"{refusal.detail}; {', '.join(unread[:3])} is charged to every GPU "
-                "until its allocation is understood",
+                f"{refusal.detail}; {', '.join(unread[:3])} "
+                f"{'is' if len(unread) == 1 else 'are'} charged to every GPU "
+                f"until {'its allocation is' if len(unread) == 1 else 'their allocations are'} "
+                "understood",
             )
         return refusal
     if case.request.constraints.topology is not None and case.request.constraints.topology.strict:
@@ -157,7 +168,8 @@ def _group_not_now(state: NodeState, group: Group, gpus: list[int]) -> Refusal |
         free = [at for at in gpus if state.untouched(at)]
         if len(free) < group.count:
             return Refusal(
-                Reason.WHOLE_GPUS, f"needs {group.count} whole GPUs, {len(free)} are free"
+                Reason.WHOLE_GPUS,
+                f"needs {count(group.count, 'whole GPU')}, {how_many(len(free), 'free')}",
             )
         return None
     fits = [
@@ -170,8 +182,9 @@ def _group_not_now(state: NodeState, group: Group, gpus: list[int]) -> Refusal |
     if fits:
         return Refusal(
             Reason.GPUS,
-            f"needs {_amount(group)} on {group.count} GPUs, "
-            f"{len(fits)} have that free: gpu {_list(index[at] for at in fits)}",
+            f"needs {_amount(group)} on {count(group.count, 'GPU')}, "
+            f"{len(fits)} {'has' if len(fits) == 1 else 'have'} that free: "
+            f"gpu {_list(index[at] for at in fits)}",
         )
     cores, most_cores = max((state.free_cores(at), -at) for at in gpus)
     memory, most_memory = max((state.free_memory(at), -at) for at in gpus)
