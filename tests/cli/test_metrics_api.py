@@ -14,12 +14,12 @@ from reports.values import gpu, node, pod
 from slicewise.cli.addresses import read_place
 from slicewise.cli.agent import _read_report
 from slicewise.cli.metrics_api import metrics_api, read_choices, read_settings
-from slicewise.cli.report_credentials import SecretCredentials
 from slicewise.dialects import ALLOCATION, GPUS
 from slicewise.kube.errors import RefusedError
 from slicewise.kube.secrets import Secret
 from slicewise.metricsapi.report_overlay import ReportOverlay, follow_reports
 from slicewise.model import Container, NodeNotice, Pod
+from slicewise.nodeagent.usage.report_credentials import SecretCredentials
 from slicewise.reports import Reporter, ReportError
 
 NOTHING = dict.fromkeys(

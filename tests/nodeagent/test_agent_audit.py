@@ -7,8 +7,7 @@ import pytest
 from nodeagent import scenes
 from nodeagent.living import Scene, live
 from slicewise.diagnose.audit_report import AuditKind, AuditReport, AuditVerdict
-from slicewise.nodeagent.agent_pages import view_node
-from slicewise.nodeagent.audit.auditor import Auditor
+from slicewise.nodeagent.audit.auditor import Auditor, collect_from
 from slicewise.nodeagent.usage.cgroups import ProcessTable
 from slicewise.nodeagent.usage.sampler import UsageSampler
 
@@ -47,7 +46,7 @@ async def run_pod(scene: Scene, limits: dict, *indexes: tuple[int, ...]):
 async def look(scene: Scene) -> AuditReport:
     sampler = UsageSampler(scenes.FakeDriver(), ProcessTable(scene.root / "proc"))
     holders = scene.agent._edges.holders
-    views = view_node(scene.agent, holders, sampler)
+    views = collect_from(scene.agent, holders, sampler)
     return await Auditor(views.collect, pause_seconds=0).audit()
 
 

@@ -5,11 +5,11 @@ a pod is looked for in the bytes, and only the pod that is found is read.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import grpc
 import grpc.aio
@@ -42,6 +42,13 @@ class Holder:
     pod: str
     container: str
     units: Mapping[str, frozenset[str]]
+
+
+class HolderSource(Protocol):
+    """Whoever knows which container holds which units."""
+
+    async def list(self) -> Sequence[Holder]:
+        """Every container of an active pod."""
 
 
 class PodResourcesClient:

@@ -13,6 +13,7 @@ from prometheus_client.core import Metric
 
 from slicewise import __version__
 from slicewise.httpd import Answer, HttpRequest, HttpResponse, json_response
+from slicewise.nodeagent.agent import Agent
 from slicewise.nodeagent.audit.auditor import Auditor, write_audit
 from slicewise.nodeagent.compat.compat_metrics import collect_exporter, collect_manager
 from slicewise.nodeagent.compat.graph import draw_graph
@@ -103,3 +104,15 @@ async def _answer(metrics: Iterable[Metric]) -> HttpResponse:
     # Writing a few thousand lines takes long enough for a container start to notice.
     text = await asyncio.to_thread(render, tuple(metrics))
     return HttpResponse(200, text, content_type=CONTENT_TYPE)
+
+
+async def describe_agent(agent: Agent) -> HttpResponse:
+    """How this agent works, for those who look after it."""
+    return json_response(
+        {
+            "version": __version__,
+            "identity": agent.identity.value,
+            "ready": agent.ready,
+            "resources": sorted(agent.resources),
+        }
+    )

@@ -5,13 +5,12 @@ import contextlib
 import gc
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import structlog
 
-from slicewise.cli.report_credentials import SecretCredentials
-from slicewise.dialects.publications import NodeFacts
 from slicewise.httpd import Server, ServerSettings
 from slicewise.kube.client import Client
 from slicewise.kube.errors import KubeError
@@ -19,19 +18,23 @@ from slicewise.kube.kubeconfig import find_access
 from slicewise.kube.node_patch import NodePatcher
 from slicewise.kube.secrets import SecretClient
 from slicewise.kubelet.errors import KubeletError
-from slicewise.kubelet.holders import PodResourcesClient
+from slicewise.kubelet.holders import HolderSource, PodResourcesClient
 from slicewise.kubelet.runtime import RuntimeClient
 from slicewise.nodeagent.agent import Agent, AgentEdges
-from slicewise.nodeagent.agent_pages import build_pages, keep_reporting
+from slicewise.nodeagent.agent_metrics import AgentMetrics
+from slicewise.nodeagent.audit.auditor import Auditor, collect_from
 from slicewise.nodeagent.configuration import NodeFlags, NodeSetup, load_node_config, resolve_setup
 from slicewise.nodeagent.gpus.gpu_watch import GpuWatch
 from slicewise.nodeagent.gpus.health import GpuHealthTracker, RecoveryPolicy
 from slicewise.nodeagent.gpus.inventory import GpuInventory
-from slicewise.nodeagent.gpus.publisher import NodePublisher
+from slicewise.nodeagent.gpus.publisher import NodePublisher, keep_published
 from slicewise.nodeagent.host_detection import detect_host
+from slicewise.nodeagent.pages import AgentPages, describe_agent
 from slicewise.nodeagent.settings import AgentSettings, IdentityMode
 from slicewise.nodeagent.usage.cgroups import ProcessTable
-from slicewise.nodeagent.usage.sampler import UsageSampler
+from slicewise.nodeagent.usage.report_credentials import SecretCredentials
+from slicewise.nodeagent.usage.reporting import ReportSource, keep_reporting
+from slicewise.nodeagent.usage.sampler import UsageMeter, UsageSampler
 from slicewise.nvml.driver import Driver
 from slicewise.nvml.library import LibraryDriver
 from slicewise.nvml.simulated import SimulatedDriver
@@ -109,7 +112,8 @@ async def run_agent(
             settings, watch, AgentEdges(client, holders, runtime, told, runtime)
         )
         sampler = UsageSampler(driver, ProcessTable(), interval_seconds=settings.sample_seconds)
-        pages, meter = build_pages(agent, sampler, holders)
+        meter = UsageMeter(agent.census, sampler)
+        pages = build_pages(agent, meter, sampler, holders)
         server = Server(pages.handle, command.listen)
         await server.start()
         stack.push_async_callback(server.stop)
@@ -117,10 +121,12 @@ async def run_agent(
         server.app.ready = lambda: agent.ready
         log.info("listening", url=server.url)
         started(server.url)
-        work = [agent.run(), sampler.run(), publish(command, agent, watch, client)]
+        publisher = build_publisher(command, client)
+        work = [agent.run(), sampler.run(), keep_published(publisher, watch, agent)]
         if command.report is not None:
             reporter = build_reporter(command.report, client)
-            work += [reporter.run(), keep_reporting(reporter, meter, watch, holders)]
+            report = ReportSource(meter, watch, holders)
+            work += [reporter.run(), keep_reporting(reporter, report)]
         async with _beside(work) as tasks:
             # What was loaded stays, and looking through it again would only cost time.
             gc.collect()
@@ -143,32 +149,24 @@ async def start_agent(settings: AgentSettings, watch: GpuWatch, edges: AgentEdge
     return Agent(settings, GpuInventory(settings.node, watch.hardware), edges)
 
 
-async def publish(command: AgentOptions, agent: Agent, watch: GpuWatch, client: Client) -> None:
-    """Follow the GPUs, tell the rest of the agent, and keep the Node saying what is true."""
-    door = NodePatcher(client, agent.settings.node)
-    publisher = NodePublisher(
-        door, agent.settings.dialects, heartbeat_seconds=command.heartbeat_seconds
+def build_pages(
+    agent: Agent, meter: UsageMeter, sampler: UsageSampler, holders: HolderSource
+) -> AgentPages:
+    """The pages of one agent."""
+    auditor = Auditor(collect_from(agent, holders, sampler).collect)
+    pages = AgentPages(meter, auditor=auditor, more=(AgentMetrics(agent),))
+    pages.add("/agent", partial(describe_agent, agent))
+    return pages
+
+
+def build_publisher(command: AgentOptions, client: Client) -> NodePublisher:
+    """Whoever writes on the Node."""
+    settings = command.settings
+    return NodePublisher(
+        NodePatcher(client, settings.node),
+        settings.dialects,
+        heartbeat_seconds=command.heartbeat_seconds,
     )
-
-    due = asyncio.Event()
-
-    async def tell(_: NodeFacts) -> None:
-        if watch.hardware is not None:
-            agent.inventory.take(watch.hardware)
-        due.set()
-
-    async def write() -> None:
-        # Apart from the watch, so that a slow API server never delays what the kubelet hears.
-        while True:
-            await due.wait()
-            due.clear()
-            notice = agent.notice
-            if notice is not None:
-                watch.follow(notice)
-            if watch.facts is not None:
-                await publisher.publish(watch.facts, agent.amounts, notice, agent.annotations)
-
-    await asyncio.gather(watch.run(tell), write())
 
 
 def read_setup(command: AgentOptions) -> NodeSetup:

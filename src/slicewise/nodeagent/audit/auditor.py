@@ -7,23 +7,20 @@ look is told.
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from slicewise.diagnose.audit import audit
 from slicewise.diagnose.audit_report import AuditReport, AuditVerdict, confirm
 from slicewise.diagnose.evidence import Evidence, SpecFile
+from slicewise.dialects import DEFAULT
 from slicewise.kubelet.errors import KubeletError
-from slicewise.kubelet.holders import Holder
+from slicewise.kubelet.holders import HolderSource
+from slicewise.nodeagent.agent import Agent
+from slicewise.nodeagent.audit.spec_files import read_spec_files
+from slicewise.nodeagent.settings import IdentityMode
 from slicewise.nodeagent.usage.sampler import PodSource, UsageMeter, UsageSampler
 
 PAUSE_SECONDS: Final = 2.0
-
-
-class HolderSource(Protocol):
-    """Whoever knows which container holds which units."""
-
-    async def list(self) -> Sequence[Holder]:
-        """Every container of an active pod."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +63,27 @@ class EvidenceCollector:
             departed=self.census.departed(),
             gaps=tuple(gaps),
         )
+
+
+def collect_from(agent: Agent, kubelet: HolderSource, sampler: UsageSampler) -> EvidenceCollector:
+    """Everything that an audit of the agent's node looks at."""
+    census, specs = agent.census, agent.desk.specs
+
+    def read_specs() -> tuple[SpecFile, ...]:
+        return tuple(read_spec_files(specs, census.gpus()))
+
+    def find_gaps() -> tuple[str, ...]:
+        return () if agent.synced else ("the API server: it has not told of the node's pods yet",)
+
+    return EvidenceCollector(
+        census=census,
+        sampler=sampler,
+        kubelet=kubelet,
+        specs=read_specs if agent.identity is IdentityMode.CDI else None,
+        resources=DEFAULT.resources,
+        served=frozenset(each.name for _, each in agent.plan.devices if each.carries),
+        gaps=find_gaps,
+    )
 
 
 class Auditor:

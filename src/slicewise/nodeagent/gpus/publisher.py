@@ -4,6 +4,7 @@ The Node itself remembers which keys the agent wrote, so that those which no lon
 taken away, even after a restart, and nobody else's are touched.
 """
 
+import asyncio
 import json
 import logging
 import time
@@ -16,6 +17,8 @@ from slicewise.dialects.shared.texts import write_json
 from slicewise.kube.errors import KubeError
 from slicewise.kube.node_patch import NodePatch
 from slicewise.model import NodeNotice, Quantity, QuantityError, read_count
+from slicewise.nodeagent.gpus.gpu_watch import GpuWatch
+from slicewise.nodeagent.gpus.inventory import GpuInventory
 
 PUBLISHED: Final = "slicewise.io/published"
 _KINDS: Final = ("labels", "annotations", "amounts")
@@ -30,6 +33,26 @@ class NodeApi(Protocol):
 
     async def patch(self, patch: NodePatch) -> NodeNotice:
         """The Node after a change."""
+
+
+class NodeSource(Protocol):
+    """What the rest of the agent knows of its Node."""
+
+    @property
+    def inventory(self) -> GpuInventory:
+        """The node's GPUs as the whole agent sees them."""
+
+    @property
+    def notice(self) -> NodeNotice | None:
+        """The Node as the watch last showed it."""
+
+    @property
+    def amounts(self) -> Mapping[str, int]:
+        """The resources that stand on the Node as plain amounts."""
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        """How the agent works here."""
 
 
 def plan_patch(
@@ -147,6 +170,29 @@ class NodePublisher:
             self._problem = problem
             _log.warning("node not published error=%s", problem)
         return False
+
+
+async def keep_published(publisher: NodePublisher, watch: GpuWatch, source: NodeSource) -> None:
+    """Follow the GPUs, hand them to the rest of the agent, and keep the Node up to date."""
+    due = asyncio.Event()
+
+    async def hand_on(_: NodeFacts) -> None:
+        if watch.hardware is not None:
+            source.inventory.take(watch.hardware)
+        due.set()
+
+    async def write() -> None:
+        # Apart from the watch, so that a slow API server never delays what the kubelet hears.
+        while True:
+            await due.wait()
+            due.clear()
+            notice = source.notice
+            if notice is not None:
+                watch.follow(notice)
+            if watch.facts is not None:
+                await publisher.publish(watch.facts, source.amounts, notice, source.annotations)
+
+    await asyncio.gather(watch.run(hand_on), write())
 
 
 def _differences(

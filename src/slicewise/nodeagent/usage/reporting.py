@@ -3,13 +3,17 @@
 Pods whose GPUs NVIDIA's own device plugin gave away carry no record; of them the kubelet tells.
 """
 
+import asyncio
+import contextlib
 from collections.abc import Iterable
 from typing import Final
 
 import msgspec
 
-from slicewise.kubelet.holders import Holder
+from slicewise.kubelet.errors import KubeletError
+from slicewise.kubelet.holders import Holder, HolderSource
 from slicewise.model import FULL
+from slicewise.nodeagent.gpus.gpu_watch import GpuWatch
 from slicewise.nodeagent.usage.node_usage import (
     ContainerUsage,
     GpuUsage,
@@ -18,6 +22,7 @@ from slicewise.nodeagent.usage.node_usage import (
     StrayProcess,
     Trespass,
 )
+from slicewise.nodeagent.usage.sampler import UsageMeter
 from slicewise.reports import (
     ContainerReport,
     DeviceReport,
@@ -26,6 +31,7 @@ from slicewise.reports import (
     NodeReport,
     PodReport,
     ProcessReport,
+    Reporter,
 )
 
 
@@ -121,6 +127,7 @@ def _report_trespass(trespass: Trespass) -> ProcessReport:
     )
 
 
+_REPORT_SECONDS: Final = 2.0
 NVIDIA: Final = "nvidia.com/gpu"
 _KINDS: Final = (f"{NVIDIA}.", "nvidia.com/mig-")
 
@@ -154,3 +161,29 @@ def _read_device(unit: str) -> DeviceReport:
     # Replicas of a GPU that the plugin shares end in `::` and a number.
     gpu = unit.partition("::")[0]
     return DeviceReport(gpu=gpu, id="" if unit == gpu else unit)
+
+
+class ReportSource:
+    """The node's report as of now, for whoever asks and for the metrics API."""
+
+    def __init__(self, meter: UsageMeter, watch: GpuWatch, kubelet: HolderSource) -> None:
+        self._meter = meter
+        self._watch = watch
+        self._kubelet = kubelet
+        self._holders: Iterable[Holder] = ()
+
+    async def read(self) -> NodeReport:
+        """Usage joined with the pods that the kubelet alone knows of."""
+        # A kubelet that gives no answer has not let go of anything.
+        with contextlib.suppress(KubeletError):
+            self._holders = await self._kubelet.list()
+        hardware = self._watch.hardware
+        driver = "" if hardware is None else hardware.driver
+        return add_holders(write_report(self._meter.usage(), driver), self._holders)
+
+
+async def keep_reporting(reporter: Reporter, source: ReportSource) -> None:
+    """Give the metrics API a fresh report every two seconds, until cancelled."""
+    while True:
+        reporter.update(await source.read())
+        await asyncio.sleep(_REPORT_SECONDS)

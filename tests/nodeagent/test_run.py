@@ -16,7 +16,8 @@ from slicewise.kubelet.holders import PodResourcesClient
 from slicewise.nodeagent.agent import AgentEdges
 from slicewise.nodeagent.gpus.gpu_watch import GpuWatch
 from slicewise.nodeagent.gpus.health import GpuHealthTracker, RecoveryPolicy
-from slicewise.nodeagent.run import AgentOptions, open_driver, publish, read_setup, start_agent
+from slicewise.nodeagent.gpus.publisher import keep_published
+from slicewise.nodeagent.run import AgentOptions, build_publisher, open_driver, read_setup, start_agent
 from slicewise.nodeagent.settings import AgentSettings, IdentityMode, Paths
 from slicewise_playground.cluster import Playground
 
@@ -86,7 +87,8 @@ class Wired:
         watch = GpuWatch(driver, "n0", health=health, scaling=setup.scaling)
         async with Client(Access(self.playground.url)) as client:
             agent = await start_agent(settings, watch, AgentEdges(client, holders, None, "none"))
-            work = asyncio.gather(agent.run(), publish(self.command, agent, watch, client))
+            publisher = build_publisher(self.command, client)
+            work = asyncio.gather(agent.run(), keep_published(publisher, watch, agent))
             try:
                 await self.until(lambda: work.done() or self.gpus)
                 yield
