@@ -17,7 +17,13 @@ from slicewise.nodeagent.agent import AgentEdges
 from slicewise.nodeagent.gpus.gpu_watch import GpuWatch
 from slicewise.nodeagent.gpus.health import GpuHealthTracker, RecoveryPolicy
 from slicewise.nodeagent.gpus.publisher import keep_published
-from slicewise.nodeagent.run import AgentOptions, build_publisher, open_driver, read_setup, start_agent
+from slicewise.nodeagent.run import (
+    AgentOptions,
+    build_publisher,
+    open_driver,
+    read_setup,
+    start_agent,
+)
 from slicewise.nodeagent.settings import AgentSettings, IdentityMode, Paths
 from slicewise_playground.cluster import Playground
 
