@@ -58,12 +58,12 @@ static unsigned long long wanted(const struct nvmlEventSet_st *set, nvmlDevice_t
     return 0;
 }
 
-/* One look at the machine: an event, a lost card among the watched, or nothing yet. */
+/* One look at the machine: an event, a lost GPU among the watched, or nothing yet. */
 static nvmlReturn_t look(struct nvmlEventSet_st *set, nvmlEventData_t *event)
 {
     const struct machine *machine;
     const struct fault *fault;
-    const struct card *card;
+    const struct gpu *gpu;
     nvmlReturn_t result = machine_enter(&machine);
 
     if (result != NVML_SUCCESS)
@@ -71,7 +71,7 @@ static nvmlReturn_t look(struct nvmlEventSet_st *set, nvmlEventData_t *event)
     result = NVML_ERROR_TIMEOUT;
     forget(machine, set);
     while (result == NVML_ERROR_TIMEOUT && (fault = next_fault(machine, set)) != NULL) {
-        nvmlDevice_t device = machine_handle(&machine->card[fault->card]);
+        nvmlDevice_t device = machine_handle(&machine->gpu[fault->gpu]);
         unsigned long long type = fault->ecc ? NVML_EVENT_ECC_DOUBLE_BIT : NVML_EVENT_XID;
         set->sequence[set->known++] = fault->sequence;
         if (wanted(set, device) & type) {
@@ -80,7 +80,7 @@ static nvmlReturn_t look(struct nvmlEventSet_st *set, nvmlEventData_t *event)
         }
     }
     for (int at = 0; result == NVML_ERROR_TIMEOUT && at < set->watched; at++)
-        if (machine_card(machine, set->watch[at].device, &card) == NVML_ERROR_GPU_IS_LOST)
+        if (machine_gpu(machine, set->watch[at].device, &gpu) == NVML_ERROR_GPU_IS_LOST)
             result = NVML_ERROR_GPU_IS_LOST;
     machine_leave();
     return result;
@@ -89,8 +89,8 @@ static nvmlReturn_t look(struct nvmlEventSet_st *set, nvmlEventData_t *event)
 nvmlReturn_t nvmlDeviceGetSupportedEventTypes(nvmlDevice_t device, unsigned long long *types)
 {
     const struct machine *machine;
-    const struct card *card;
-    nvmlReturn_t result = machine_enter_card(device, &machine, &card);
+    const struct gpu *gpu;
+    nvmlReturn_t result = machine_enter_gpu(device, &machine, &gpu);
 
     if (result != NVML_SUCCESS)
         return result;
@@ -125,8 +125,8 @@ nvmlReturn_t nvmlDeviceRegisterEvents(nvmlDevice_t device, unsigned long long ty
                                       nvmlEventSet_t set)
 {
     const struct machine *machine;
-    const struct card *card;
-    nvmlReturn_t result = machine_enter_card(device, &machine, &card);
+    const struct gpu *gpu;
+    nvmlReturn_t result = machine_enter_gpu(device, &machine, &gpu);
     int at = 0;
 
     if (result != NVML_SUCCESS)

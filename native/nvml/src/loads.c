@@ -1,4 +1,4 @@
-/* Questions about what a card does now: memory, utilisation, processes, heat and power. */
+/* Questions about what a GPU does now: memory, utilisation, processes, heat and power. */
 #include <time.h>
 
 #include "machine.h"
@@ -10,13 +10,13 @@ static const unsigned int NO_INSTANCE = 0xffffffffu;
 nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
 {
     const struct machine *machine;
-    const struct card *card;
-    nvmlReturn_t result = machine_enter_card(device, &machine, &card);
+    const struct gpu *gpu;
+    nvmlReturn_t result = machine_enter_gpu(device, &machine, &gpu);
 
     if (result != NVML_SUCCESS)
         return result;
-    memory->total = card->memory * MIB;
-    memory->used = card->used * MIB;
+    memory->total = gpu->memory * MIB;
+    memory->used = gpu->used * MIB;
     memory->free = memory->total - memory->used;
     machine_leave();
     return NVML_SUCCESS;
@@ -41,13 +41,13 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *me
 nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *rates)
 {
     const struct machine *machine;
-    const struct card *card;
-    nvmlReturn_t result = machine_enter_card(device, &machine, &card);
+    const struct gpu *gpu;
+    nvmlReturn_t result = machine_enter_gpu(device, &machine, &gpu);
 
     if (result != NVML_SUCCESS)
         return result;
-    rates->gpu = card->utilization;
-    rates->memory = card->memory ? (unsigned int)(100ULL * card->used / card->memory) : 0;
+    rates->gpu = gpu->utilization;
+    rates->memory = gpu->memory ? (unsigned int)(100ULL * gpu->used / gpu->memory) : 0;
     machine_leave();
     return NVML_SUCCESS;
 }
@@ -56,17 +56,17 @@ nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t device, unsigned int sensor,
                                       unsigned int *degrees)
 {
     const struct machine *machine;
-    const struct card *card;
-    nvmlReturn_t result = machine_enter_card(device, &machine, &card);
+    const struct gpu *gpu;
+    nvmlReturn_t result = machine_enter_gpu(device, &machine, &gpu);
 
     if (result != NVML_SUCCESS)
         return result;
     if (sensor != 0)
         result = NVML_ERROR_INVALID_ARGUMENT;
-    else if (card->temperature == UNKNOWN)
+    else if (gpu->temperature == UNKNOWN)
         result = NVML_ERROR_NOT_SUPPORTED;
     else
-        *degrees = (unsigned int)card->temperature;
+        *degrees = (unsigned int)gpu->temperature;
     machine_leave();
     return result;
 }
@@ -74,15 +74,15 @@ nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t device, unsigned int sensor,
 nvmlReturn_t nvmlDeviceGetPowerUsage(nvmlDevice_t device, unsigned int *milliwatts)
 {
     const struct machine *machine;
-    const struct card *card;
-    nvmlReturn_t result = machine_enter_card(device, &machine, &card);
+    const struct gpu *gpu;
+    nvmlReturn_t result = machine_enter_gpu(device, &machine, &gpu);
 
     if (result != NVML_SUCCESS)
         return result;
-    if (card->power == UNKNOWN)
+    if (gpu->power == UNKNOWN)
         result = NVML_ERROR_NOT_SUPPORTED;
     else
-        *milliwatts = (unsigned int)card->power;
+        *milliwatts = (unsigned int)gpu->power;
     machine_leave();
     return result;
 }
@@ -91,14 +91,14 @@ static nvmlReturn_t list_processes(nvmlDevice_t device, bool graphics, unsigned 
                                    nvmlProcessInfo_t *processes)
 {
     const struct machine *machine;
-    const struct card *card;
-    nvmlReturn_t result = machine_enter_card(device, &machine, &card);
+    const struct gpu *gpu;
+    nvmlReturn_t result = machine_enter_gpu(device, &machine, &gpu);
     unsigned int room = *count, found = 0;
 
     if (result != NVML_SUCCESS)
         return result;
-    for (int at = 0; at < card->processes; at++) {
-        const struct process *process = &card->process[at];
+    for (int at = 0; at < gpu->processes; at++) {
+        const struct process *process = &gpu->process[at];
         if (process->graphics != graphics)
             continue;
         if (processes != NULL && found < room)
@@ -129,8 +129,8 @@ nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
                                              unsigned int *count, unsigned long long since)
 {
     const struct machine *machine;
-    const struct card *card;
-    nvmlReturn_t result = machine_enter_card(device, &machine, &card);
+    const struct gpu *gpu;
+    nvmlReturn_t result = machine_enter_gpu(device, &machine, &gpu);
     struct timespec clock;
     unsigned long long now;
 
@@ -138,16 +138,16 @@ nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
         return result;
     clock_gettime(CLOCK_REALTIME, &clock);
     now = clock.tv_sec * 1000000ULL + clock.tv_nsec / 1000;
-    if (card->processes == 0 || since >= now) {
+    if (gpu->processes == 0 || since >= now) {
         result = NVML_ERROR_NOT_FOUND;
-    } else if (samples == NULL || *count < (unsigned int)card->processes) {
+    } else if (samples == NULL || *count < (unsigned int)gpu->processes) {
         result = NVML_ERROR_INSUFFICIENT_SIZE;
     } else {
-        for (int at = 0; at < card->processes; at++)
+        for (int at = 0; at < gpu->processes; at++)
             samples[at] = (nvmlProcessUtilizationSample_t){
-                card->process[at].pid, now, card->process[at].utilization, 0, 0, 0};
+                gpu->process[at].pid, now, gpu->process[at].utilization, 0, 0, 0};
     }
-    *count = (unsigned int)card->processes;
+    *count = (unsigned int)gpu->processes;
     machine_leave();
     return result;
 }

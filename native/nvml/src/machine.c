@@ -113,42 +113,42 @@ void machine_leave(void)
     pthread_mutex_unlock(&lock);
 }
 
-nvmlDevice_t machine_handle(const struct card *card)
+nvmlDevice_t machine_handle(const struct gpu *gpu)
 {
     unsigned int at = 0;
 
-    while (at < handles_made && strcmp(handles[at].uuid, card->uuid) != 0)
+    while (at < handles_made && strcmp(handles[at].uuid, gpu->uuid) != 0)
         at++;
     if (at == MAX_HANDLES)
         return NULL;
     if (at == handles_made) {
-        memcpy(handles[at].uuid, card->uuid, sizeof handles[at].uuid);
+        memcpy(handles[at].uuid, gpu->uuid, sizeof handles[at].uuid);
         handles_made++;
     }
     return &handles[at];
 }
 
-nvmlReturn_t machine_card(const struct machine *machine, nvmlDevice_t device,
-                          const struct card **card)
+nvmlReturn_t machine_gpu(const struct machine *machine, nvmlDevice_t device,
+                          const struct gpu **gpu)
 {
     if (device < handles || device >= handles + handles_made)
         return NVML_ERROR_INVALID_ARGUMENT;
-    for (unsigned int at = 0; at < machine->cards; at++)
-        if (strcmp(machine->card[at].uuid, device->uuid) == 0) {
-            *card = &machine->card[at];
-            return machine->card[at].lost ? NVML_ERROR_GPU_IS_LOST : NVML_SUCCESS;
+    for (unsigned int at = 0; at < machine->gpus; at++)
+        if (strcmp(machine->gpu[at].uuid, device->uuid) == 0) {
+            *gpu = &machine->gpu[at];
+            return machine->gpu[at].lost ? NVML_ERROR_GPU_IS_LOST : NVML_SUCCESS;
         }
     return NVML_ERROR_GPU_IS_LOST;
 }
 
-nvmlReturn_t machine_enter_card(nvmlDevice_t device, const struct machine **machine,
-                                const struct card **card)
+nvmlReturn_t machine_enter_gpu(nvmlDevice_t device, const struct machine **machine,
+                                const struct gpu **gpu)
 {
     nvmlReturn_t result = machine_enter(machine);
 
     if (result != NVML_SUCCESS)
         return result;
-    result = machine_card(*machine, device, card);
+    result = machine_gpu(*machine, device, gpu);
     if (result != NVML_SUCCESS)
         machine_leave();
     return result;

@@ -6,7 +6,7 @@
 
 #include "nvml.h"
 
-enum { MAX_CARDS = 64, MAX_PROCESSES = 512, MAX_FAULTS = 256, MAX_TEXT = 96 };
+enum { MAX_GPUS = 64, MAX_PROCESSES = 512, MAX_FAULTS = 256, MAX_TEXT = 96 };
 
 /* A number the file does not give. */
 enum { UNKNOWN = -1 };
@@ -18,7 +18,7 @@ struct process {
     bool graphics;
 };
 
-struct card {
+struct gpu {
     char uuid[MAX_TEXT];
     char name[MAX_TEXT];
     char bus[32];
@@ -31,7 +31,7 @@ struct card {
 
 struct fault {
     unsigned long long sequence;
-    unsigned int card;
+    unsigned int gpu;
     unsigned long long xid;
     bool ecc;
 };
@@ -40,11 +40,11 @@ struct machine {
     char driver[MAX_TEXT];
     int cuda;
     int failure;
-    unsigned int cards;
+    unsigned int gpus;
     int faults;
-    struct card card[MAX_CARDS];
-    unsigned int lanes[MAX_CARDS][MAX_CARDS];
-    unsigned int level[MAX_CARDS][MAX_CARDS];
+    struct gpu gpu[MAX_GPUS];
+    unsigned int lanes[MAX_GPUS][MAX_GPUS];
+    unsigned int level[MAX_GPUS][MAX_GPUS];
     struct fault fault[MAX_FAULTS];
 };
 
@@ -56,13 +56,13 @@ nvmlReturn_t machine_enter(const struct machine **machine);
 void machine_leave(void);
 
 /* A handle outlives changes of the file: it stands for a UUID. Called while inside. */
-nvmlDevice_t machine_handle(const struct card *card);
-nvmlReturn_t machine_card(const struct machine *machine, nvmlDevice_t device,
-                          const struct card **card);
+nvmlDevice_t machine_handle(const struct gpu *gpu);
+nvmlReturn_t machine_gpu(const struct machine *machine, nvmlDevice_t device,
+                          const struct gpu **gpu);
 
-/* Enters and finds the card; on failure it has left already. */
-nvmlReturn_t machine_enter_card(nvmlDevice_t device, const struct machine **machine,
-                                const struct card **card);
+/* Enters and finds the GPU; on failure it has left already. */
+nvmlReturn_t machine_enter_gpu(nvmlDevice_t device, const struct machine **machine,
+                                const struct gpu **gpu);
 
 /* Copies text with its end, or says that the buffer is too small. */
 nvmlReturn_t machine_text(const char *text, char *buffer, unsigned int length);

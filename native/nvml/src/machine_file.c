@@ -1,4 +1,4 @@
-/* Reads the file that describes the machine: one fact a line, a card's facts below its line. */
+/* Reads the file that describes the machine: one fact a line, a GPU's facts below its line. */
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,30 +18,30 @@ static bool refuse(const char *path, int number, const char *line)
 static bool read_gpu(struct machine *machine, const char *rest)
 {
     unsigned int index;
-    struct card *card = &machine->card[machine->cards];
+    struct gpu *gpu = &machine->gpu[machine->gpus];
 
-    if (machine->cards == MAX_CARDS ||
-        sscanf(rest, "%u %u %95s %31s", &index, &card->minor, card->uuid, card->bus) != 4 ||
-        index != machine->cards)
+    if (machine->gpus == MAX_GPUS ||
+        sscanf(rest, "%u %u %95s %31s", &index, &gpu->minor, gpu->uuid, gpu->bus) != 4 ||
+        index != machine->gpus)
         return false;
-    card->numa = card->temperature = card->power = UNKNOWN;
-    for (unsigned int other = 0; other < MAX_CARDS; other++)
+    gpu->numa = gpu->temperature = gpu->power = UNKNOWN;
+    for (unsigned int other = 0; other < MAX_GPUS; other++)
         machine->level[index][other] = machine->level[other][index] = index == other ? 0 : 50;
-    machine->cards++;
+    machine->gpus++;
     return true;
 }
 
-static bool read_process(struct card *card, const char *rest)
+static bool read_process(struct gpu *gpu, const char *rest)
 {
     char kind[16];
-    struct process *process = &card->process[card->processes];
+    struct process *process = &gpu->process[gpu->processes];
 
-    if (card->processes == MAX_PROCESSES ||
+    if (gpu->processes == MAX_PROCESSES ||
         sscanf(rest, "%u %u %u %15s", &process->pid, &process->memory, &process->utilization,
                kind) != 4)
         return false;
     process->graphics = strcmp(kind, "graphics") == 0;
-    card->processes++;
+    gpu->processes++;
     return process->graphics || strcmp(kind, "compute") == 0;
 }
 
@@ -50,7 +50,7 @@ static bool read_link(struct machine *machine, const char *rest)
     unsigned int one, other, lanes, level;
 
     if (sscanf(rest, "%u %u %u %u", &one, &other, &lanes, &level) != 4 ||
-        one >= machine->cards || other >= machine->cards)
+        one >= machine->gpus || other >= machine->gpus)
         return false;
     machine->lanes[one][other] = machine->lanes[other][one] = lanes;
     machine->level[one][other] = machine->level[other][one] = level;
@@ -63,8 +63,8 @@ static bool read_fault(struct machine *machine, const char *rest)
     struct fault *fault = &machine->fault[machine->faults];
 
     if (machine->faults == MAX_FAULTS ||
-        sscanf(rest, "%llu %u %7s %llu", &fault->sequence, &fault->card, kind, &fault->xid) != 4 ||
-        fault->card >= machine->cards)
+        sscanf(rest, "%llu %u %7s %llu", &fault->sequence, &fault->gpu, kind, &fault->xid) != 4 ||
+        fault->gpu >= machine->gpus)
         return false;
     fault->ecc = strcmp(kind, "ecc") == 0;
     machine->faults++;
@@ -86,57 +86,57 @@ static bool read_machine_fact(struct machine *machine, const char *word, const c
     return strcmp(word, "fault") == 0 && read_fault(machine, rest);
 }
 
-/* The facts of a card that are plain numbers, one or two of them. */
+/* The facts of a GPU that are plain numbers, one or two of them. */
 static const struct {
     const char *word;
     size_t first, second;
 } numbers[] = {
-    {"memory", offsetof(struct card, memory), offsetof(struct card, used)},
-    {"utilization", offsetof(struct card, utilization), 0},
-    {"brand", offsetof(struct card, brand), 0},
-    {"capability", offsetof(struct card, capability_major), offsetof(struct card, capability_minor)},
-    {"recovery", offsetof(struct card, recovery), 0},
-    {"switch", offsetof(struct card, switch_lanes), 0},
-    {"numa", offsetof(struct card, numa), 0},
-    {"temperature", offsetof(struct card, temperature), 0},
-    {"power", offsetof(struct card, power), 0},
+    {"memory", offsetof(struct gpu, memory), offsetof(struct gpu, used)},
+    {"utilization", offsetof(struct gpu, utilization), 0},
+    {"brand", offsetof(struct gpu, brand), 0},
+    {"capability", offsetof(struct gpu, capability_major), offsetof(struct gpu, capability_minor)},
+    {"recovery", offsetof(struct gpu, recovery), 0},
+    {"switch", offsetof(struct gpu, switch_lanes), 0},
+    {"numa", offsetof(struct gpu, numa), 0},
+    {"temperature", offsetof(struct gpu, temperature), 0},
+    {"power", offsetof(struct gpu, power), 0},
 };
 
-static bool read_numbers(struct card *card, size_t row, const char *rest)
+static bool read_numbers(struct gpu *gpu, size_t row, const char *rest)
 {
     int first, second = 0;
     int wanted = numbers[row].second ? 2 : 1;
 
     if (sscanf(rest, "%d %d", &first, &second) < wanted || first < 0 || second < 0)
         return false;
-    memcpy((char *)card + numbers[row].first, &first, sizeof first);
+    memcpy((char *)gpu + numbers[row].first, &first, sizeof first);
     if (wanted == 2)
-        memcpy((char *)card + numbers[row].second, &second, sizeof second);
+        memcpy((char *)gpu + numbers[row].second, &second, sizeof second);
     return true;
 }
 
-static bool read_state(struct card *card, const char *rest)
+static bool read_state(struct gpu *gpu, const char *rest)
 {
     int mig, lost, rows;
 
     if (sscanf(rest, "%d %d %d", &mig, &lost, &rows) != 3)
         return false;
-    card->mig = mig;
-    card->lost = lost;
-    card->rows_failed = rows;
+    gpu->mig = mig;
+    gpu->lost = lost;
+    gpu->rows_failed = rows;
     return true;
 }
 
-static bool read_card_fact(struct card *card, const char *word, const char *rest)
+static bool read_gpu_fact(struct gpu *gpu, const char *word, const char *rest)
 {
     for (size_t row = 0; row < sizeof numbers / sizeof numbers[0]; row++)
         if (strcmp(word, numbers[row].word) == 0)
-            return read_numbers(card, row, rest);
+            return read_numbers(gpu, row, rest);
     if (strcmp(word, "name") == 0)
-        return snprintf(card->name, sizeof card->name, "%s", rest) < MAX_TEXT;
+        return snprintf(gpu->name, sizeof gpu->name, "%s", rest) < MAX_TEXT;
     if (strcmp(word, "state") == 0)
-        return read_state(card, rest);
-    return strcmp(word, "process") == 0 && read_process(card, rest);
+        return read_state(gpu, rest);
+    return strcmp(word, "process") == 0 && read_process(gpu, rest);
 }
 
 static bool read_line(struct machine *machine, char *line)
@@ -148,7 +148,7 @@ static bool read_line(struct machine *machine, char *line)
     *rest++ = '\0';
     if (read_machine_fact(machine, line, rest))
         return true;
-    return machine->cards > 0 && read_card_fact(&machine->card[machine->cards - 1], line, rest);
+    return machine->gpus > 0 && read_gpu_fact(&machine->gpu[machine->gpus - 1], line, rest);
 }
 
 struct machine *machine_read(const char *path)

@@ -1,4 +1,4 @@
-/* Questions about the whole machine: versions, how many cards, and their handles. */
+/* Questions about the whole machine: versions, how many GPUs, and their handles. */
 #include <stdio.h>
 #include <string.h>
 
@@ -79,7 +79,7 @@ nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *count)
 
     if (result != NVML_SUCCESS)
         return result;
-    *count = machine->cards;
+    *count = machine->gpus;
     machine_leave();
     return NVML_SUCCESS;
 }
@@ -89,13 +89,13 @@ nvmlReturn_t nvmlDeviceGetCount(unsigned int *count)
     return nvmlDeviceGetCount_v2(count);
 }
 
-/* The handle of one card of a machine that was entered, which is left. */
-static nvmlReturn_t take(const struct card *card, nvmlDevice_t *device)
+/* The handle of one GPU of a machine that was entered, which is left. */
+static nvmlReturn_t take(const struct gpu *gpu, nvmlDevice_t *device)
 {
-    nvmlReturn_t result = card->lost ? NVML_ERROR_GPU_IS_LOST : NVML_SUCCESS;
+    nvmlReturn_t result = gpu->lost ? NVML_ERROR_GPU_IS_LOST : NVML_SUCCESS;
 
     if (result == NVML_SUCCESS) {
-        *device = machine_handle(card);
+        *device = machine_handle(gpu);
         if (*device == NULL)
             result = NVML_ERROR_MEMORY;
     }
@@ -110,8 +110,8 @@ nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *dev
 
     if (result != NVML_SUCCESS)
         return result;
-    if (index < machine->cards)
-        return take(&machine->card[index], device);
+    if (index < machine->gpus)
+        return take(&machine->gpu[index], device);
     machine_leave();
     return NVML_ERROR_INVALID_ARGUMENT;
 }
@@ -128,9 +128,9 @@ nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device)
 
     if (result != NVML_SUCCESS)
         return result;
-    for (unsigned int at = 0; at < machine->cards; at++)
-        if (strcmp(machine->card[at].uuid, uuid) == 0)
-            return take(&machine->card[at], device);
+    for (unsigned int at = 0; at < machine->gpus; at++)
+        if (strcmp(machine->gpu[at].uuid, uuid) == 0)
+            return take(&machine->gpu[at], device);
     machine_leave();
     return NVML_ERROR_NOT_FOUND;
 }
@@ -142,9 +142,9 @@ nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *bus, nvmlDevice_t *dev
 
     if (result != NVML_SUCCESS)
         return result;
-    for (unsigned int at = 0; at < machine->cards; at++)
-        if (strcmp(machine->card[at].bus, bus) == 0)
-            return take(&machine->card[at], device);
+    for (unsigned int at = 0; at < machine->gpus; at++)
+        if (strcmp(machine->gpu[at].bus, bus) == 0)
+            return take(&machine->gpu[at], device);
     machine_leave();
     return NVML_ERROR_NOT_FOUND;
 }

@@ -1,4 +1,4 @@
-/* Questions about one card that hold still: names, numbers, places, and lasting troubles. */
+/* Questions about one GPU that hold still: names, numbers, places, and lasting troubles. */
 #include <stdio.h>
 #include <string.h>
 
@@ -8,12 +8,12 @@
 nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index)
 {
     const struct machine *machine;
-    const struct card *card;
-    nvmlReturn_t result = machine_enter_card(device, &machine, &card);
+    const struct gpu *gpu;
+    nvmlReturn_t result = machine_enter_gpu(device, &machine, &gpu);
 
     if (result != NVML_SUCCESS)
         return result;
-    *index = (unsigned int)(card - machine->card);
+    *index = (unsigned int)(gpu - machine->gpu);
     machine_leave();
     return NVML_SUCCESS;
 }
@@ -21,12 +21,12 @@ nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index)
 nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned int *minor)
 {
     const struct machine *machine;
-    const struct card *card;
-    nvmlReturn_t result = machine_enter_card(device, &machine, &card);
+    const struct gpu *gpu;
+    nvmlReturn_t result = machine_enter_gpu(device, &machine, &gpu);
 
     if (result != NVML_SUCCESS)
         return result;
-    *minor = card->minor;
+    *minor = gpu->minor;
     machine_leave();
     return NVML_SUCCESS;
 }
@@ -34,12 +34,12 @@ nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned int *minor)
 nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned int length)
 {
     const struct machine *machine;
-    const struct card *card;
-    nvmlReturn_t result = machine_enter_card(device, &machine, &card);
+    const struct gpu *gpu;
+    nvmlReturn_t result = machine_enter_gpu(device, &machine, &gpu);
 
     if (result != NVML_SUCCESS)
         return result;
-    result = machine_text(card->uuid, uuid, length);
+    result = machine_text(gpu->uuid, uuid, length);
     machine_leave();
     return result;
 }
@@ -47,12 +47,12 @@ nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned int len
 nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned int length)
 {
     const struct machine *machine;
-    const struct card *card;
-    nvmlReturn_t result = machine_enter_card(device, &machine, &card);
+    const struct gpu *gpu;
+    nvmlReturn_t result = machine_enter_gpu(device, &machine, &gpu);
 
     if (result != NVML_SUCCESS)
         return result;
-    result = machine_text(card->name, name, length);
+    result = machine_text(gpu->name, name, length);
     machine_leave();
     return result;
 }
@@ -60,12 +60,12 @@ nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned int len
 nvmlReturn_t nvmlDeviceGetBrand(nvmlDevice_t device, unsigned int *brand)
 {
     const struct machine *machine;
-    const struct card *card;
-    nvmlReturn_t result = machine_enter_card(device, &machine, &card);
+    const struct gpu *gpu;
+    nvmlReturn_t result = machine_enter_gpu(device, &machine, &gpu);
 
     if (result != NVML_SUCCESS)
         return result;
-    *brand = card->brand;
+    *brand = gpu->brand;
     machine_leave();
     return NVML_SUCCESS;
 }
@@ -87,12 +87,12 @@ void pci_fill(const char *bus, nvmlPciInfo_t *pci)
 nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *pci)
 {
     const struct machine *machine;
-    const struct card *card;
-    nvmlReturn_t result = machine_enter_card(device, &machine, &card);
+    const struct gpu *gpu;
+    nvmlReturn_t result = machine_enter_gpu(device, &machine, &gpu);
 
     if (result != NVML_SUCCESS)
         return result;
-    pci_fill(card->bus, pci);
+    pci_fill(gpu->bus, pci);
     machine_leave();
     return NVML_SUCCESS;
 }
@@ -105,13 +105,13 @@ nvmlReturn_t nvmlDeviceGetPciInfo(nvmlDevice_t device, nvmlPciInfo_t *pci)
 nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major, int *minor)
 {
     const struct machine *machine;
-    const struct card *card;
-    nvmlReturn_t result = machine_enter_card(device, &machine, &card);
+    const struct gpu *gpu;
+    nvmlReturn_t result = machine_enter_gpu(device, &machine, &gpu);
 
     if (result != NVML_SUCCESS)
         return result;
-    *major = card->capability_major;
-    *minor = card->capability_minor;
+    *major = gpu->capability_major;
+    *minor = gpu->capability_minor;
     machine_leave();
     return NVML_SUCCESS;
 }
@@ -120,12 +120,12 @@ nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current,
                                   unsigned int *pending)
 {
     const struct machine *machine;
-    const struct card *card;
-    nvmlReturn_t result = machine_enter_card(device, &machine, &card);
+    const struct gpu *gpu;
+    nvmlReturn_t result = machine_enter_gpu(device, &machine, &gpu);
 
     if (result != NVML_SUCCESS)
         return result;
-    *current = *pending = card->mig;
+    *current = *pending = gpu->mig;
     machine_leave();
     return NVML_SUCCESS;
 }
@@ -135,14 +135,14 @@ nvmlReturn_t nvmlDeviceGetMemoryAffinity(nvmlDevice_t device, unsigned int words
 {
     enum { BITS = 8 * sizeof(unsigned long) };
     const struct machine *machine;
-    const struct card *card;
-    nvmlReturn_t result = machine_enter_card(device, &machine, &card);
+    const struct gpu *gpu;
+    nvmlReturn_t result = machine_enter_gpu(device, &machine, &gpu);
     int numa;
 
     (void)scope;
     if (result != NVML_SUCCESS)
         return result;
-    numa = card->numa;
+    numa = gpu->numa;
     machine_leave();
     if (numa == UNKNOWN)
         return NVML_ERROR_NOT_SUPPORTED;
@@ -158,13 +158,13 @@ nvmlReturn_t nvmlDeviceGetRemappedRows(nvmlDevice_t device, unsigned int *correc
                                        unsigned int *failed)
 {
     const struct machine *machine;
-    const struct card *card;
-    nvmlReturn_t result = machine_enter_card(device, &machine, &card);
+    const struct gpu *gpu;
+    nvmlReturn_t result = machine_enter_gpu(device, &machine, &gpu);
 
     if (result != NVML_SUCCESS)
         return result;
     *corrected = *pending = 0;
-    *uncorrected = *failed = card->rows_failed;
+    *uncorrected = *failed = gpu->rows_failed;
     machine_leave();
     return NVML_SUCCESS;
 }
@@ -172,8 +172,8 @@ nvmlReturn_t nvmlDeviceGetRemappedRows(nvmlDevice_t device, unsigned int *correc
 nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, nvmlFieldValue_t *values)
 {
     const struct machine *machine;
-    const struct card *card;
-    nvmlReturn_t result = machine_enter_card(device, &machine, &card);
+    const struct gpu *gpu;
+    nvmlReturn_t result = machine_enter_gpu(device, &machine, &gpu);
 
     if (result != NVML_SUCCESS)
         return result;
@@ -182,7 +182,7 @@ nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, nvmlFieldV
         values[at].nvmlReturn = known ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
         values[at].valueType = NVML_VALUE_TYPE_UNSIGNED_INT;
         values[at].value.ullVal = 0;
-        values[at].value.uiVal = known ? card->recovery : 0;
+        values[at].value.uiVal = known ? gpu->recovery : 0;
     }
     machine_leave();
     return NVML_SUCCESS;
