@@ -10,7 +10,7 @@ TEXT = (Path(__file__).parents[2] / "docs" / "extender.md").read_text()
 
 
 def test_every_route_is_documented():
-    paths = build_routes(Extender(FakeState(), FakeWriter()))
+    paths = build_routes(Extender(FakeState(), FakeWriter())).paths
 
     expected = [path for path in paths if path != "/debug/pprof"]
     assert [path for path in expected if f"`{path}" not in TEXT] == []

@@ -27,7 +27,7 @@ LIMIT_MIB = 4
 SCHEDULE = "/apis/metrics.nvidia.com/v1alpha1/schedule"
 # 503: this extender leads and has synced, so only /readyz could say it, and must not.
 STATED = {200, 400, 404, 405, 408, 413}
-ROUTES = sorted(build_routes(Extender(FakeState(), FakeWriter())))
+ROUTES = sorted(build_routes(Extender(FakeState(), FakeWriter())).paths)
 PATHS = [
     *ROUTES,
     "/gpushare-scheduler/inspect/n0",

@@ -4,9 +4,8 @@ Answers are the same whatever stands before a path; nothing is redirected, so th
 works behind the API server's proxy as well.
 """
 
-import re
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -14,28 +13,26 @@ from slicewise import __version__
 from slicewise.extender.handlers import GPUSCHEDULER, OWN, PLACE, PREDICATES, TEXT, Extender
 from slicewise.extender.metrics import CONTENT_TYPE
 from slicewise.extender.views import inspect, status
-from slicewise.httpd import Answer, Body, Handler, HttpRequest, HttpResponse, Pieces, json_response
+from slicewise.httpd import (
+    Answer,
+    Body,
+    Handler,
+    HttpRequest,
+    HttpResponse,
+    Pieces,
+    Router,
+    json_response,
+)
 
-Route = Callable[[HttpRequest], Awaitable[Answer]]
-
-_SLASHES: Final = re.compile("/{2,}")
 _INSPECT: Final = "/gpushare-scheduler/inspect"
 _SCHEDULE: Final = "/apis/metrics.nvidia.com/v1alpha1/schedule"
 _PPROF: Final = "Slicewise is not a Go program and has no pprof; see /metrics.\n"
 
 
-@dataclass(frozen=True, slots=True)
-class RouteEntry:
-    """One route: the methods it takes and what it does."""
-
-    methods: tuple[str, ...]
-    run: Route
-
-
-def build_routes(extender: Extender, *, commit_in_filter: bool = False) -> Mapping[str, RouteEntry]:
+def build_routes(extender: Extender, *, commit_in_filter: bool = False) -> Router:
     """Every path and its route; `/scheduler/filter` commits when it is told to."""
     shared = PREDICATES if commit_in_filter else OWN
-    posts: dict[str, Route] = {
+    posts: dict[str, Handler] = {
         "/filter": partial(_body, partial(extender.filter, flavour=OWN)),
         "/filter-dryrun": partial(_body, partial(extender.filter, flavour=OWN)),
         "/place": partial(_body, partial(extender.filter, flavour=PLACE)),
@@ -55,43 +52,36 @@ def build_routes(extender: Extender, *, commit_in_filter: bool = False) -> Mappi
         ),
         f"{_SCHEDULE}/preempt": partial(_body, partial(extender.preempt, flavour=GPUSCHEDULER)),
     }
-    gets: dict[str, Route] = {
+    gets: dict[str, Handler] = {
         "/scheduler/status": partial(_status, extender),
         _INSPECT: partial(_inspect, extender),
+        f"{_INSPECT}/{{node}}": partial(_inspect, extender),
         "/version": _version,
         "/metrics": partial(_metrics, extender),
         "/debug/pprof": _pprof,
     }
-    return {
-        **{path: RouteEntry(("POST",), run) for path, run in posts.items()},
-        **{path: RouteEntry(("GET", "HEAD"), run) for path, run in gets.items()},
-        "/explain": RouteEntry(("GET", "POST"), partial(_explain, extender)),
-    }
+    router = Router(lenient=True)
+    for path, handler in posts.items():
+        router.add(path, handler, ("POST",))
+    for path, handler in gets.items():
+        router.add(path, handler)
+    router.add("/explain", partial(_explain, extender), ("GET", "POST"))
+    return router
 
 
 def build_handler(extender: Extender, *, commit_in_filter: bool = False) -> Handler:
     """The handler of the whole service."""
-    routes = build_routes(extender, commit_in_filter=commit_in_filter)
+    router = build_routes(extender, commit_in_filter=commit_in_filter)
 
     async def handle(request: HttpRequest) -> Answer:
-        path = _SLASHES.sub("/", request.path).rstrip("/") or "/"
-        route, entry = path, routes.get(path)
-        if entry is None and path.startswith(f"{_INSPECT}/"):
-            route, entry = _INSPECT, routes[_INSPECT]
-        if entry is None:
-            response: Answer = HttpResponse(404, b"no such path\n", content_type=TEXT)
-            route = "other"
-        elif request.method not in entry.methods:
-            allow = {"allow": ", ".join(entry.methods)}
-            response = HttpResponse(405, b"wrong method\n", content_type=TEXT, headers=allow)
-        else:
-            response = await entry.run(request)
+        match = router.match(request)
+        response = await match.handler(match.request)
         if isinstance(response, HttpResponse) and not extender.state.ready:
             # A kept connection would hold the scheduler to one that no longer leads.
             headers = {**response.headers, "connection": "close"}
             response = replace(response, headers=headers)
         if isinstance(response, HttpResponse | Pieces):
-            extender.metrics.answered(route, response.status)
+            extender.metrics.answered(match.name, response.status)
         return response
 
     return handle
@@ -106,9 +96,7 @@ async def _explain(extender: Extender, request: HttpRequest) -> HttpResponse:
 
 
 async def _inspect(extender: Extender, request: HttpRequest) -> HttpResponse:
-    path = _SLASHES.sub("/", request.path).rstrip("/")
-    name = path.removeprefix(_INSPECT).lstrip("/") or None
-    return json_response(inspect(extender.state.snapshot(), name))
+    return json_response(inspect(extender.state.snapshot(), request.parameters.get("node")))
 
 
 async def _status(extender: Extender, request: HttpRequest) -> HttpResponse:  # noqa: ARG001

@@ -17,6 +17,7 @@ from slicewise.httpd.message import (
     decode_json,
     json_response,
 )
+from slicewise.httpd.router import Router
 from slicewise.httpd.server import Server, ThreadedServer
 from slicewise.httpd.settings import ServerSettings, Tls
 
@@ -29,6 +30,7 @@ __all__ = [
     "HttpResponse",
     "Peer",
     "Pieces",
+    "Router",
     "Server",
     "ServerSettings",
     "Stream",

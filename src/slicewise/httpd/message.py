@@ -49,6 +49,8 @@ class HttpRequest:
     """Who is at the other end; none without TLS or without a client certificate."""
     fields: Sequence[tuple[str, str]] = ()
     """Every header in order, for those that may be repeated."""
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    """What the path says where its route has a parameter."""
 
 
 @dataclass(frozen=True, slots=True)
