@@ -13,10 +13,10 @@ help: ## list the targets
 
 setup: $(VENV)/ready ## make the virtual environment
 
-$(VENV)/ready: pyproject.toml constraints.txt tests/testbed/pyproject.toml
+$(VENV)/ready: pyproject.toml constraints.txt packages/playground/pyproject.toml tests/testbed/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Slicewise needs Python 3.11 or newer; set PYTHON=")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,plot]' --editable tests/testbed
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,plot]' --editable packages/playground --editable tests/testbed
 	@touch $@
 
 check: setup ## lint, format, types and import directions

@@ -18,10 +18,10 @@ from slicewise.extender.run import ExtenderSettings, run_extender
 from slicewise.kube.lease import LeaseTiming
 from slicewise.model.backoff import Backoff
 from slicewise.placement import UNLIMITED, feasible
-from slicewise_playground.cli.demo import build_profiles
 from slicewise_playground.cluster import Playground
 from slicewise_playground.controlplane.scheduler import SchedulerDelays, SmallScheduler
 from slicewise_playground.demo.allocation_check import AllocationCheck
+from slicewise_playground.demo.run import build_profiles
 from slicewise_playground.kubelet.simulated_nodes import SimulatedNode, SimulatedNodes
 
 # One kind of pod per system; together the burst asks for a little more than there is.

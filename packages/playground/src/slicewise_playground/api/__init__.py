@@ -1,0 +1,1 @@
+"""The API itself: requests in, answers, lists and watches out."""

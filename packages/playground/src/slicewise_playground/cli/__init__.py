@@ -1,0 +1,1 @@
+"""The commands of the playground; the only folder that imports click."""

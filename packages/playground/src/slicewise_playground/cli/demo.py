@@ -1,41 +1,15 @@
-"""`slicewise demo`: a cluster in one process, every system's examples on it, and the real extender.
+"""`slicewise demo`: every system's examples on simulated nodes, placed by the real extender."""
 
-The embedded API, its nodes and a small scheduler play the cluster; the extender is the one that
-`slicewise extender` runs, reached over HTTP by the routes that each system's users have today.
-"""
-
-import asyncio
-import contextlib
 import logging
 import signal
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
 from pathlib import Path
-from time import monotonic
-from typing import Any, Final
 
 import click
 
-from slicewise.cli.extender_client import ExtenderTarget, fetch
 from slicewise.cli.logs import configure_logs
-from slicewise.cli.service_thread import Started, serving
-from slicewise.dialects import ELASTIC, GPUS, GPUSCHEDULER, GPUSHARE, SLICEWISE, TKESTACK, Dialect
-from slicewise.explain.scheduler_config import build_config
-from slicewise.extender.run import ExtenderSettings, run_extender
-from slicewise.model.backoff import Backoff
-from slicewise_playground.cluster import Playground
-from slicewise_playground.controlplane.controllers import WorkloadControllers
-from slicewise_playground.controlplane.extender_calls import read_extenders
-from slicewise_playground.controlplane.scheduler import (
-    SchedulerDelays,
-    SchedulerProfile,
-    SmallScheduler,
-)
-from slicewise_playground.demo.allocation_check import AllocationCheck, CheckedPod
+from slicewise.model import SlicewiseError
 from slicewise_playground.demo.demo_cluster import (
     UNFIT,
     ExampleManifest,
@@ -43,38 +17,34 @@ from slicewise_playground.demo.demo_cluster import (
     find_examples,
     read_manifests,
 )
-from slicewise_playground.demo.demo_output import (
-    say,
-    show_pending,
-    show_pods,
-    show_problems,
-    show_usage,
-)
-from slicewise_playground.demo.demo_page import PORT, check_page, serve_page
-from slicewise_playground.kubelet.simulated_nodes import SimulatedNodes
-
-_FOLDER = click.Path(file_okay=False, exists=True, path_type=Path)
-# Which system's scheduler configuration serves the pods of which dialect.
-_SCHEDULERS: Final[dict[str, Dialect]] = {
-    "gpu-admission": TKESTACK,
-    "gpushare": GPUSHARE,
-    "elastic": ELASTIC,
-    "gpuscheduler": GPUSCHEDULER,
-    "slicewise": SLICEWISE,
-}
-_KUBELET: Final = "filtered and scored by model; the kubelet there chooses the GPUs"
+from slicewise_playground.demo.demo_output import say
+from slicewise_playground.demo.demo_page import PORT
+from slicewise_playground.demo.run import report, run_demo
 
 
 @click.command()
-@click.option("--once", is_flag=True, help="Leave when all is placed; 0 if as promised.")
-@click.option("--examples", type=_FOLDER, help="Manifests in <system>/*.yaml, in place of ours.")
 @click.option(
-    "--kubeconfig", type=click.Path(dir_okay=False, path_type=Path), help="Where to write it."
+    "--once",
+    is_flag=True,
+    help="Place the examples, check them and leave; exits with 0 if all got what they asked for.",
 )
 @click.option(
-    "--patience", default=60.0, show_default=True, help="Seconds until pods must be placed."
+    "--examples",
+    type=click.Path(file_okay=False, exists=True, path_type=Path),
+    help="Folder with manifests in <system>/*.yaml to place instead of the built-in examples.",
 )
-@click.option("--verbose", is_flag=True, help="Show the extender's log as well.")
+@click.option(
+    "--kubeconfig",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Where to write the kubeconfig; by default a temporary file.",
+)
+@click.option(
+    "--patience",
+    default=60.0,
+    show_default=True,
+    help="Seconds to wait for the pods to be placed.",
+)
+@click.option("--verbose", is_flag=True, help="Show the log of the extender as well.")
 def demo(
     once: bool, examples: Path | None, kubeconfig: Path | None, patience: float, verbose: bool
 ) -> None:
@@ -83,192 +53,24 @@ def demo(
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda _number, _frame: stop.set())
-    manifests = read_manifests(examples or find_examples())
+    try:
+        manifests = read_manifests(examples or find_examples())
+    except SlicewiseError as error:
+        raise click.ClickException(str(error)) from error
     with (
         tempfile.TemporaryDirectory(prefix="slicewise-demo-") as folder,
-        _running(0 if once else PORT) as stage,
+        run_demo(0 if once else PORT) as run,
     ):
-        path = stage.cluster.write_kubeconfig(kubeconfig or Path(folder) / "kubeconfig")
-        say(f"Page {stage.page}   # every GPU, live; what is in use is simulated")
-        say(f"API server {stage.cluster.url}, extender {stage.url}, {len(build_nodes())} nodes")
-        stage.apply([*manifests, ExampleManifest("slicewise", UNFIT)])
-        placed = stage.wait(patience, stop)
-        kept = _report(stage, placed)
+        path = run.cluster.write_kubeconfig(kubeconfig or Path(folder) / "kubeconfig")
+        say(f"Page {run.page}   # every GPU, live; what is in use is simulated")
+        say(f"API server {run.cluster.url}, extender {run.url}, {len(build_nodes())} nodes")
+        run.apply([*manifests, ExampleManifest("slicewise", UNFIT)])
+        placed = run.wait(patience, stop)
+        kept = report(run, placed)
         if once:
             raise SystemExit(0 if kept else 1)
         say(f"export KUBECONFIG={path}   # then kubectl get pods -A; Ctrl-C ends the demo")
-        say(f"slicewise why --url {stage.url} {UNFIT['metadata']['name']}")
+        say(f"slicewise why --url {run.url} {UNFIT['metadata']['name']}")
         say("slicewise top   # also what-if -f FILE, doctor, cordon NODE GPU, inspect-gpushare -d")
-        say(f"Open {stage.page}")
+        say(f"Open {run.page}")
         stop.wait()
-
-
-@dataclass(slots=True)
-class DemoRun:
-    """The running cluster and extender, and what was put on them."""
-
-    cluster: Playground
-    url: str
-    """The extender's address."""
-    page: str
-    """The page's address."""
-    manifests: list[ExampleManifest]
-
-    def apply(self, manifests: Sequence[ExampleManifest]) -> None:
-        """Create every object; namespaces and quotas first, as whoever runs a cluster would."""
-        self.manifests += manifests
-        for each in sorted(manifests, key=lambda each: each.pods > 0):
-            self.cluster.create(each.resource, each.document)
-
-    def wait(self, seconds: float, stop: threading.Event) -> bool:
-        """Whether all pods but the one that cannot fit were placed, and that one was refused."""
-        return _wait_for(self.cluster, self._settled, seconds, stop)
-
-    def system_of(self, namespace: str, name: str) -> str:
-        """The system whose example made this pod."""
-        found = [
-            each
-            for each in self.manifests
-            if each.key == (namespace, name)
-            or (each.key[0] == namespace and name.startswith(f"{each.key[1]}-"))
-        ]
-        return max(found, key=lambda each: len(each.key[1])).system if found else ""
-
-    def truth(self) -> AllocationCheck:
-        """Pods and nodes as the API has them."""
-        return AllocationCheck(self.cluster.objects("nodes"), self.cluster.objects("pods"))
-
-    def events(self, reason: str) -> dict[str, str]:
-        """What events of a reason say, by the UID of their pod."""
-        return {
-            event["involvedObject"]["uid"]: event["message"]
-            for event in self.cluster.objects("events")
-            if event.get("reason") == reason
-        }
-
-    def _settled(self) -> bool:
-        pods = self.cluster.objects("pods")
-        if len(pods) < sum(each.pods for each in self.manifests):
-            return False
-        told, refused = self.events("GpuAssigned"), self.events("FailedScheduling")
-        served = {
-            node["metadata"]["name"]
-            for node in self.cluster.objects("nodes")
-            if GPUS in node["metadata"].get("annotations", {})
-        }
-        return all(
-            _is_unfit(pod) and pod["metadata"]["uid"] in refused
-            if not pod["spec"].get("nodeName")
-            else pod["metadata"]["uid"] in told
-            or (_is_silent(pod) and pod["spec"]["nodeName"] not in served)
-            for pod in pods
-        )
-
-
-def _is_unfit(pod: dict[str, Any]) -> bool:
-    return bool(pod["metadata"]["name"] == UNFIT["metadata"]["name"])
-
-
-def _is_silent(pod: dict[str, Any]) -> bool:
-    """Whether the pod's system binds it by itself and tells nothing of its GPUs."""
-    containers = pod["spec"]["containers"]
-    return any("nvidia.com/gpu" in (each["resources"].get("limits") or {}) for each in containers)
-
-
-def _report(stage: DemoRun, placed: bool) -> bool:
-    """Show everything; true when every promise was kept."""
-    truth = stage.truth()
-    bound = [truth.judge(pod) for pod in truth.pods if pod.node is not None]
-    waiting = [pod for pod in truth.pods if pod.node is None]
-    systems = {pod.uid: stage.system_of(pod.namespace, pod.name) for pod in truth.pods}
-    order = sorted(bound, key=lambda each: (systems[each.pod.uid], each.pod.name))
-    show_pods(order, systems, _explain(stage, order))
-    events = stage.events("FailedScheduling")
-    for pod in waiting:
-        query = {"pod": f"{pod.namespace}/{pod.name}"}
-        answer = fetch(ExtenderTarget(url=stage.url), "/explain", query)
-        show_pending(answer, events.get(pod.uid, ""))
-    show_usage(truth.snapshot)
-    broken = [
-        f"{each.pod.namespace}/{each.pod.name}: {each.broken}" for each in bound if each.broken
-    ]
-    broken += [f"{each.subject}: {each.trouble}: {each.detail}" for each in truth.problems()]
-    broken += check_page(stage.page, len(build_nodes()))
-    if not placed:
-        broken.append("not every pod was placed in time")
-    show_problems(broken)
-    if not broken:
-        say(f"{len(bound)} pods placed as promised, {len(waiting)} waits with its reasons")
-    return not broken
-
-
-def _explain(stage: DemoRun, given: Sequence[CheckedPod]) -> dict[str, str]:
-    """Why each pod is where it is: the end of what its event says."""
-    told = stage.events("GpuAssigned")
-    whys = {}
-    for each in given:
-        words = told.get(each.pod.uid, "")
-        _, _, why = words.partition(f" on node {each.pod.node}, ")
-        whys[each.pod.uid] = why or words or _KUBELET
-    return whys
-
-
-@contextlib.contextmanager
-def _running(port: int) -> Iterator[DemoRun]:
-    """The cluster with its nodes, controllers and scheduler, the extender it asks, and the page."""
-    cluster = Playground()
-    found: Future[str] = Future()
-    cluster.run(SimulatedNodes(cluster.api, build_nodes()).run)
-    cluster.run(WorkloadControllers(cluster.api).run)
-
-    async def schedule() -> None:
-        profiles = build_profiles(await asyncio.wrap_future(found))
-        quick = SchedulerDelays(Backoff(0.2, 5.0))
-        await SmallScheduler(cluster.api, lambda: cluster.url, profiles, quick).run()
-
-    cluster.run(schedule)
-    with (
-        cluster,
-        _extending(cluster.url) as url,
-        serve_page(cluster.url, port=port) as page,
-    ):
-        found.set_result(url)
-        yield DemoRun(cluster, url, page, [])
-
-
-def _extending(master: str) -> AbstractContextManager[str]:
-    """The real extender; its address once it listens."""
-
-    async def serve(stop: asyncio.Event, started: Started) -> None:
-        settings = ExtenderSettings(master=master)
-        settings = replace(settings, listen=replace(settings.listen, port=0))
-        await run_extender(settings, stop, started=started)
-
-    return serving("extender", serve)
-
-
-def build_profiles(url: str) -> list[SchedulerProfile]:
-    """A scheduler of every system, each by that system's own configuration."""
-    return [
-        SchedulerProfile(name, dialect.resources, read_extenders(build_config(name, url)))
-        for name, dialect in _SCHEDULERS.items()
-    ]
-
-
-def _wait_for(
-    cluster: Playground, reached: Callable[[], bool], seconds: float, stop: threading.Event
-) -> bool:
-    """Whether a state is reached in time; looks again on every change of pods and events."""
-    changed, end = threading.Event(), monotonic() + seconds
-    leaves = [cluster.store.subscribe(name, changed.set) for name in ("pods", "events")]
-    try:
-        while not reached():
-            left = end - monotonic()
-            if left <= 0 or stop.is_set():
-                return False
-            changed.wait(min(left, 0.5))
-            changed.clear()
-    finally:
-        for leave in leaves:
-            leave()
-    return True

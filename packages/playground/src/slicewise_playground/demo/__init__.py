@@ -1,0 +1,1 @@
+"""What the demo is made of: its nodes, its page, its output and its check."""

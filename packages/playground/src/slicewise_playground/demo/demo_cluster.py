@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import click
 import yaml
 
 from slicewise.dialects import ALLOCATION, GPUS, GPUSCHEDULER, write_gpus
-from slicewise.model import Gpu, Links, MiB, Node
+from slicewise.model import Gpu, Links, MiB, Node, SlicewiseError
 from slicewise_playground.kubelet.simulated_nodes import SimulatedNode
 
 REGISTER: Final = "tydic.io/nvidia-device-register"
@@ -59,7 +58,7 @@ class ExampleManifest:
         """The plural under which the API knows its kind."""
         kind = self.document.get("kind")
         if kind not in _PLURALS:
-            raise click.ClickException(f"kind={kind!r}: expected {', '.join(_PLURALS)}")
+            raise SlicewiseError(f"kind={kind!r}: expected {', '.join(_PLURALS)}")
         return _PLURALS[kind]
 
     @property
@@ -80,11 +79,11 @@ class ExampleManifest:
 
 def find_examples() -> Path:
     """The examples of this source tree, or those that were installed with the package."""
-    package = Path(__file__).resolve().parent.parent
-    places = (package / "examples", package.parent.parent / "examples")
+    package = Path(__file__).resolve().parents[1]
+    places = (package / "examples", package.parents[1] / "examples")
     found = next((place for place in places if place.is_dir()), None)
     if found is None:
-        raise click.ClickException("no examples beside the package: pass --examples")
+        raise SlicewiseError("no examples beside the package: pass --examples")
     return found
 
 
@@ -97,7 +96,7 @@ def read_manifests(folder: Path) -> list[ExampleManifest]:
         if document and document.get("kind") != "KubeSchedulerConfiguration"
     ]
     if not found:
-        raise click.ClickException(f"{folder}: expected manifests like gpushare/pod.yaml")
+        raise SlicewiseError(f"{folder}: expected manifests like gpushare/pod.yaml")
     return found
 
 

@@ -1,0 +1,1 @@
+"""Objects as the API keeps them: their store, shapes, rules and patches."""
