@@ -180,8 +180,8 @@ class LedgerMachine(RuleBasedStateMachine):
         uid = data.draw(st.sampled_from(self.waiting(silent=True)))
         names = sorted(self.nodes)
         if heeds:
-            question = PlacementRequest(self.truth[uid].request)
-            decision = self.planner.decide(self.ledger.snapshot(), question)
+            wanted = PlacementRequest(self.truth[uid].request)
+            decision = self.planner.decide(self.ledger.snapshot(), wanted)
             names = sorted(decision.scores)
         if names:
             self.write(uid, node=data.draw(st.sampled_from(names)))
@@ -189,16 +189,18 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(data=st.data(), outcome=st.sampled_from(["done", "refused", "lost answer"]))
     def record(self, data, outcome):
         """The extender writes what a pod was given, if the pod is still as it was when read."""
-        gifts = [each for each in self.ledger.gifts() if each.allocation and each.node.agent]
-        if not gifts:
+        adopted_pods = [
+            each for each in self.ledger.adopted_pods() if each.allocation and each.node.agent
+        ]
+        if not adopted_pods:
             return
-        gift = data.draw(st.sampled_from(gifts))
-        uid, truth = gift.pod.uid, self.truth.get(gift.pod.uid)
+        adopted = data.draw(st.sampled_from(adopted_pods))
+        uid, truth = adopted.pod.uid, self.truth.get(adopted.pod.uid)
         self.ledger.apply(Pin(uid))
-        current = truth is not None and truth.pod.version == gift.pod.version
+        current = truth is not None and truth.pod.version == adopted.pod.version
         if truth is not None and current and outcome != "refused":
-            truth.allocation = gift.allocation
-            marks = {**annotate(truth.request, gift.allocation), SILENT: ""}
+            truth.allocation = adopted.allocation
+            marks = {**annotate(truth.request, adopted.allocation), SILENT: ""}
             self.write(uid, annotations=marks)
         if truth is not None and (outcome == "lost answer" or not current):
             self.ledger.apply(PodSeen(truth.pod))
@@ -333,7 +335,9 @@ class LedgerMachine(RuleBasedStateMachine):
     def only_pods_bound_without_room_are_problems(self):
         subjects = {each.subject for each in self.ledger.problems()}
         starving = {
-            f"default/{gift.pod.name}" for gift in self.ledger.gifts() if gift.allocation is None
+            f"default/{adopted.pod.name}"
+            for adopted in self.ledger.adopted_pods()
+            if adopted.allocation is None
         }
         crowded = {
             f"{state.node.name}/gpu-{gpu.index}"
@@ -345,22 +349,22 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @invariant()
     def no_pod_starves_beside_enough_free_gpus(self):
-        for gift in self.ledger.gifts():
-            if gift.allocation is None:
-                state = without_uncertain(self.ledger.snapshot().get(gift.node.name))
-                assert not feasible(state, gift.request, UNLIMITED)
+        for adopted in self.ledger.adopted_pods():
+            if adopted.allocation is None:
+                state = without_uncertain(self.ledger.snapshot().get(adopted.node.name))
+                assert not feasible(state, adopted.request, UNLIMITED)
 
     @invariant()
     def no_silent_pod_on_a_known_node_is_forgotten(self):
         snapshot = self.ledger.snapshot()
-        for gift in self.ledger.gifts():
-            held = snapshot.get(gift.node.name).find(gift.pod.uid)
-            if gift.allocation is not None:
-                assert held.charges == charge(gift.request, gift.allocation)
+        for adopted in self.ledger.adopted_pods():
+            held = snapshot.get(adopted.node.name).find(adopted.pod.uid)
+            if adopted.allocation is not None:
+                assert held.charges == charge(adopted.request, adopted.allocation)
                 assert held.certain
             else:
                 assert {piece.gpu for piece in held.charges} == {
-                    gpu.index for gpu in gift.node.gpus
+                    gpu.index for gpu in adopted.node.gpus
                 }
 
     @invariant()
@@ -412,14 +416,16 @@ class LedgerMachine(RuleBasedStateMachine):
         self.deliver_all()
         rebuilt = self.rebuilt()
         assert named(rebuilt) == named(self.ledger)
-        if all(self.healthy.values()) and all(gift.allocation for gift in self.ledger.gifts()):
+        if all(self.healthy.values()) and all(
+            adopted.allocation for adopted in self.ledger.adopted_pods()
+        ):
             # An ill GPU keeps whom it was given to, and who starves depends on who came first.
             assert gpus_given(rebuilt) == gpus_given(self.ledger)
 
 
 def named(ledger: Ledger):
     """Every node without what is the ledger's own choice, or held for a choice to come."""
-    chosen = {gift.pod.uid for gift in ledger.gifts()}
+    chosen = {adopted.pod.uid for adopted in ledger.adopted_pods()}
     return {
         state.node.name: without(
             state, chosen | {each.uid for each in state.holdings if each.tentative}
@@ -431,9 +437,9 @@ def named(ledger: Ledger):
 def gpus_given(ledger: Ledger):
     """How many GPUs of each node such pods were given."""
     counts = Counter()
-    for gift in ledger.gifts():
-        if gift.allocation is not None:
-            counts[gift.node.name] += len(gift.allocation.gpus)
+    for adopted in ledger.adopted_pods():
+        if adopted.allocation is not None:
+            counts[adopted.node.name] += len(adopted.allocation.gpus)
     return counts
 
 

@@ -18,32 +18,32 @@ def test_model_with_gpus_left_is_granted_and_a_full_one_is_not():
     usage = UsageTotals()
     usage.count(builders.node(model=A100), holding(60), 1)
 
-    grant = read_quota(TEXT).grant("ml", builders.fraction(50), usage, GPUS)
+    limits = read_quota(TEXT).limits_for("ml", builders.fraction(50), usage, GPUS)
 
-    assert grant.models == frozenset({T4})
-    assert "holds 60 of 100 percent of A100, needs 50 more" in grant.detail
-    assert grant.pools == frozenset({"train"})
+    assert limits.models == frozenset({T4})
+    assert "holds 60 of 100 percent of A100, needs 50 more" in limits.detail
+    assert limits.pools == frozenset({"train"})
 
 
 def test_namespace_without_quota_is_unlimited():
-    assert read_quota(TEXT).grant("web", builders.whole(8), UsageTotals(), GPUS) is UNLIMITED
+    assert read_quota(TEXT).limits_for("web", builders.whole(8), UsageTotals(), GPUS) is UNLIMITED
 
 
 def test_other_namespaces_usage_does_not_count():
     usage = UsageTotals()
     usage.count(builders.node(model=A100), holding(100, namespace="web"), 1)
 
-    assert A100 in read_quota(TEXT).grant("ml", builders.whole(1), usage, GPUS).models
+    assert A100 in read_quota(TEXT).limits_for("ml", builders.whole(1), usage, GPUS).models
 
 
 def test_memory_alone_counts_as_its_part_of_the_gpu():
     usage = UsageTotals()
     usage.count(builders.node(model=A100, memory=40960), holding(0, 30720), 1)
 
-    grant = read_quota(TEXT).grant("ml", builders.fraction(0, 20480), usage, GPUS)
+    limits = read_quota(TEXT).limits_for("ml", builders.fraction(0, 20480), usage, GPUS)
 
     assert usage.held("ml", A100) == 75
-    assert A100 not in grant.models
+    assert A100 not in limits.models
 
 
 def test_released_share_no_longer_counts():
@@ -59,7 +59,7 @@ def test_released_share_no_longer_counts():
 def test_quota_word_does_not_cover_a_longer_model_number():
     quota = read_quota('{"ml": {"quota": {"A10": 4}}}')
 
-    assert quota.grant("ml", builders.whole(1), UsageTotals(), GPUS).models == frozenset()
+    assert quota.limits_for("ml", builders.whole(1), UsageTotals(), GPUS).models == frozenset()
 
 
 @pytest.mark.parametrize(

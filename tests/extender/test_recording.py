@@ -63,13 +63,13 @@ async def test_bound_pod_gets_its_record_in_one_write():
     assert '"node":"n0"' in scene.record()
     assert scene.writer.writes == 1
     assert scene.reasons() == ["GpuAssigned"]
-    assert scene.state.ledger.gifts() == ()
+    assert scene.state.ledger.adopted_pods() == ()
 
 
 @on_a_loop
 async def test_record_says_what_the_ledger_counts():
     scene = Scene(plain())
-    (gpu,) = scene.state.ledger.gift("u0").allocation.gpus
+    (gpu,) = scene.state.ledger.adopted_pod("u0").allocation.gpus
 
     await scene.look()
 
@@ -122,7 +122,7 @@ async def test_record_of_another_leader_stands():
     await late.look()
 
     assert scene.record() == first
-    assert [each.pod.uid for each in late.state.ledger.gifts()] == []
+    assert [each.pod.uid for each in late.state.ledger.adopted_pods()] == []
     assert late.state.problems() == ()
 
 
@@ -135,7 +135,7 @@ async def test_lost_answer_is_looked_up_and_not_written_again():
     await scene.look()
 
     assert scene.writer.writes == 1
-    assert scene.state.ledger.gifts() == ()
+    assert scene.state.ledger.adopted_pods() == ()
 
 
 @on_a_loop
@@ -145,10 +145,10 @@ async def test_gpu_of_a_write_of_unknown_end_stays_the_pods_own():
 
     await scene.look()
 
-    gift = scene.state.ledger.gift("u0")
-    assert gift.pinned
+    adopted = scene.state.ledger.adopted_pod("u0")
+    assert adopted.pinned
     await scene.look()
-    assert f"[{gift.allocation.gpus[0]}," in scene.record()
+    assert f"[{adopted.allocation.gpus[0]}," in scene.record()
 
 
 @on_a_loop
@@ -157,7 +157,7 @@ async def test_refused_write_is_tried_again_later_and_pins_nothing():
     scene.writer.answers = [WriteStatus.REFUSED]
 
     await scene.look()
-    assert not scene.state.ledger.gift("u0").pinned
+    assert not scene.state.ledger.adopted_pod("u0").pinned
     await scene.look()
 
     assert scene.record() is not None
@@ -184,7 +184,7 @@ async def test_gone_pod_is_let_go():
     await scene.look()
 
     assert scene.writer.writes == 1
-    assert not scene.state.ledger.gift("u0").pinned
+    assert not scene.state.ledger.adopted_pod("u0").pinned
 
 
 @on_a_loop

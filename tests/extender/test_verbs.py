@@ -215,8 +215,8 @@ def test_preemption_for_a_pod_without_gpus_is_left_alone(verbs):
 def test_pods_own_policy_decides(state):
     state.see(holder("x", "b", [0], cores=50, memory=4096))
     verbs = Decisions(PodQueries(state))
-    question = ask(share(), ["a", "b"], annotations={"slicewise.io/policy": "spread"})
+    wanted = ask(share(), ["a", "b"], annotations={"slicewise.io/policy": "spread"})
 
-    points = {each.host: each.score for each in verbs.prioritize(question)}
+    points = {each.host: each.score for each in verbs.prioritize(wanted)}
 
     assert points["a"] == 10

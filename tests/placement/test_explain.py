@@ -15,12 +15,12 @@ def state(*charges, certain=True, **facts):
     )
 
 
-def refusal(node, request, grant=None):
+def refusal(node, request, limits=None):
     planner = Planner(POLICIES["binpack"])
-    question = (
-        PlacementRequest(request) if grant is None else PlacementRequest(request, grant=grant)
+    wanted = (
+        PlacementRequest(request) if limits is None else PlacementRequest(request, limits=limits)
     )
-    decision = planner.decide(builders.snapshot(node), question)
+    decision = planner.decide(builders.snapshot(node), wanted)
     assert decision.placement is None
     (only,) = decision.refusals.values()
     return only

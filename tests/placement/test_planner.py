@@ -195,8 +195,8 @@ def test_grant_limits_models_and_pools():
     by_model = QuotaLimits(models=frozenset({"A100"}))
     by_pool = QuotaLimits(pools=frozenset({"q"}))
 
-    assert place(snapshot, builders.whole(1), grant=by_model).allocation.node == "b"
-    assert place(snapshot, builders.whole(1), grant=by_pool).allocation.node == "b"
+    assert place(snapshot, builders.whole(1), limits=by_model).allocation.node == "b"
+    assert place(snapshot, builders.whole(1), limits=by_pool).allocation.node == "b"
 
 
 def test_load_policy_takes_the_least_busy_gpu():
@@ -217,9 +217,9 @@ def test_composed_policy_weighs_its_parts():
     light = Planner(read_policy("node=binpack:10,load:1 gpu=binpack"))
     heavy = Planner(read_policy("node=binpack:1,load:10 gpu=binpack"))
 
-    question = PlacementRequest(builders.fraction(10, 10))
-    assert light.place(snapshot, question, load).allocation.node == "a"
-    assert heavy.place(snapshot, question, load).allocation.node == "b"
+    wanted = PlacementRequest(builders.fraction(10, 10))
+    assert light.place(snapshot, wanted, load).allocation.node == "a"
+    assert heavy.place(snapshot, wanted, load).allocation.node == "b"
 
 
 def test_random_is_the_same_for_the_same_seed_and_pod():

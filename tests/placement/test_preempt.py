@@ -86,6 +86,6 @@ def test_no_victim_is_superfluous_on_a_crowded_node():
     for victim in eviction.victims:
         left = left.release(victim.uid)
     request = builders.whole(2)
-    assert feasible(left, request, PlacementRequest(request).grant)
+    assert feasible(left, request, PlacementRequest(request).limits)
     for spared in eviction.victims:
-        assert not feasible(left.hold(spared), request, PlacementRequest(request).grant)
+        assert not feasible(left.hold(spared), request, PlacementRequest(request).limits)

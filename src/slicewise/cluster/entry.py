@@ -32,8 +32,8 @@ class PodReader(Protocol):
 class PodEntry:
     """What is known of one pod: from the API, from us, or both.
 
-    `given` is what it has of its node though nothing says so, and `pinned` that this is being
-    recorded; `waited` says that it was seen before its containers could have started.
+    `chosen` is its allocation where nothing but the ledger says so, and `pinned` that this is
+    being recorded; `waited` says that it was seen before its containers could have started.
     A `tentative` entry is no pod, but one of the places that a pod may come to.
     """
 
@@ -44,7 +44,7 @@ class PodEntry:
     confirmed: bool = False
     node: str | None = None
     problem: Problem | None = None
-    given: Allocation | None = None
+    chosen: Allocation | None = None
     pinned: bool = False
     waited: bool = False
     tentative: bool = False

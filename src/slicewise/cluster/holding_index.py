@@ -1,6 +1,7 @@
-"""The books: which pod is on which node, and what it is charged there; sums follow by themselves.
+"""Which pod is on which node and what it is charged there; the sums follow by themselves.
 
-Nodes with pods whose GPUs are ours to choose are noted whenever anything on them changes.
+Nodes with unassigned pods, whose GPUs are ours to choose, are dirty whenever anything on them
+changes.
 """
 
 from slicewise.cluster.entry import PodEntry
@@ -16,7 +17,7 @@ class HoldingIndex:
     def __init__(self) -> None:
         self.store = NodeStateStore()
         self.usage = UsageTotals()
-        self.opened: dict[str, set[str]] = {}
+        self.unassigned: dict[str, set[str]] = {}
         """The pods on each node whose GPUs are ours to choose."""
         self.dirty: set[str] = set()
         """The nodes with such pods where something changed."""
@@ -46,22 +47,22 @@ class HoldingIndex:
         self._uncount(state)
         self.store.drop(name)
         self._overcommitted.pop(name, None)
-        if name in self.opened:
+        if name in self.unassigned:
             self.dirty.add(name)
         return state is not None
 
-    def open(self, entry: PodEntry) -> None:
+    def mark_unassigned(self, entry: PodEntry) -> None:
         """Note that the pod's GPUs are ours to choose."""
         assert entry.node is not None
-        self.opened.setdefault(entry.node, set()).add(entry.uid)
+        self.unassigned.setdefault(entry.node, set()).add(entry.uid)
         self.dirty.add(entry.node)
 
-    def close(self, entry: PodEntry) -> None:
+    def mark_assigned(self, entry: PodEntry) -> None:
         """Note that the pod's GPUs are not ours to choose any more."""
-        if entry.node is not None and entry.node in self.opened:
-            self.opened[entry.node].discard(entry.uid)
-            if not self.opened[entry.node]:
-                del self.opened[entry.node]
+        if entry.node is not None and entry.node in self.unassigned:
+            self.unassigned[entry.node].discard(entry.uid)
+            if not self.unassigned[entry.node]:
+                del self.unassigned[entry.node]
 
     def hold(
         self, entry: PodEntry, charges: tuple[Slice, ...], host: Host, certain: bool = True
@@ -94,7 +95,7 @@ class HoldingIndex:
         """Note which node the pod is on, and free what it held on another."""
         if entry.node == node:
             return
-        self.close(entry)
+        self.mark_assigned(entry)
         if entry.node is not None:
             self._by_node[entry.node].discard(entry.uid)
             self._release(entry.node, entry.uid)
@@ -119,7 +120,7 @@ class HoldingIndex:
     def _put(self, state: NodeState) -> None:
         name = state.node.name
         self.store.put(state)
-        if name in self.opened:
+        if name in self.unassigned:
             self.dirty.add(name)
         found = overcommitted(state)
         if found:

@@ -10,7 +10,13 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Final
 
-from slicewise.cluster.adoption import AdoptedPod, ChooseGpus, GpuChooser
+from slicewise.cluster.adoption import (
+    UNNAMED,
+    AdoptedPod,
+    Adoption,
+    ChooseGpus,
+    GpuChooser,
+)
 from slicewise.cluster.charges import charge_everywhere, charge_fully, fits
 from slicewise.cluster.entry import PodEntry, PodReader, problem_of, says_the_same
 from slicewise.cluster.events import (
@@ -28,7 +34,6 @@ from slicewise.cluster.events import (
     PodGone,
     PodSeen,
 )
-from slicewise.cluster.gifts import UNNAMED, Adoption
 from slicewise.cluster.holding_index import HoldingIndex
 from slicewise.cluster.node_inventory import NodeInventory
 from slicewise.cluster.problems import Problem, ProblemKind
@@ -52,14 +57,14 @@ _REMEMBERED: Final = 1 << 16
 class Ledger:
     """Events in, immutable snapshots out, at a cost that follows what changed."""
 
-    def __init__(self, reader: PodReader, give: ChooseGpus | None = None) -> None:
+    def __init__(self, reader: PodReader, choose: ChooseGpus | None = None) -> None:
         self._reader = reader
         self._entries: dict[str, PodEntry] = {}
         self._holdings = HoldingIndex()
-        self._adoption = Adoption(self._holdings, self._entries, give or GpuChooser())
+        self._adoption = Adoption(self._holdings, self._entries, choose or GpuChooser())
         self._inventory = NodeInventory()
         self._ended: OrderedDict[str, None] = OrderedDict()
-        self._waiting: dict[str, float] = {}
+        self._unconfirmed: dict[str, float] = {}
         self._held: dict[str, tuple[str, ...]] = {}
 
     @property
@@ -119,11 +124,11 @@ class Ledger:
         held = state.find(uid)
         return None if held is None else held.charges
 
-    def gifts(self) -> tuple[AdoptedPod, ...]:
+    def adopted_pods(self) -> tuple[AdoptedPod, ...]:
         """The pods whose GPUs are named nowhere but here, by UID."""
         return self._adoption.listed()
 
-    def gift(self, uid: str) -> AdoptedPod | None:
+    def adopted_pod(self, uid: str) -> AdoptedPod | None:
         """What this pod was given, if its GPUs are named nowhere but here."""
         return self._adoption.find(uid)
 
@@ -132,7 +137,7 @@ class Ledger:
         entry = self._entries.get(uid)
         return None if entry is None else entry.pod
 
-    def asking(self) -> Iterator[Pod]:
+    def gpu_pods(self) -> Iterator[Pod]:
         """Every pod that asks for GPUs, as the API last showed it."""
         for entry in self._entries.values():
             if entry.pod is not None and entry.request is not None and entry.request.containers:
@@ -143,7 +148,7 @@ class Ledger:
         entry = self._entries.get(uid)
         return None if entry is None else entry.node
 
-    def places(self, uid: str) -> tuple[tuple[str, str], ...]:
+    def reserved_on(self, uid: str) -> tuple[tuple[str, str], ...]:
         """Every node on which something counts for the pod, and under which UID."""
         entry = self._entries.get(uid)
         found = [] if entry is None or entry.node is None else [(entry.node, uid)]
@@ -158,9 +163,9 @@ class Ledger:
         return entry.assumed, entry.confirmed
 
     @property
-    def waiting(self) -> int:
+    def unconfirmed(self) -> int:
         """How many decisions the API has not yet taken."""
-        return len(self._waiting)
+        return len(self._unconfirmed)
 
     @property
     def pods(self) -> int:
@@ -188,8 +193,8 @@ class Ledger:
         entry.request, entry.problem = self._read_request(pod)
         if pod.node is not None:
             # The API has spoken: from here on its marks count, not what we assumed of them.
-            self._waiting.pop(pod.uid, None)
-            entry.given = self._unhold(pod.uid, pod.node) or entry.given
+            self._unconfirmed.pop(pod.uid, None)
+            entry.chosen = self._unhold(pod.uid, pod.node) or entry.chosen
         self._settle(entry)
         return True
 
@@ -199,7 +204,7 @@ class Ledger:
             self._ended[uid] = None
             if len(self._ended) > _REMEMBERED:
                 self._ended.popitem(last=False)
-        self._waiting.pop(uid, None)
+        self._unconfirmed.pop(uid, None)
         self._unhold(uid)
         if entry is None:
             return False
@@ -232,16 +237,16 @@ class Ledger:
         if entry is None:
             entry = self._entries[event.uid] = PodEntry(event.uid)
         entry.assumed, entry.confirmed = event, False
-        self._waiting[event.uid] = event.deadline
+        self._unconfirmed[event.uid] = event.deadline
         self._holdings.move(entry, event.allocation.node)
         self._holdings.hold(entry, charges, event.request.host)
         return True
 
     def _extend(self, event: Extend) -> bool:
         """Move the deadline of an assumption that the API has not yet taken."""
-        if event.uid not in self._waiting:
+        if event.uid not in self._unconfirmed:
             return False
-        self._waiting[event.uid] = event.deadline
+        self._unconfirmed[event.uid] = event.deadline
         return True
 
     def _reserve(self, event: Hold) -> bool:
@@ -287,7 +292,7 @@ class Ledger:
         if entry is None or entry.assumed is None:
             return False
         entry.confirmed = True
-        self._waiting.pop(uid, None)
+        self._unconfirmed.pop(uid, None)
         return True
 
     def _forget(self, uid: str) -> bool:
@@ -295,7 +300,7 @@ class Ledger:
         if entry is None or entry.assumed is None:
             return False
         entry.assumed, entry.confirmed = None, False
-        self._waiting.pop(uid, None)
+        self._unconfirmed.pop(uid, None)
         if entry.pod is None:
             del self._entries[uid]
             self._holdings.move(entry, None)
@@ -305,13 +310,13 @@ class Ledger:
 
     def _pin(self, event: Pin) -> bool:
         entry = self._entries.get(event.uid)
-        if entry is None or entry.given is None:
+        if entry is None or entry.chosen is None:
             return False
         entry.pinned = event.pinned
         return True
 
     def _expire(self, now: float) -> bool:
-        late = [uid for uid, deadline in self._waiting.items() if deadline <= now]
+        late = [uid for uid, deadline in self._unconfirmed.items() if deadline <= now]
         for uid in late:
             self._forget(uid)
             # All that is held for one pod ends at the same time.
@@ -348,7 +353,7 @@ class Ledger:
         state = None if entry.node is None else self._holdings.store.get(entry.node)
         if state is None:
             return
-        self._holdings.close(entry)
+        self._holdings.mark_assigned(entry)
         if entry.request is None:
             self._holdings.hold(entry, charge_fully(state.node), Host(), certain=False)
             return
@@ -367,14 +372,14 @@ class Ledger:
             entry.problem = problem_of(pod, ProblemKind.UNREADABLE_ALLOCATION, str(error))
             allocation = None
         else:
-            if allocation is None and self._may_give(entry, pod, state.node):
-                self._holdings.open(entry)
+            if allocation is None and self._may_choose(entry, pod, state.node):
+                self._holdings.mark_unassigned(entry)
                 return
             if allocation is None and entry.assumed is not None:
                 allocation = entry.assumed.allocation
             if allocation is None:
                 entry.problem = problem_of(pod, ProblemKind.MISSING_ALLOCATION, UNNAMED)
-        entry.given, entry.pinned = None, False
+        entry.chosen, entry.pinned = None, False
         if allocation is None or allocation.node != state.node.name:
             self._holdings.hold(
                 entry, charge_everywhere(request, state.node), request.host, certain=False
@@ -382,12 +387,12 @@ class Ledger:
         else:
             self._holdings.hold(entry, charge(request, allocation), request.host)
 
-    def _may_give(self, entry: PodEntry, pod: Pod, node: Node) -> bool:
+    def _may_choose(self, entry: PodEntry, pod: Pod, node: Node) -> bool:
         """Whether the GPUs of a bound pod are ours to choose; what we held for it counts first."""
         if pod.node is None or not self._reader.is_silent(pod):
             return False
         if node.agent and not entry.waited:
             return False
         if entry.assumed is not None:
-            entry.given, entry.assumed, entry.confirmed = entry.assumed.allocation, None, False
+            entry.chosen, entry.assumed, entry.confirmed = entry.assumed.allocation, None, False
         return True

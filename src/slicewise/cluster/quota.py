@@ -28,7 +28,7 @@ class Quota:
 
     namespaces: Mapping[str, Allowance] = field(default_factory=lambda: MappingProxyType({}))
 
-    def grant(
+    def limits_for(
         self, namespace: str, request: Request, usage: UsageTotals, gpus: Mapping[str, MiB]
     ) -> QuotaLimits:
         """What is left for this request, given what the namespace holds already.

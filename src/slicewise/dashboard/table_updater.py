@@ -103,8 +103,8 @@ class TableUpdater:
         changed = snapshot is not self._looked
         if changed or self.nodes.guessing:
             # A record may say just what was guessed, and then only this changes.
-            gifts = self._state.ledger.gifts()
-            self.nodes.guess({gift.pod.uid: gift.node.name for gift in gifts})
+            adopted_pods = self._state.ledger.adopted_pods()
+            self.nodes.guess({adopted.pod.uid: adopted.node.name for adopted in adopted_pods})
         self.nodes.follow(snapshot)
         self._take_waiting(snapshot)
         if changed or self._state.quota is not self._quota:

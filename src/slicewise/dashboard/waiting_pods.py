@@ -88,11 +88,11 @@ class WaitingPods:
             return [*about, "", since, 0, len(names), [[str(error), len(names)]]]
         if not scene.wants_gpu:
             return None
-        key = (scene.question.request, scene.question.grant, id(scene.planner), id(scene.snapshot))
+        key = (scene.wanted.request, scene.wanted.limits, id(scene.planner), id(scene.snapshot))
         if key not in told:
             told[key] = self._screen(scene, names)
         fits, reasons = told[key]
-        asks = describe_request(scene.question.request)
+        asks = describe_request(scene.wanted.request)
         return [*about, asks, since, fits, len(names), reasons]
 
     def _screen(self, scene: PodQuery, names: list[str]) -> tuple[int, list[list[Any]]]:

@@ -45,7 +45,7 @@ def explain_pod(inquiry: PodInquiry) -> dict[str, Any]:
     about: dict[str, Any] = {
         "pod": f"{pod.namespace}/{pod.name}",
         "node": pod.node,
-        "asks": describe_request(scene.question.request),
+        "asks": describe_request(scene.wanted.request),
     }
     if not scene.wants_gpu:
         return {**about, "summary": "asks for no GPU: Slicewise lets it pass", "nodes": []}
@@ -88,11 +88,11 @@ def _explain_node(scene: PodQuery, name: str) -> dict[str, Any]:
     state = scene.snapshot.get(name)
     if state is None:
         return {"node": name, "fits": False, "reason": "UnknownNode", "changes": []}
-    question = scene.question
-    if feasible(state, question.request, question.grant):
+    wanted = scene.wanted
+    if feasible(state, wanted.request, wanted.limits):
         return {"node": name, "fits": True, "gpus": _gpus(scene, state)}
-    refusal = explain(state, question.request, question.grant)
-    changes = find_suggestions(state, question, refusal.reason)
+    refusal = explain(state, wanted.request, wanted.limits)
+    changes = find_suggestions(state, wanted, refusal.reason)
     return {
         "node": name,
         "fits": False,
@@ -115,8 +115,8 @@ def _describe_change(scene: PodQuery, change: Suggestion) -> dict[str, Any]:
 
 
 def _gpus(scene: PodQuery, state: NodeState) -> list[dict[str, Any]]:
-    request = scene.question.request
-    admitted = set(admitted_gpus(state, request, scene.question.grant))
+    request = scene.wanted.request
+    admitted = set(admitted_gpus(state, request, scene.wanted.limits))
     return [
         {
             "gpu": gpu.index,

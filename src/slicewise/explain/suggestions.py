@@ -34,25 +34,25 @@ class Suggestion:
 
 
 def find_suggestions(
-    state: NodeState, question: PlacementRequest, reason: Reason
+    state: NodeState, wanted: PlacementRequest, reason: Reason
 ) -> tuple[Suggestion, ...]:
     """The ways to fit on a node that refused for this reason, nearest first."""
-    request, grant = question.request, question.grant
+    request, limits = wanted.request, wanted.limits
     found = [
-        *_lower(state, request, grant),
-        *_fewer(state, request, grant),
-        *_lift(state, question, reason),
-        *_reopen(state, request, grant),
+        *_lower(state, request, limits),
+        *_fewer(state, request, limits),
+        *_lift(state, wanted, reason),
+        *_reopen(state, request, limits),
     ]
     return tuple(sorted(found, key=lambda change: (change.distance, change.text)))
 
 
-def _lower(state: NodeState, request: Request, grant: QuotaLimits) -> Iterator[Suggestion]:
+def _lower(state: NodeState, request: Request, limits: QuotaLimits) -> Iterator[Suggestion]:
     """Ask for less memory, or for less compute, of every GPU."""
     shares = [share for each in request.containers for share in each.shares]
     memory = max(share.memory for share in shares)
     if memory:
-        most = _largest(memory, lambda m: _fits(state, _clip(request, 100, m), grant))
+        most = _largest(memory, lambda m: _fits(state, _clip(request, 100, m), limits))
         if most:
             lost = (memory - most) / memory
             text = f"ask for {most} MiB of each GPU instead of {memory}"
@@ -60,42 +60,42 @@ def _lower(state: NodeState, request: Request, grant: QuotaLimits) -> Iterator[S
     cores = max(share.cores for share in shares)
     # A part of a GPU names no memory where the whole GPU had it all, and is of use to nobody.
     if cores and not any(share.whole for share in shares):
-        most = _largest(cores, lambda c: _fits(state, _clip(request, c, memory), grant))
+        most = _largest(cores, lambda c: _fits(state, _clip(request, c, memory), limits))
         if most:
             lost = (cores - most) / cores
             text = f"ask for {most} percent of each GPU instead of {cores}"
             yield Suggestion(lost, text, {"ask": {"cores": most}})
 
 
-def _fewer(state: NodeState, request: Request, grant: QuotaLimits) -> Iterator[Suggestion]:
+def _fewer(state: NodeState, request: Request, limits: QuotaLimits) -> Iterator[Suggestion]:
     """Ask for fewer GPUs."""
     count = max(len(each.shares) for each in request.containers)
-    most = _largest(count, lambda n: _fits(state, _cut(request, n), grant))
+    most = _largest(count, lambda n: _fits(state, _cut(request, n), limits))
     if most:
         text = f"ask for {most} {'GPU' if most == 1 else 'GPUs'} instead of {count}"
         yield Suggestion((count - most) / count, text, {"ask": {"gpus": most}})
 
 
-def _lift(state: NodeState, question: PlacementRequest, reason: Reason) -> Iterator[Suggestion]:
+def _lift(state: NodeState, wanted: PlacementRequest, reason: Reason) -> Iterator[Suggestion]:
     """Let others leave, or drop what stands in the way beside the GPUs themselves."""
-    request, grant = question.request, question.grant
+    request, limits = wanted.request, wanted.limits
     if reason is Reason.QUOTA and feasible(state, request, UNLIMITED):
-        yield Suggestion(0.5, f"raise the quota: {grant.detail}", {"quota": grant.detail})
+        yield Suggestion(0.5, f"raise the quota: {limits.detail}", {"quota": limits.detail})
     if reason in (Reason.MODEL, Reason.UUID):
         free = replace(
             request.constraints, models=(), models_refused=(), uuids=(), uuids_refused=()
         )
-        if feasible(state, replace(request, constraints=free), grant):
+        if feasible(state, replace(request, constraints=free), limits):
             yield Suggestion(
                 0.5, "drop the demand for a model or UUID", {"drop": ["models", "uuids"]}
             )
     if reason in (Reason.TOPOLOGY, Reason.TOPOLOGY_BUSY) and request.constraints.topology:
         wish = replace(request.constraints.topology, strict=False)
         loose = replace(request.constraints, topology=wish)
-        if feasible(state, replace(request, constraints=loose), grant):
+        if feasible(state, replace(request, constraints=loose), limits):
             text = "prefer linked GPUs instead of demanding them"
             yield Suggestion(0.3, text, {"drop": ["topology"]})
-    eviction = evict(state, question, 1 << 31)
+    eviction = evict(state, wanted, 1 << 31)
     if eviction is not None and eviction.victims:
         pods = ", ".join(victim.pod for victim in eviction.victims[:5])
         more = f" and {len(eviction.victims) - 5} more" if len(eviction.victims) > 5 else ""
@@ -103,13 +103,13 @@ def _lift(state: NodeState, question: PlacementRequest, reason: Reason) -> Itera
         yield Suggestion(0.9, f"wait for or evict {pods}{more}", {"evict": names})
 
 
-def _reopen(state: NodeState, request: Request, grant: QuotaLimits) -> Iterator[Suggestion]:
+def _reopen(state: NodeState, request: Request, limits: QuotaLimits) -> Iterator[Suggestion]:
     """Open the GPUs again that a person has closed."""
     closed = [gpu.index for gpu in state.node.gpus if gpu.cordoned]
     if not closed:
         return
     gpus = tuple(replace(gpu, cordoned=False) for gpu in state.node.gpus)
-    if feasible(replace(state, node=replace(state.node, gpus=gpus)), request, grant):
+    if feasible(replace(state, node=replace(state.node, gpus=gpus)), request, limits):
         indexes = ", ".join(map(str, closed))
         yield Suggestion(
             0.2, f"uncordon gpu {indexes} of node {state.node.name}", {"uncordon": closed}
@@ -125,8 +125,8 @@ def _largest(asked: int, fits: Callable[[int], bool]) -> int:
     return low
 
 
-def _fits(state: NodeState, request: Request | None, grant: QuotaLimits) -> bool:
-    return request is not None and feasible(state, request, grant)
+def _fits(state: NodeState, request: Request | None, limits: QuotaLimits) -> bool:
+    return request is not None and feasible(state, request, limits)
 
 
 def _clip(request: Request, cores: int, memory: int) -> Request | None:

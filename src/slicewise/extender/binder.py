@@ -119,7 +119,7 @@ class Binder:
         self, scene: PodQuery, node: Node, allocation: Allocation, *, seconds: float | None = None
     ) -> AssumedPlacement | None:
         """Count the GPUs for the pod from now on; None when somebody was faster."""
-        pod, request = scene.pod, scene.question.request
+        pod, request = scene.pod, scene.wanted.request
         marks = self.record_allocation(pod, request, allocation, node)
         assumption = Assume(
             uid=pod.uid,
@@ -146,7 +146,7 @@ class Binder:
     def held(self, scene: PodQuery) -> str | None:
         """The node on which GPUs are still held for just what the pod asks for now."""
         held = self._held.get(scene.pod.uid)
-        if held is None or held.scene.question.request != scene.question.request:
+        if held is None or held.scene.wanted.request != scene.wanted.request:
             return None
         return held.allocation.node if self._stands(held) else None
 
@@ -219,9 +219,9 @@ class Binder:
             decided = self.assume(scene, state.node, known[0].allocation)
             if decided is not None:
                 return decided
-        placement = scene.planner.place_on(scene.snapshot, scene.question, node)
+        placement = scene.planner.place_on(scene.snapshot, scene.wanted, node)
         if placement is None:
-            refusal = explain(state, scene.question.request, scene.question.grant)
+            refusal = explain(state, scene.wanted.request, scene.wanted.limits)
             return BindResult(f"node {node}: {refusal}", refusal.reason.code)
         decided = self.assume(scene, state.node, placement.allocation)
         if decided is None:

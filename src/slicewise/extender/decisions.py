@@ -73,7 +73,7 @@ class Decisions:
     def count_free(self, ask: SchedulerRequest) -> list[HostScore]:
         """Free GPUs of the wanted model, at most 10, as nvidia-gpu-scheduler counts."""
         scene, names = self.stage.set(ask.pod), ask.candidates.names
-        if not scene.question.request.constraints.models:
+        if not scene.wanted.request.constraints.models:
             return [HostScore(name, 0) for name in names]
         return [HostScore(name, _free_gpus(scene, name)) for name in names]
 
@@ -115,7 +115,7 @@ def _evict(
     held = {each.uid for each in state.holdings if each.charges}
     others = tuple(uid for uid in offered.uids if uid not in held)
     cleared = _without(state, others)
-    eviction = evict(cleared, scene.question, scene.pod.priority, allowed)
+    eviction = evict(cleared, scene.wanted, scene.pod.priority, allowed)
     if eviction is None:
         return None
     needed = {victim.uid for victim in eviction.victims}
@@ -201,7 +201,7 @@ def _free_gpus(scene: PodQuery, name: str) -> int:
     state = scene.snapshot.get(name)
     if state is None:
         return 0
-    gpus = admitted_gpus(state, scene.question.request, scene.question.grant)
+    gpus = admitted_gpus(state, scene.wanted.request, scene.wanted.limits)
     free = sum(state.node.gpus[at].usable and state.untouched(at) for at in gpus)
     return min(HIGHEST, free)
 

@@ -44,7 +44,7 @@ class HoldFilter:
 
     def _hold(self, scene: PodQuery, names: list[str]) -> None:
         """Count GPUs on these nodes, in place of what was held for the pod before."""
-        request, deadline = scene.question.request, self._clock() + self._seconds
+        request, deadline = scene.wanted.request, self._clock() + self._seconds
         claim = UnassignedPod(scene.pod.uid, request)
         states = (scene.snapshot.get(name) for name in names)
         found = (self._give(state, claim) for state in states if state is not None)

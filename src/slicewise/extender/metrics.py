@@ -120,7 +120,7 @@ class _Readings:
             ("nodes", "Nodes known.", len(snapshot)),
             ("gpus", "GPUs known.", gpus),
             ("pods", "Pods known.", ledger.pods),
-            ("assumed_pods", "Decisions that the API has not yet taken.", ledger.waiting),
+            ("assumed_pods", "Decisions that the API has not yet taken.", ledger.unconfirmed),
             ("gpu_percent_held", "Percent of GPUs promised, over all GPUs.", cores),
             ("gpu_memory_held_mib", "MiB of GPUs promised, over all GPUs.", memory),
             ("gpu_memory_mib", "MiB of all GPUs.", total),

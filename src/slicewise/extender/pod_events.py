@@ -17,8 +17,8 @@ def placement_event(scene: PodQuery, allocation: Allocation) -> PodEvent:
 
 
 def _why(scene: PodQuery, state: NodeState) -> str:
-    request = scene.question.request
-    room = count_room(state, request, admitted_gpus(state, request, scene.question.grant))
+    request = scene.wanted.request
+    room = count_room(state, request, admitted_gpus(state, request, scene.wanted.limits))
     policy = scene.planner.policy.name
     if room <= 1:
         return f"the only GPU there with room (policy {policy})"

@@ -51,13 +51,13 @@ class Recorder:
         state = self._binder.stage.state
         if not state.ready:
             return
-        gifts = state.ledger.gifts()
-        self._told &= {gift.pod.uid for gift in gifts}
-        for gift in gifts:
-            uid = gift.pod.uid
-            if gift.allocation is None:
-                self._complain(gift)
-            elif gift.node.agent and uid not in self._writing and not gift.pod.deleting:
+        adopted_pods = state.ledger.adopted_pods()
+        self._told &= {adopted.pod.uid for adopted in adopted_pods}
+        for adopted in adopted_pods:
+            uid = adopted.pod.uid
+            if adopted.allocation is None:
+                self._complain(adopted)
+            elif adopted.node.agent and uid not in self._writing and not adopted.pod.deleting:
                 self._writing[uid] = asyncio.create_task(self._record(uid))
 
     async def drain(self) -> None:
@@ -69,27 +69,27 @@ class Recorder:
         try:
             async with self._places, self._binder.locks.hold(uid):
                 for _ in range(_ATTEMPTS):
-                    gift = self._find(uid)
-                    if gift is None or not await self._try(gift):
+                    adopted = self._find(uid)
+                    if adopted is None or not await self._try(adopted):
                         return
         finally:
             del self._writing[uid]
 
     def _find(self, uid: str) -> AdoptedPod | None:
         state = self._binder.stage.state
-        gift = state.ledger.gift(uid) if state.ready else None
-        return None if gift is None or gift.allocation is None else gift
+        adopted = state.ledger.adopted_pod(uid) if state.ready else None
+        return None if adopted is None or adopted.allocation is None else adopted
 
-    async def _try(self, gift: AdoptedPod) -> bool:
+    async def _try(self, adopted: AdoptedPod) -> bool:
         """Write once; true when the pod had changed and it is worth trying again at once."""
-        ledger, pod = self._binder.stage.state.ledger, gift.pod
+        ledger, pod = self._binder.stage.state.ledger, adopted.pod
         ledger.apply(Pin(pod.uid))
-        outcome = await self._write(gift)
+        outcome = await self._write(adopted)
         if outcome.pod is not None and outcome.pod.uid == pod.uid:
             ledger.apply(PodSeen(outcome.pod))
         self._metrics.decided("record", outcome.status.value)
         if outcome.stands:
-            self._announce(gift)
+            self._announce(adopted)
             return False
         if outcome.status is WriteStatus.UNKNOWN:
             # It may yet be carried out, so these GPUs must stay this pod's.
@@ -97,11 +97,13 @@ class Recorder:
         ledger.apply(Pin(pod.uid, pinned=False))
         return outcome.status is WriteStatus.REFUSED and outcome.pod is not None
 
-    async def _write(self, gift: AdoptedPod) -> WriteOutcome:
+    async def _write(self, adopted: AdoptedPod) -> WriteOutcome:
         """How writing the record ended; an answer that was lost is looked up."""
-        assert gift.allocation is not None
-        pod, writer = gift.pod, self._binder.writer
-        marks = self._binder.record_allocation(pod, gift.request, gift.allocation, gift.node)
+        assert adopted.allocation is not None
+        pod, writer = adopted.pod, self._binder.writer
+        marks = self._binder.record_allocation(
+            pod, adopted.request, adopted.allocation, adopted.node
+        )
         try:
             outcome = await writer.annotate_pod(pod, marks, version=pod.version)
             if outcome.status is not WriteStatus.UNKNOWN:
@@ -115,35 +117,37 @@ class Recorder:
             return WriteOutcome(WriteStatus.DONE, pod=seen)
         return WriteOutcome(WriteStatus.UNKNOWN, outcome.detail, seen)
 
-    def _announce(self, gift: AdoptedPod) -> None:
-        assert gift.allocation is not None
-        each = gift.allocation.containers
-        gpus = "; ".join(describe_container(given, gift.node) for given in each)
+    def _announce(self, adopted: AdoptedPod) -> None:
+        assert adopted.allocation is not None
+        each = adopted.allocation.containers
+        gpus = "; ".join(describe_container(given, adopted.node) for given in each)
         policy = self._binder.stage.state.planner(None).policy.name
-        note = f"{gpus} on node {gift.node.name}, chosen by policy {policy} for a bound pod"
-        self._binder.writer.post_event(gift.pod, PodEvent(reason="GpuAssigned", note=note[:1024]))
+        note = f"{gpus} on node {adopted.node.name}, chosen by policy {policy} for a bound pod"
+        self._binder.writer.post_event(
+            adopted.pod, PodEvent(reason="GpuAssigned", note=note[:1024])
+        )
         self._log.info(
             "pod recorded",
-            pod=f"{gift.pod.namespace}/{gift.pod.name}",
-            node=gift.node.name,
-            gpus=",".join(map(str, gift.allocation.gpus)),
+            pod=f"{adopted.pod.namespace}/{adopted.pod.name}",
+            node=adopted.node.name,
+            gpus=",".join(map(str, adopted.allocation.gpus)),
         )
 
-    def _complain(self, gift: AdoptedPod) -> None:
+    def _complain(self, adopted: AdoptedPod) -> None:
         """Say once that the pod was bound where too few GPUs are free, and what to do."""
-        if gift.pod.uid in self._told:
+        if adopted.pod.uid in self._told:
             return
-        self._told.add(gift.pod.uid)
+        self._told.add(adopted.pod.uid)
         note = (
-            f"bound to node {gift.node.name}: {gift.detail}; every GPU there "
+            f"bound to node {adopted.node.name}: {adopted.detail}; every GPU there "
             "counts as taken until this pod, or one beside it that holds GPUs, is deleted"
         )
         remark = PodEvent(reason="GpuNotAssigned", note=note[:1024], warning=True)
-        self._binder.writer.post_event(gift.pod, remark)
+        self._binder.writer.post_event(adopted.pod, remark)
         self._metrics.decided("record", "NoRoom")
         self._log.warning(
             "pod bound without room",
-            pod=f"{gift.pod.namespace}/{gift.pod.name}",
-            node=gift.node.name,
-            detail=gift.detail,
+            pod=f"{adopted.pod.namespace}/{adopted.pod.name}",
+            node=adopted.node.name,
+            detail=adopted.detail,
         )

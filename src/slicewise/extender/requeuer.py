@@ -64,7 +64,7 @@ class Requeuer:
         """Pods that ask for GPUs and are on a node, or wait for one."""
         return (
             pod
-            for pod in self._state.ledger.asking()
+            for pod in self._state.ledger.gpu_pods()
             if (pod.node is not None) == bound and not pod.deleting
         )
 

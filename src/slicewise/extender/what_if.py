@@ -76,7 +76,7 @@ def _place(verbs: Decisions, wish: WhatIfPod) -> WhatIfOutcome:
             uid=pod.uid,
             namespace=pod.namespace,
             name=pod.name,
-            request=scene.question.request,
+            request=scene.wanted.request,
             allocation=allocation,
             deadline=inf,
             priority=pod.priority,
@@ -89,8 +89,8 @@ def _same(one: PodInquiry, other: PodInquiry) -> bool:
     """Whether two pods were refused by the very same cluster for the very same wish."""
     mine, theirs = one.scene, other.scene
     return (
-        mine.question.request == theirs.question.request
-        and mine.question.grant == theirs.question.grant
+        mine.wanted.request == theirs.wanted.request
+        and mine.wanted.limits == theirs.wanted.limits
         and mine.snapshot.chunks == theirs.snapshot.chunks
         and one.names == other.names
     )
@@ -100,7 +100,7 @@ def _tell_place(outcome: WhatIfOutcome) -> dict[str, Any]:
     scene, node, allocation = outcome.scene, outcome.node, outcome.allocation
     answer: dict[str, Any] = {
         "pod": _name(scene),
-        "asks": describe_request(scene.question.request),
+        "asks": describe_request(scene.wanted.request),
         "fits": True,
     }
     if node is None or allocation is None:

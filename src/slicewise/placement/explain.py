@@ -20,13 +20,13 @@ from slicewise.placement.quota_limits import QuotaLimits
 class _Case:
     state: NodeState
     request: Request
-    grant: QuotaLimits
+    limits: QuotaLimits
     groups: tuple[Group, ...]
 
 
-def explain(state: NodeState, request: Request, grant: QuotaLimits) -> Refusal:
+def explain(state: NodeState, request: Request, limits: QuotaLimits) -> Refusal:
     """The reason this node cannot take the request; for a node already known to refuse it."""
-    case = _Case(state, request, grant, split(request))
+    case = _Case(state, request, limits, split(request))
     return (
         _no_access(case)
         or _never(case)
@@ -40,16 +40,16 @@ def explain(state: NodeState, request: Request, grant: QuotaLimits) -> Refusal:
     )
 
 
-def never(state: NodeState, request: Request, grant: QuotaLimits) -> Refusal | None:
+def never(state: NodeState, request: Request, limits: QuotaLimits) -> Refusal | None:
     """What keeps the request off this node whoever leaves it; None when somebody's leaving helps.
 
     Demands on how GPUs are joined are not looked at.
     """
-    case = _Case(state, request, grant, split(request))
+    case = _Case(state, request, limits, split(request))
     return _no_access(case) or _never(case)
 
 
-def admitted_gpus(state: NodeState, request: Request, grant: QuotaLimits) -> list[int]:
+def admitted_gpus(state: NodeState, request: Request, limits: QuotaLimits) -> list[int]:
     """Positions of the GPUs that constraints and quota leave to the request, healthy or not."""
     wishes = request.constraints
     return [
@@ -58,12 +58,12 @@ def admitted_gpus(state: NodeState, request: Request, grant: QuotaLimits) -> lis
         if model_admitted(gpu.model, wishes.models, wishes.models_refused)
         and (not wishes.uuids or gpu.uuid in wishes.uuids)
         and gpu.uuid not in wishes.uuids_refused
-        and (grant.models is None or gpu.model in grant.models)
+        and (limits.models is None or gpu.model in limits.models)
     ]
 
 
 def _no_access(case: _Case) -> Refusal | None:
-    state, wishes, grant = case.state, case.request.constraints, case.grant
+    state, wishes, limits = case.state, case.request.constraints, case.limits
     gpus = state.node.gpus
     if not case.groups:
         return None
@@ -76,10 +76,10 @@ def _no_access(case: _Case) -> Refusal | None:
             f"a container asks for {', '.join(sorted(counted))} alone, which this node only "
             "counts: ask for compute or GPUs beside it",
         )
-    if grant.pools is not None and state.node.pool not in grant.pools:
+    if limits.pools is not None and state.node.pool not in limits.pools:
         return Refusal(
             Reason.POOL,
-            f"node is in pool {state.node.pool!r}, namespace may use {sorted(grant.pools)}",
+            f"node is in pool {state.node.pool!r}, namespace may use {sorted(limits.pools)}",
         )
     needed = max(group.count for group in case.groups)
     of_model = [
@@ -87,11 +87,11 @@ def _no_access(case: _Case) -> Refusal | None:
     ]
     if len(of_model) < needed and (wishes.models or wishes.models_refused):
         return Refusal(Reason.MODEL, f"{_wish(case)}, node has {_models(state)}")
-    if grant.models is not None:
-        in_quota = [gpu for gpu in of_model if gpu.model in grant.models]
+    if limits.models is not None:
+        in_quota = [gpu for gpu in of_model if gpu.model in limits.models]
         if len(in_quota) < needed:
-            return Refusal(Reason.QUOTA, grant.detail or "no quota left on this node's models")
-    if len(admitted_gpus(state, case.request, grant)) < needed <= len(of_model):
+            return Refusal(Reason.QUOTA, limits.detail or "no quota left on this node's models")
+    if len(admitted_gpus(state, case.request, limits)) < needed <= len(of_model):
         return Refusal(
             Reason.UUID,
             f"wants {', '.join(wishes.uuids) or 'any'} and not "
@@ -104,7 +104,7 @@ def _no_access(case: _Case) -> Refusal | None:
 def _never(case: _Case) -> Refusal | None:
     """What no eviction can mend: too few GPUs, too small, or unhealthy."""
     state = case.state
-    gpus = admitted_gpus(state, case.request, case.grant)
+    gpus = admitted_gpus(state, case.request, case.limits)
     usable = [at for at in gpus if state.node.gpus[at].usable]
     for group in case.groups:
         if len(gpus) < group.count:
@@ -136,7 +136,7 @@ def _not_now(case: _Case) -> Refusal | None:
     """What others hold: compute, memory or whole GPUs."""
     state = case.state
     gpus = [
-        at for at in admitted_gpus(state, case.request, case.grant) if state.node.gpus[at].usable
+        at for at in admitted_gpus(state, case.request, case.limits) if state.node.gpus[at].usable
     ]
     for group in case.groups:
         refusal = _group_not_now(state, group, gpus)

@@ -88,7 +88,7 @@ class PlacementRequest:
     """One pod to place: what it asks, what its namespace may use, and which nodes to ask."""
 
     request: Request
-    grant: QuotaLimits = UNLIMITED
+    limits: QuotaLimits = UNLIMITED
     nodes: Collection[str] | None = None
     salt: str = ""
 
@@ -107,25 +107,23 @@ class Planner:
         self.tables = NodeTables(order)
 
     def place(
-        self, snapshot: Snapshot, question: PlacementRequest, load: Load | None = None
+        self, snapshot: Snapshot, wanted: PlacementRequest, load: Load | None = None
     ) -> Placement | None:
         """The best placement, or None when no node can take the pod."""
-        run = Decider(self, snapshot, question, load)
+        run = Decider(self, snapshot, wanted, load)
         return run.best()
 
-    def place_on(
-        self, snapshot: Snapshot, question: PlacementRequest, name: str
-    ) -> Placement | None:
+    def place_on(self, snapshot: Snapshot, wanted: PlacementRequest, name: str) -> Placement | None:
         """The placement on this one node, or None when it cannot take the pod."""
-        run = Decider(self, snapshot, replace(question, nodes=(name,)), None)
+        run = Decider(self, snapshot, replace(wanted, nodes=(name,)), None)
         row = self.tables.row_of.get(name)
         return None if row is None else run.on(row)
 
     def decide(
-        self, snapshot: Snapshot, question: PlacementRequest, load: Load | None = None
+        self, snapshot: Snapshot, wanted: PlacementRequest, load: Load | None = None
     ) -> Decision:
         """The best placement with every node's score or refusal."""
-        run = Decider(self, snapshot, question, load)
+        run = Decider(self, snapshot, wanted, load)
         feasible = run.settled()
         names, scores = self.tables.names, run.outcome.scores
         fitting = np.flatnonzero(feasible).tolist()
@@ -148,11 +146,11 @@ class Screener:
         self._planner.tables = tables
 
     def screen(
-        self, snapshot: Snapshot, question: PlacementRequest, names: Sequence[str]
+        self, snapshot: Snapshot, wanted: PlacementRequest, names: Sequence[str]
     ) -> Screening:
         """What each of these nodes says."""
         tables = self._planner.tables
-        run = Decider(self._planner, snapshot, replace(question, nodes=None), None)
+        run = Decider(self._planner, snapshot, replace(wanted, nodes=None), None)
         feasible = run.settled()
         rows = np.fromiter(map(tables.row_of.get, names, repeat(-1)), np.int64, len(names))
         known = rows >= 0
@@ -170,11 +168,11 @@ class Decider:
     """One question put to one snapshot."""
 
     def __init__(
-        self, planner: Planner, snapshot: Snapshot, question: PlacementRequest, load: Load | None
+        self, planner: Planner, snapshot: Snapshot, wanted: PlacementRequest, load: Load | None
     ) -> None:
-        request = question.request
+        request = wanted.request
         self._tables = planner.tables
-        self._question = question
+        self._wanted = wanted
         self._groups = split(request)
         self._view = planner.tables.sync(snapshot, load)
         self._terms = WalkOptions(
@@ -184,7 +182,7 @@ class Decider:
             kind=shape_of(request),
             cpu=int(request.host.cpu),
             wish=request.constraints.topology,
-            salt=question.salt,
+            salt=wanted.salt,
         )
         self.asked = self._asked()
         self._admitted = self._admitted_gpus()
@@ -198,9 +196,9 @@ class Decider:
 
     def _asked(self) -> Bools:
         count = len(self._tables.names)
-        if self._question.nodes is None:
+        if self._wanted.nodes is None:
             return np.ones(count, dtype=np.bool_)
-        nodes = self._question.nodes
+        nodes = self._wanted.nodes
         rows = np.fromiter(map(self._tables.row_of.get, nodes, repeat(count)), np.int64, len(nodes))
         # Nodes the cluster does not have are marked behind the last row, and cut off.
         asked = np.zeros(count + 1, dtype=np.bool_)
@@ -208,13 +206,13 @@ class Decider:
         return asked[:count]
 
     def _feasible(self) -> Bools:
-        view, host = self._view, self._question.request.host
+        view, host = self._view, self._wanted.request.host
         feasible = self.asked & (view.cpu >= host.cpu) & (view.host_memory >= host.memory)
-        pools = self._question.grant.pools
+        pools = self._wanted.limits.pools
         if pools is not None and self._groups:
             inside = [pool in pools for *_, pool in self._tables.kinds]
             feasible &= np.array(inside, dtype=np.bool_)[view.kind]
-        lone = self._question.request.lone
+        lone = self._wanted.request.lone
         if lone and self._groups:
             carried = [not lone & counted for *_, counted, _ in self._tables.kinds]
             feasible &= np.array(carried, dtype=np.bool_)[view.kind]
@@ -222,12 +220,12 @@ class Decider:
 
     def _admitted_gpus(self) -> Bools | None:
         """The GPUs that constraints and quota leave over, or None for all."""
-        wishes, grant = self._question.request.constraints, self._question.grant
+        wishes, limits = self._wanted.request.constraints, self._wanted.limits
         admitted: Bools | None = None
-        if wishes.models or wishes.models_refused or grant.models is not None:
+        if wishes.models or wishes.models_refused or limits.models is not None:
             table = [
                 model_admitted(model, wishes.models, wishes.models_refused)
-                and (grant.models is None or model in grant.models)
+                and (limits.models is None or model in limits.models)
                 for model in self._tables.models
             ]
             admitted = np.array([*table, False], dtype=np.bool_)[self._view.model]
@@ -237,7 +235,7 @@ class Decider:
         return admitted
 
     def _named_gpus(self) -> Bools:
-        wishes = self._question.request.constraints
+        wishes = self._wanted.request.constraints
         named = np.zeros(self._view.whole.shape, dtype=np.bool_)
         for row, state in enumerate(self._tables.states):
             for at, gpu in enumerate(state.node.gpus):
@@ -279,25 +277,25 @@ class Decider:
 
     def case(self) -> NodeQuery:
         """The question as those who tell reasons take it."""
-        question = self._question
+        wanted = self._wanted
         return NodeQuery(
             tables=self._tables,
             view=self._view,
-            request=question.request,
-            grant=question.grant,
+            request=wanted.request,
+            limits=wanted.limits,
             groups=self._groups,
             admitted=self._admitted,
         )
 
     def explain(self, name: str) -> Refusal:
         state = self._tables.states[self._tables.row_of[name]]
-        return explain(state, self._question.request, self._question.grant)
+        return explain(state, self._wanted.request, self._wanted.limits)
 
     def _search(self, row: int) -> bool:
         if row not in self._found:
-            wish = self._question.request.constraints.topology
+            wish = self._wanted.request.constraints.topology
             state = self._tables.states[row]
-            gpus = admitted_gpus(state, self._question.request, self._question.grant)
+            gpus = admitted_gpus(state, self._wanted.request, self._wanted.limits)
             found = None
             if wish is None or not wish.strict:
                 found = search(state, self._groups, gpus)
@@ -327,7 +325,7 @@ class Decider:
         else:
             only = only or self._walk_row(row)
             gpus = [tuple(np.flatnonzero(mask[0]).tolist()) for mask in only.gpus]
-        return allocate(state, self._question.request, self._groups, gpus)
+        return allocate(state, self._wanted.request, self._groups, gpus)
 
 
 def allocate(

@@ -32,29 +32,29 @@ class Eviction:
         return (max(priorities, default=-(1 << 31)), len(priorities), sum(priorities), self.node)
 
 
-def preempt(snapshot: Snapshot, question: PlacementRequest, priority: int) -> Eviction | None:
+def preempt(snapshot: Snapshot, wanted: PlacementRequest, priority: int) -> Eviction | None:
     """The eviction that costs least over all nodes asked, or None if none would help."""
-    names: Iterable[str] = snapshot.slots if question.nodes is None else question.nodes
+    names: Iterable[str] = snapshot.slots if wanted.nodes is None else wanted.nodes
     found = [
         eviction
         for name in names
         if (state := snapshot.get(name)) is not None
-        and (eviction := evict(state, question, priority)) is not None
+        and (eviction := evict(state, wanted, priority)) is not None
     ]
     return min(found, key=lambda eviction: eviction.cost, default=None)
 
 
 def evict(
     state: NodeState,
-    question: PlacementRequest,
+    wanted: PlacementRequest,
     priority: int,
     allowed: Collection[str] | None = None,
 ) -> Eviction | None:
     """The eviction that costs least on this node; only pods named in `allowed`, if given."""
-    request, grant = question.request, question.grant
-    if feasible(state, request, grant):
+    request, limits = wanted.request, wanted.limits
+    if feasible(state, request, limits):
         return Eviction(state.node.name, ())
-    if not explain(state, request, grant).reason.preemptible:
+    if not explain(state, request, limits).reason.preemptible:
         return None
     lower = [
         holding
@@ -63,14 +63,14 @@ def evict(
     ]
     for ceiling in sorted({holding.priority for holding in lower}):
         below = [holding for holding in lower if holding.priority <= ceiling]
-        if feasible(_without(state, below), request, grant):
-            victims = _fewest(state, below, request, grant)
+        if feasible(_without(state, below), request, limits):
+            victims = _fewest(state, below, request, limits)
             return Eviction(state.node.name, victims)
     return None
 
 
 def _fewest(
-    state: NodeState, pods: list[Holding], request: Request, grant: QuotaLimits
+    state: NodeState, pods: list[Holding], request: Request, limits: QuotaLimits
 ) -> tuple[Holding, ...]:
     """The fewest of these pods whose leaving makes room; they are known to suffice together."""
     pods = sorted(pods, key=lambda pod: (pod.priority, pod.uid))
@@ -79,19 +79,19 @@ def _fewest(
             break
         sets = sorted(combinations(pods, count), key=lambda each: sum(pod.priority for pod in each))
         for victims in sets:
-            if feasible(_without(state, victims), request, grant):
+            if feasible(_without(state, victims), request, limits):
                 return victims
-    return _reprieved(state, pods, request, grant)
+    return _reprieved(state, pods, request, limits)
 
 
 def _reprieved(
-    state: NodeState, pods: list[Holding], request: Request, grant: QuotaLimits
+    state: NodeState, pods: list[Holding], request: Request, limits: QuotaLimits
 ) -> tuple[Holding, ...]:
     """Let every pod stay whose staying does not matter, the most important first."""
     victims = list(pods)
     for pod in reversed(pods):
         fewer = [victim for victim in victims if victim.uid != pod.uid]
-        if feasible(_without(state, fewer), request, grant):
+        if feasible(_without(state, fewer), request, limits):
             victims = fewer
     return tuple(victims)
 

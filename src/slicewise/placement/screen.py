@@ -27,7 +27,7 @@ class NodeQuery:
     tables: NodeTables
     view: TableView
     request: Request
-    grant: QuotaLimits
+    limits: QuotaLimits
     groups: tuple[Group, ...]
     admitted: Bools | None  # (nodes, gpus)
 
@@ -55,7 +55,7 @@ def read_reasons(case: NodeQuery, rows: Ints) -> list[Reason]:
 
 
 def _explain(case: NodeQuery, row: int) -> Reason:
-    return explain(case.tables.states[row], case.request, case.grant).reason
+    return explain(case.tables.states[row], case.request, case.limits).reason
 
 
 def _fill_never(case: NodeQuery, rows: Ints, found: Ints) -> None:
@@ -63,7 +63,7 @@ def _fill_never(case: NodeQuery, rows: Ints, found: Ints) -> None:
     for kind in np.unique(kinds).tolist():
         members = kinds == kind
         node = case.tables.states[int(rows[int(members.argmax())])].node
-        refusal = never(NodeState.empty(node), case.request, case.grant)
+        refusal = never(NodeState.empty(node), case.request, case.limits)
         if refusal is not None:
             found[members] = _AT[refusal.reason]
 

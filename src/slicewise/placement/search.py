@@ -22,7 +22,7 @@ def search(
     return _Search(state, groups, gpus).run()
 
 
-def feasible(state: NodeState, request: Request, grant: QuotaLimits) -> bool:
+def feasible(state: NodeState, request: Request, limits: QuotaLimits) -> bool:
     """Whether this one node can take the request as it is now."""
     host, asked = state.node.host, request.host
     if host is not None and (
@@ -32,11 +32,11 @@ def feasible(state: NodeState, request: Request, grant: QuotaLimits) -> bool:
     groups = split(request)
     if not groups:
         return True
-    if grant.pools is not None and state.node.pool not in grant.pools:
+    if limits.pools is not None and state.node.pool not in limits.pools:
         return False
     if request.lone & state.node.counted:
         return False
-    gpus = admitted_gpus(state, request, grant)
+    gpus = admitted_gpus(state, request, limits)
     wish = request.constraints.topology
     if wish is not None and wish.strict and any(group.count > 1 for group in groups):
         return len(groups) == 1 and _linked(state, groups[0], gpus, request)

@@ -31,18 +31,18 @@ class PodQuery:
     """The question, and the snapshot and planner it is put to."""
 
     pod: Pod
-    question: PlacementRequest
+    wanted: PlacementRequest
     snapshot: Snapshot
     planner: Planner
 
     @property
     def wants_gpu(self) -> bool:
         """Whether the pod asks for any GPU at all."""
-        return bool(self.question.request.containers)
+        return bool(self.wanted.request.containers)
 
     def ask(self, nodes: list[str]) -> PlacementRequest:
         """The question put to these nodes alone."""
-        return replace(self.question, nodes=nodes)
+        return replace(self.wanted, nodes=nodes)
 
 
 class PodQueries:
@@ -66,19 +66,19 @@ class PodQueries:
         ledger = self.state.ledger
         own = ledger.node_of(pod.uid)
         held = None if own is None else snapshot.get(own)
-        for name, uid in ledger.places(pod.uid):
+        for name, uid in ledger.reserved_on(pod.uid):
             state = snapshot.get(name)
             if state is not None:
                 snapshot = put_state(snapshot, state.release(uid))
-        grant = self._grant(pod, request, held, planner)
-        return PodQuery(pod, PlacementRequest(request, grant, salt=pod.uid), snapshot, planner)
+        limits = self._limits_for(pod, request, held, planner)
+        return PodQuery(pod, PlacementRequest(request, limits, salt=pod.uid), snapshot, planner)
 
     def screen(self, scene: PodQuery, names: list[str]) -> Screening:
         """What each of these nodes says of the pod."""
         tables = scene.planner.tables
         if self._screener[0] is not tables:
             self._screener = (tables, Screener(tables))
-        return self._screener[1].screen(scene.snapshot, scene.question, names)
+        return self._screener[1].screen(scene.snapshot, scene.wanted, names)
 
     @contextmanager
     def _apart(self, pod: Pod, held: NodeState | None) -> Iterator[UsageTotals]:
@@ -97,7 +97,7 @@ class PodQueries:
             for node, each in own:
                 usage.count(node, each, 1)
 
-    def _grant(
+    def _limits_for(
         self, pod: Pod, request: Request, held: NodeState | None, planner: Planner
     ) -> QuotaLimits:
         quota = self.state.quota
@@ -107,7 +107,7 @@ class PodQueries:
             return UNLIMITED
         models = _read_models(planner, self.state.snapshot())
         with self._apart(pod, held) as usage:
-            return quota.grant(pod.namespace, request, usage, models)
+            return quota.limits_for(pod.namespace, request, usage, models)
 
 
 def put_state(snapshot: Snapshot, state: NodeState) -> Snapshot:

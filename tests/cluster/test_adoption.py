@@ -68,8 +68,8 @@ def used(ledger, name="n0"):
 
 def gpus(ledger):
     return {
-        gift.pod.uid: None if gift.allocation is None else gift.allocation.gpus
-        for gift in ledger.gifts()
+        adopted.pod.uid: None if adopted.allocation is None else adopted.allocation.gpus
+        for adopted in ledger.adopted_pods()
     }
 
 
@@ -93,7 +93,7 @@ def test_gpu_is_what_the_engine_would_choose_on_that_node():
 
     ledger.apply(PodSeen(pod))
 
-    assert ledger.gift("u0").allocation == engine.allocation
+    assert ledger.adopted_pod("u0").allocation == engine.allocation
 
 
 def test_two_pods_never_get_the_same_gpu():
@@ -106,7 +106,7 @@ def test_pod_without_room_is_a_problem_charged_to_every_gpu():
     ledger = ledger_of(plain("u0"), plain("u1"), plain("u2"))
 
     assert gpus(ledger)["u2"] is None
-    assert "needs 1 whole GPU, none is free" in ledger.gift("u2").detail
+    assert "needs 1 whole GPU, none is free" in ledger.adopted_pod("u2").detail
     troubles = {problem.trouble for problem in ledger.problems()}
     assert troubles == {"MissingAllocation", "OverCommitted"}
 
@@ -154,13 +154,15 @@ def test_gpu_whose_record_is_being_written_moves_no_more():
 
 def test_record_takes_the_place_of_what_was_given():
     ledger = ledger_of(plain("u0"))
-    gift = ledger.gift("u0")
-    marks = DEFAULT.record_allocation(gift.pod, gift.request, gift.allocation, gift.node, now_ns=1)
+    adopted = ledger.adopted_pod("u0")
+    marks = DEFAULT.record_allocation(
+        adopted.pod, adopted.request, adopted.allocation, adopted.node, now_ns=1
+    )
     before = used(ledger)
 
-    ledger.apply(PodSeen(replace(apply_record(gift.pod, marks), version=2)))
+    ledger.apply(PodSeen(replace(apply_record(adopted.pod, marks), version=2)))
 
-    assert ledger.gifts() == ()
+    assert ledger.adopted_pods() == ()
     assert used(ledger) == before
 
 
@@ -185,7 +187,7 @@ def test_ended_pod_gives_its_gpu_back(phase):
 def test_pod_that_ran_before_our_agent_is_not_given_a_gpu_that_may_be_anothers():
     ledger = ledger_of(plain("u0", phase=Phase.RUNNING))
 
-    assert ledger.gifts() == ()
+    assert ledger.adopted_pods() == ()
     assert used(ledger) == (100, 100)
 
 
@@ -205,7 +207,7 @@ def test_pod_seen_waiting_keeps_its_gpu_when_it_runs():
 def test_pod_of_a_system_that_records_is_never_given_gpus():
     pod = builders.pod(limits={"aliyun.com/gpu-mem": 3}, node="n0")
 
-    assert ledger_of(pod).gifts() == ()
+    assert ledger_of(pod).adopted_pods() == ()
 
 
 def test_list_in_any_order_gives_what_the_records_leave():
@@ -279,7 +281,7 @@ def test_hold_ends_at_its_deadline():
     ledger.apply(Expire(5.0))
 
     assert (used(ledger), used(ledger, "n1")) == ((0, 0), (0, 0))
-    assert ledger.places("u0") == ()
+    assert ledger.reserved_on("u0") == ()
     assert ledger.pods == 0
 
 
@@ -303,7 +305,7 @@ def test_decision_of_our_own_takes_the_place_of_what_was_held():
 
     assert ledger.apply(Assume("u0", "default", "u0", request, allocation.allocation, deadline=9.0))
     assert used(ledger) == (100,)
-    assert ledger.places("u0") == (("n0", "u0"),)
+    assert ledger.reserved_on("u0") == (("n0", "u0"),)
 
 
 def test_new_hold_takes_the_place_of_the_old():
