@@ -1,7 +1,6 @@
 """`slicewise extender`: what kube-scheduler talks to, under its own flags and the originals'."""
 
 import asyncio
-import json
 import os
 import signal
 from pathlib import Path
@@ -12,8 +11,9 @@ import uvloop
 
 from slicewise import __version__
 from slicewise.cli.addresses import read_address
-from slicewise.cli.goflags import GoCommand, go_switch, klog_flags
+from slicewise.cli.goflags import go_switch, klog_flags
 from slicewise.cli.logs import LEVELS, configure_logs, read_level
+from slicewise.cli.options import Document, ServiceCommand
 from slicewise.extender.run import ExtenderSettings, run_extender
 from slicewise.extender.tracing import VARIABLES
 from slicewise.httpd import ServerSettings, Tls
@@ -22,11 +22,23 @@ from slicewise.placement import read_policy
 from slicewise.state.live import StateSettings
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:3456"
+# What gpu-admission's own file may say beside its quota; none of it changes anything here.
+_ADMISSION_KEYS: Final = ("GPUModelLabel", "GPUPoolLabel", "SkipBindTime")
 _MODES: Final = ("gpushare", "pgpu", "qgpu")
 _FILE = click.Path(dir_okay=False, exists=True, path_type=Path)
 
 
-@click.command(cls=GoCommand)
+def translate_admission(document: Document) -> Document:
+    """A file of ours as it is, and gpu-admission's JSON in our words."""
+    ours = {key: value for key, value in document.items() if key not in _ADMISSION_KEYS}
+    namespace = ours.pop("QuotaConfigMapNamespace", None)
+    name = ours.pop("QuotaConfigMapName", None)
+    if namespace or name:
+        ours["quota-configmap"] = f"{namespace or 'kube-system'}/{name or 'gpuquota'}"
+    return ours
+
+
+@click.command(cls=ServiceCommand, service="extender", translate=translate_admission)
 @click.option("--address", help=f"host:port to listen on [default: {DEFAULT_ADDRESS}; env PORT].")
 @click.option("--kubeconfig", "--kubeconf", type=_FILE, help="Kubeconfig of the API server.")
 @click.option("--master", help="Address of the API server, in place of the kubeconfig's.")
@@ -35,7 +47,6 @@ _FILE = click.Path(dir_okay=False, exists=True, path_type=Path)
 @click.option("--mode", help="elastic-gpu's list of modes; all are served whatever it says.")
 @click.option("--commit-in-filter", is_flag=True, help="Let /scheduler/filter write the decision.")
 @click.option("--quota-configmap", help="namespace/name of the quota; '' for none.")
-@click.option("--config", "config", type=_FILE, help="gpu-admission's JSON file of the quota.")
 @click.option("--leader-elect/--no-leader-elect", help="Decide only while holding a lease.")
 @click.option("--lease", default="kube-system/slicewise-extender", show_default=True)
 @click.option("--tls-cert", type=_FILE, help="PEM certificate chain; read again when it changes.")
@@ -126,19 +137,9 @@ def _read_policy(flags: dict[str, Any]) -> str:
 
 
 def _read_quota(flags: dict[str, Any]) -> tuple[str, str] | None:
-    default = StateSettings().quota
-    if flags["config"] is not None:
-        try:
-            document = json.loads(flags["config"].read_text())
-            default = (
-                document.get("QuotaConfigMapNamespace") or "kube-system",
-                document.get("QuotaConfigMapName") or "gpuquota",
-            )
-        except (OSError, ValueError, AttributeError) as error:
-            raise click.BadParameter(str(error), param_hint="--config") from error
     text = flags["quota_configmap"]
     if text is None:
-        return default
+        return StateSettings().quota
     return _read_pair("--quota-configmap", text) if text else None
 
 

@@ -1,0 +1,110 @@
+"""Settings of services: a flag, then its environment variable, then a file, then the default.
+
+Every flag of a service is also `SLICEWISE_<SERVICE>_<FLAG>` in the environment and a key of the
+YAML file that `--config` names. Variables that the original systems' users know come after ours.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import yaml
+
+from slicewise.cli.goflags import GoCommand
+
+Document = Mapping[str, Any]
+_FILE: Final = click.Path(dir_okay=False, exists=True, path_type=Path)
+
+
+class ServiceCommand(GoCommand):
+    """The command of one service, whose flags the environment and a file can set as well."""
+
+    def __init__(
+        self,
+        *args: Any,
+        service: str,
+        config_names: tuple[str, ...] = ("--config",),
+        config_default: Callable[[], Path | None] = lambda: None,
+        translate: Callable[[Document], Document] = lambda document: document,
+        **facts: Any,
+    ) -> None:
+        """Read the file's document through `translate`, which knows an original's own keys."""
+        super().__init__(*args, **facts)
+        self._config_default = config_default
+        self._translate = translate
+        prefix = f"SLICEWISE_{service.upper().replace('-', '_')}_"
+        for option in self.params:
+            if isinstance(option, click.Option):
+                _name_variables(option, prefix)
+        config = click.Option(
+            config_names,
+            type=_FILE,
+            is_eager=True,
+            expose_value=False,
+            callback=self._load,
+            envvar=f"{prefix}CONFIG",
+            help="YAML file of these flags, without their dashes; flags and environment win.",
+        )
+        self.params.insert(0, config)
+        self.epilog = (
+            f"Every flag can also be set as {prefix}<FLAG>, or in the file of {config_names[0]}."
+        )
+
+    def _load(self, ctx: click.Context, option: click.Parameter, path: Path | None) -> None:
+        """Take the file's values as defaults, each checked as its flag is."""
+        path = path or self._config_default()
+        if path is None:
+            return
+        options = {
+            name.lstrip("-"): each
+            for each in self.params
+            for name in each.opts
+            if name.startswith("--") and each is not option
+        }
+        found: dict[str, Any] = {}
+        for key, value in flatten(self._translate(_read_document(path))).items():
+            if key not in options:
+                raise click.BadParameter(f"{path}: {key!r}: expected a flag of this command")
+            _check(ctx, options[key], f"{path}: {key}={value!r}", value)
+            found[str(options[key].name)] = value
+        ctx.default_map = found
+
+
+def flatten(document: Document, prefix: str = "") -> dict[str, Any]:
+    """Nested keys as one, joined by dots, as flags like `--tls-config.tls-ca-file` have them."""
+    found: dict[str, Any] = {}
+    for key, value in document.items():
+        if isinstance(value, Mapping):
+            found |= flatten(value, f"{prefix}{key}.")
+        else:
+            found[f"{prefix}{key}"] = value
+    return found
+
+
+def _check(ctx: click.Context, option: click.Parameter, where: str, value: Any) -> None:
+    """Refuse a value that the flag would refuse, and say where it stands."""
+    if isinstance(value, list) and not getattr(option, "multiple", False):
+        raise click.BadParameter(f"{where}: expected one value")
+    try:
+        option.type_cast_value(ctx, value)
+    except click.BadParameter as error:
+        raise click.BadParameter(f"{where}: {error.message}") from error
+
+
+def _name_variables(option: click.Option, prefix: str) -> None:
+    """Ours before those the option has already."""
+    flags = [name for name in option.opts if name.startswith("--")]
+    ours = [prefix + flag.lstrip("-").upper().replace("-", "_").replace(".", "_") for flag in flags]
+    known = [option.envvar] if isinstance(option.envvar, str) else list(option.envvar or ())
+    option.envvar = [*ours, *known]
+
+
+def _read_document(path: Path) -> Document:
+    try:
+        document = yaml.safe_load(path.read_text()) or {}
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise click.BadParameter(f"{path}: {error}") from error
+    if not isinstance(document, dict):
+        raise click.BadParameter(f"{path}: expected flags and their values")
+    return document

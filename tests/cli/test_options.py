@@ -1,0 +1,80 @@
+"""One settings mechanism for every service: flag, environment, file, default."""
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from slicewise.cli.extender import extender
+
+# A service, one of its flags, and four values that it takes: flag, environment, file, default.
+SERVICES = [
+    pytest.param("extender", extender, "max-body-mib", (1, 2, 3, 128), id="extender"),
+]
+
+
+@pytest.fixture(autouse=True)
+def _empty_home(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+
+def read(command, *arguments):
+    with command.make_context("x", [str(each) for each in arguments]) as context:
+        return context.params
+
+
+@pytest.mark.parametrize(("service", "command", "flag", "values"), SERVICES)
+def test_flag_wins_over_environment_over_file_over_default(
+    service, command, flag, values, monkeypatch, tmp_path
+):
+    in_flag, in_environment, in_file, default = values
+    name = next(each.name for each in command.params if f"--{flag}" in each.opts)
+    file = tmp_path / "settings.yaml"
+    file.write_text(f"{flag}: {in_file}\n")
+
+    assert read(command)[name] == default
+    assert read(command, "--config", file)[name] == in_file
+    monkeypatch.setenv(f"SLICEWISE_{service}_{flag}".upper().replace("-", "_"), str(in_environment))
+    assert read(command, "--config", file)[name] == in_environment
+    assert read(command, "--config", file, f"--{flag}={in_flag}")[name] == in_flag
+
+
+@pytest.mark.parametrize(("service", "command", "flag", "values"), SERVICES)
+def test_file_may_be_named_in_the_environment(
+    service, command, flag, values, monkeypatch, tmp_path
+):
+    name = next(each.name for each in command.params if f"--{flag}" in each.opts)
+    file = tmp_path / "settings.yaml"
+    file.write_text(f"{flag}: {values[2]}\n")
+
+    monkeypatch.setenv(f"SLICEWISE_{service}_CONFIG".upper().replace("-", "_"), str(file))
+
+    assert read(command)[name] == values[2]
+
+
+@pytest.mark.parametrize(("service", "command", "flag", "values"), SERVICES)
+def test_unknown_key_is_named_with_its_file(service, command, flag, values, tmp_path):
+    file = tmp_path / "settings.yaml"
+    file.write_text("polcy: spread\n")
+
+    result = CliRunner().invoke(command, ["--config", str(file)])
+
+    assert result.exit_code == 2
+    assert f"{file}: 'polcy': expected a flag of this command" in result.output
+
+
+@pytest.mark.parametrize(("service", "command", "flag", "values"), SERVICES)
+def test_bad_value_is_named_with_its_file_and_key(service, command, flag, values, tmp_path):
+    file = tmp_path / "settings.yaml"
+    file.write_text(f"{flag}: many\n")
+
+    with pytest.raises(click.BadParameter, match=f"settings.yaml: {flag}='many': "):
+        read(command, "--config", file)
+
+
+@pytest.mark.parametrize("text", ["- a", "a: [", "max-body-mib: [1, 2]"])
+def test_file_that_makes_no_sense_is_refused(text, tmp_path):
+    file = tmp_path / "settings.yaml"
+    file.write_text(text)
+
+    with pytest.raises(click.BadParameter, match=r"settings\.yaml"):
+        read(extender, "--config", file)
