@@ -128,10 +128,10 @@ def test_gpu_that_does_not_answer_is_unknown():
 
 
 def test_agents_own_page_is_understood():
-    owner = scenes.tenant("p0", uid="u0")
+    owner = scenes.node_pod("p0", uid="u0")
     loads = {"GPU-0": scenes.load(scenes.process(7, memory=300, cores=20), scenes.process(8))}
     reading = scenes.reading(loads, {7: [scenes.inside(owner)], 8: []})
-    told = write_gpu_usage(measure("n0", [scenes.gpu(0)], [owner], reading))
+    told = write_gpu_usage(measure("n0", [scenes.device(0)], [owner], reading))
 
     use = read_usage(msgspec.json.encode(told))
 

@@ -226,10 +226,10 @@ def reachable(gpu_cluster: GpuCluster) -> Iterator[str]:
 
 def agent_pages(uid: str) -> Handler:
     """What the agent of a node with one busy GPU says."""
-    owner = scenes.tenant("busy", uid=uid, held={"main": [builders.piece(0, 30, 4096)]})
+    owner = scenes.node_pod("busy", uid=uid, held={"main": [builders.piece(0, 30, 4096)]})
     loads = {"GPU-agented-0": scenes.load(scenes.process(7, memory=5000, cores=20))}
     reading = scenes.reading(loads, {7: [scenes.inside(owner, "main")]})
-    gpu = scenes.gpu(0, uuid="GPU-agented-0")
+    gpu = scenes.device(0, uuid="GPU-agented-0")
     pages = {
         "/usage/gpus": write_gpu_usage(measure("agented", [gpu], [owner], reading)),
         "/agent": {"version": __version__, "identity": "match", "ready": True},

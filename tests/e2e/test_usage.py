@@ -10,8 +10,7 @@ from nodeagent import scenes
 from slicewise.kube.local_pods import LocalPod, LocalPodBody, read_local_pod
 from slicewise.kube.objects import KeyFilter, ObjectReader
 from slicewise.model import Node
-from slicewise.nodeagent.census import read_node_pod
-from slicewise.nodeagent.tenants import PodIndex, ProcessOwner
+from slicewise.nodeagent.node_pods import PodIndex, ProcessOwner, read_node_pod
 from slicewise.nodeagent.usage.cgroups import ProcessTable
 from slicewise.nodeagent.usage.node_usage import StrayOrigin, measure
 from slicewise_testbed.fixtures import REAL
@@ -61,25 +60,23 @@ def running(control_plane, real_nodes):
 
 
 def test_processes_of_real_containers_are_traced_by_name(running):
-    tenant = read_node_pod(read(running), Node("real-a"))
-    register = PodIndex([tenant])
+    pod = read_node_pod(read(running), Node("real-a"))
+    register = PodIndex([pod])
     pids = {name: find_pid(seconds) for name, seconds in NAPS.items()}
     seen = ProcessTable().look(pids.values())
 
     found = {name: register.find(seen[pid].places) for name, pid in pids.items()}
 
-    assert found == {name: ProcessOwner(tenant, name) for name in NAPS}
+    assert found == {name: ProcessOwner(pod, name) for name in NAPS}
 
 
 def test_a_real_container_on_a_gpu_it_does_not_hold_trespasses(running):
-    tenant = read_node_pod(read(running), Node("real-a"))
+    pod = read_node_pod(read(running), Node("real-a"))
     pid = find_pid(NAPS["two"])
     load = scenes.load(scenes.process(pid), scenes.process(1))
     reading = scenes.reading({"GPU-0": load})
     looked = scenes.Reading(reading.loads, ProcessTable().look([pid, 1]), 0)
-    usage = measure("real-a", [scenes.gpu(0)], [tenant], looked)
+    usage = measure("real-a", [scenes.device(0)], [pod], looked)
 
-    assert [(each.tenant.name, each.container) for each in usage.trespasses] == [
-        ("sleepers", "two")
-    ]
+    assert [(each.pod.name, each.container) for each in usage.trespasses] == [("sleepers", "two")]
     assert [each.origin for each in usage.strays] == [StrayOrigin.HOST]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import builders
 from slicewise.kube.local_pods import LocalContainer
 from slicewise.model import Allocation, ContainerAllocation, MiB, Percent, Role, Slice
-from slicewise.nodeagent.tenants import NodePod
+from slicewise.nodeagent.node_pods import NodePod
 from slicewise.nodeagent.usage.cgroups import CgroupRef, HostProcess
 from slicewise.nodeagent.usage.node_usage import UsageSample
 from slicewise.nvml.driver import DriverError, GpuDevice, Load, Process
@@ -21,7 +21,9 @@ def container(name: str = "c0", **facts) -> LocalContainer:
     return LocalContainer(name, **facts)
 
 
-def tenant(name: str = "p0", held: Mapping[str, Sequence[Slice]] | None = None, **facts) -> NodePod:
+def node_pod(
+    name: str = "p0", held: Mapping[str, Sequence[Slice]] | None = None, **facts
+) -> NodePod:
     """A pod of running containers, each with an id of its own, that holds these slices."""
     held = {"c0": [builders.piece()]} if held is None else held
     uid = facts.pop("uid", f"uid-{name}")
@@ -90,7 +92,7 @@ class FakeDriver:
 
 
 @dataclass
-class FakeCensus:
+class FakeNodePods:
     """What the agent would know, as values that the test changes."""
 
     held: list[NodePod] = field(default_factory=list)
@@ -106,7 +108,7 @@ class FakeCensus:
     def departed(self):
         return frozenset()
 
-    def tenants(self):
+    def pods(self):
         return list(self.held)
 
 

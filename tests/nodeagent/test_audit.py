@@ -17,8 +17,8 @@ from slicewise.diagnose.audit_report import (
 from slicewise.diagnose.evidence import Evidence, SpecFile
 from slicewise.kubelet.holders import Holder
 from slicewise.model import Slice
+from slicewise.nodeagent.node_pods import NodePod
 from slicewise.nodeagent.plugin.cdi import name_units
-from slicewise.nodeagent.tenants import NodePod
 from slicewise.nodeagent.usage.cgroups import CgroupRef
 from slicewise.nodeagent.usage.node_usage import measure
 
@@ -27,19 +27,19 @@ CORES = "slicewise.io/cores"
 WHOLE = builders.piece(0, 100, 40960)
 
 
-def grant(tenant: NodePod, container: str = "c0", start: int = 0, **facts) -> Holder:
+def grant(pod: NodePod, container: str = "c0", start: int = 0, **facts) -> Holder:
     units = {CORES: frozenset(f"{CORES}-{start + at}" for at in range(30))}
-    return Holder(tenant.namespace, tenant.name, container, facts.get("units", units))
+    return Holder(pod.namespace, pod.name, container, facts.get("units", units))
 
 
-def spec(tenant: NodePod, holder: Holder, *gpus: str) -> SpecFile:
+def spec(pod: NodePod, holder: Holder, *gpus: str) -> SpecFile:
     """The spec of the units that a container of the pod holds."""
     name = name_units(CORES, holder.units[CORES])
-    return SpecFile(name, tenant.uid, holder.container, frozenset(gpus) or None)
+    return SpecFile(name, pod.uid, holder.container, frozenset(gpus) or None)
 
 
 def gather(
-    *tenants: NodePod,
+    *pods: NodePod,
     holders: list[Holder] | None = None,
     specs: list[SpecFile] | None = None,
     gpus=GPUS,
@@ -51,22 +51,24 @@ def gather(
     if holders is None:
         holders = [
             grant(each, container.name, 1000 * at + 100 * number)
-            for at, each in enumerate(tenants)
+            for at, each in enumerate(pods)
             for number, container in enumerate(each.containers)
             if each.held(container.name)
         ]
     if specs is None:
-        pods = {each.pod: each for each in tenants}
+        named = {each.full_name: each for each in pods}
         specs = [
-            spec(pods[pod], each, *(f"GPU-{piece.gpu}" for piece in pods[pod].held(each.container)))
+            spec(
+                named[pod], each, *(f"GPU-{piece.gpu}" for piece in named[pod].held(each.container))
+            )
             for each in holders
-            if (pod := f"{each.namespace}/{each.pod}") in pods and CORES in each.units
+            if (pod := f"{each.namespace}/{each.pod}") in named and CORES in each.units
         ]
     loads = loads or {device.gpu.uuid: scenes.load() for device in gpus}
-    usage = measure("n0", gpus, tenants, scenes.reading(loads, seen))
+    usage = measure("n0", gpus, pods, scenes.reading(loads, seen))
     return Evidence(
         usage=usage,
-        tenants=tenants,
+        pods=pods,
         holders=tuple(holders),
         specs=tuple(specs),
         resources=frozenset({CORES}),
@@ -86,7 +88,7 @@ def worlds(draw: st.DrawFn) -> tuple[NodePod, ...]:
     """Pods that share two GPUs without taking more than there is."""
     count = draw(st.integers(0, 6))
     return tuple(
-        scenes.tenant(
+        scenes.node_pod(
             f"p{at}",
             {
                 f"c{number}": [
@@ -101,16 +103,16 @@ def worlds(draw: st.DrawFn) -> tuple[NodePod, ...]:
 
 
 @given(worlds())
-def test_where_all_views_agree_nothing_is_found(tenants):
-    report = audit(gather(*tenants))
+def test_where_all_views_agree_nothing_is_found(pods):
+    report = audit(gather(*pods))
 
     assert report.findings == ()
     assert report.verdict is AuditVerdict.CLEAN
 
 
 @given(worlds(), st.data())
-def test_forgetting_any_spec_or_grant_is_noticed(tenants, data):
-    evidence = gather(*tenants)
+def test_forgetting_any_spec_or_grant_is_noticed(pods, data):
+    evidence = gather(*pods)
     if not evidence.specs:
         return
     lost = data.draw(st.sampled_from(evidence.specs))
@@ -128,14 +130,14 @@ def test_forgetting_any_spec_or_grant_is_noticed(tenants, data):
 
 
 def test_a_whole_gpu_held_twice_is_a_double_grant():
-    evidence = gather(scenes.tenant("a", {"c0": [WHOLE]}), scenes.tenant("b"))
+    evidence = gather(scenes.node_pod("a", {"c0": [WHOLE]}), scenes.node_pod("b"))
 
     assert find(evidence) == [(AuditKind.DOUBLE_GRANT, "gpu 0 (GPU-0)")]
 
 
 def test_a_gpu_promised_beyond_its_memory_is_over_committed():
     big = builders.piece(0, 10, 30000)
-    evidence = gather(scenes.tenant("a", {"c0": [big]}), scenes.tenant("b", {"c0": [big]}))
+    evidence = gather(scenes.node_pod("a", {"c0": [big]}), scenes.node_pod("b", {"c0": [big]}))
 
     (finding,) = audit(evidence).findings
     assert finding.kind is AuditKind.OVER_COMMIT
@@ -146,51 +148,51 @@ def test_a_gpu_promised_beyond_its_memory_is_over_committed():
 def test_init_containers_do_not_over_commit_what_follows_them():
     held = {"prepare": [builders.piece(0, 60, 100)], "c0": [builders.piece(0, 60, 100)]}
     containers = [scenes.container("prepare", role=scenes.INIT), scenes.container("c0")]
-    tenant = scenes.tenant("a", held, containers=containers)
+    pod = scenes.node_pod("a", held, containers=containers)
 
-    assert find(gather(tenant)) == []
+    assert find(gather(pod)) == []
 
 
 def test_an_ill_gpu_in_use_is_found_and_an_idle_one_is_not():
     ill = [replace(each, gpu=replace(each.gpu, healthy=False), trouble="lost") for each in GPUS]
-    report = audit(gather(scenes.tenant("a"), gpus=ill))
+    report = audit(gather(scenes.node_pod("a"), gpus=ill))
 
     assert [each.subject for each in report.findings] == ["gpu 0 (GPU-0)"]
     assert report.findings[0].what == "it is lost and held by ml/a"
 
 
 def test_a_promise_of_a_gpu_that_is_gone_is_found():
-    evidence = gather(scenes.tenant("a", {"c0": [builders.piece(7)]}), specs=[])
+    evidence = gather(scenes.node_pod("a", {"c0": [builders.piece(7)]}), specs=[])
 
     assert (AuditKind.UNKNOWN_GPU, "ml/a") in find(evidence)
 
 
 def test_a_pod_without_a_record_is_found_once():
-    tenant = scenes.tenant("a", {"c0": []}, trouble="it asks for GPUs and records no allocation")
+    pod = scenes.node_pod("a", {"c0": []}, trouble="it asks for GPUs and records no allocation")
 
-    assert find(gather(tenant, holders=[grant(tenant)])) == [(AuditKind.MISSING_ALLOCATION, "ml/a")]
+    assert find(gather(pod, holders=[grant(pod)])) == [(AuditKind.MISSING_ALLOCATION, "ml/a")]
 
 
 def test_units_held_for_a_pod_that_is_gone_leak():
-    evidence = gather(holders=[grant(scenes.tenant("gone"))])
+    evidence = gather(holders=[grant(scenes.node_pod("gone"))])
 
     assert find(evidence) == [(AuditKind.KUBELET_LEAK, "ml/gone/c0")]
 
 
 def test_units_of_other_plugins_are_not_ours_to_judge():
-    other = grant(scenes.tenant("gone"), units={"vendor.com/nic": frozenset({"eth0"})})
+    other = grant(scenes.node_pod("gone"), units={"vendor.com/nic": frozenset({"eth0"})})
 
     assert find(gather(holders=[other])) == []
 
 
 def test_units_without_a_promise_are_found():
-    plain = scenes.tenant("a", {"c0": []}, asks=False)
+    plain = scenes.node_pod("a", {"c0": []}, asks=False)
 
     assert find(gather(plain, holders=[grant(plain)])) == [(AuditKind.UNPROMISED_GRANT, "ml/a/c0")]
 
 
 def test_units_given_to_two_containers_are_a_double_grant():
-    one, other = scenes.tenant("a"), scenes.tenant("b")
+    one, other = scenes.node_pod("a"), scenes.node_pod("b")
     evidence = gather(one, other, holders=[grant(one), grant(other, start=25)])
 
     (finding,) = audit(evidence).findings
@@ -207,14 +209,14 @@ def test_units_given_to_two_containers_are_a_double_grant():
     ],
 )
 def test_only_running_containers_must_have_units_and_specs(facts):
-    tenant = scenes.tenant("a", containers=[scenes.container("c0", **facts)])
+    pod = scenes.node_pod("a", containers=[scenes.container("c0", **facts)])
 
-    assert find(gather(tenant, holders=[], specs=[])) == []
+    assert find(gather(pod, holders=[], specs=[])) == []
 
 
 def test_a_spec_that_hands_over_another_gpu_is_found():
-    tenant = scenes.tenant("a")
-    report = audit(gather(tenant, specs=[spec(tenant, grant(tenant), "GPU-1")]))
+    pod = scenes.node_pod("a")
+    report = audit(gather(pod, specs=[spec(pod, grant(pod), "GPU-1")]))
 
     (finding,) = report.findings
     assert (finding.kind, finding.subject) == (AuditKind.WRONG_SPEC, "ml/a/c0")
@@ -223,9 +225,9 @@ def test_a_spec_that_hands_over_another_gpu_is_found():
 
 
 def test_a_spec_that_hands_over_no_gpu_is_no_wrong_gpu():
-    tenant = scenes.tenant("a")
+    pod = scenes.node_pod("a")
 
-    assert find(gather(tenant, specs=[spec(tenant, grant(tenant))])) == []
+    assert find(gather(pod, specs=[spec(pod, grant(pod))])) == []
 
 
 def test_specs_of_gone_pods_and_broken_files_are_found():
@@ -246,7 +248,7 @@ def test_specs_of_pods_that_just_left_are_not_due_yet():
 
 
 def test_containers_of_other_plugins_need_no_spec():
-    evidence = gather(scenes.tenant("a"), specs=[])
+    evidence = gather(scenes.node_pod("a"), specs=[])
 
     assert find(evidence) == [(AuditKind.MISSING_SPEC, "ml/a/c0")]
     assert find(replace(evidence, served=frozenset())) == []
@@ -266,28 +268,30 @@ def test_processes_of_nobody_are_strays():
 
 
 def test_a_trespass_and_overuse_name_the_container():
-    tenant = scenes.tenant("a")
+    pod = scenes.node_pod("a")
     loads = {
         "GPU-0": scenes.load(scenes.process(7, memory=5000)),
         "GPU-1": scenes.load(scenes.process(8)),
     }
-    seen = {pid: [scenes.inside(tenant)] for pid in (7, 8)}
+    seen = {pid: [scenes.inside(pod)] for pid in (7, 8)}
 
-    assert find(gather(tenant, loads=loads, seen=seen)) == [
+    assert find(gather(pod, loads=loads, seen=seen)) == [
         (AuditKind.TRESPASS, "ml/a/c0 on gpu 1 (GPU-1)"),
         (AuditKind.OVERUSE, "ml/a/c0 on gpu 0 (GPU-0)"),
     ]
 
 
 def test_a_container_promised_no_amount_cannot_overuse_it():
-    tenant = scenes.tenant("a", {"c0": [builders.piece(0, 30, 0)]})
+    pod = scenes.node_pod("a", {"c0": [builders.piece(0, 30, 0)]})
     loads = {"GPU-0": scenes.load(scenes.process(7, memory=5000))}
 
-    assert find(gather(tenant, loads=loads, seen={7: [scenes.inside(tenant)]})) == []
+    assert find(gather(pod, loads=loads, seen={7: [scenes.inside(pod)]})) == []
 
 
 def test_views_that_nobody_gave_are_not_compared():
-    evidence = replace(gather(scenes.tenant("a")), holders=None, specs=None, gaps=("the kubelet",))
+    evidence = replace(
+        gather(scenes.node_pod("a")), holders=None, specs=None, gaps=("the kubelet",)
+    )
     report = audit(evidence)
 
     assert report.findings == ()
@@ -301,10 +305,10 @@ def test_findings_outweigh_gaps():
 
 
 def test_the_gravest_findings_come_first():
-    tenants = [scenes.tenant(name, {"c0": [WHOLE]}) for name in ("a", "b")]
+    pods = [scenes.node_pod(name, {"c0": [WHOLE]}) for name in ("a", "b")]
     broken = SpecFile("x", trouble="cut")
-    specs = [*gather(*tenants).specs, broken]
-    kinds = [kind for kind, _ in find(gather(*tenants, specs=specs))]
+    specs = [*gather(*pods).specs, broken]
+    kinds = [kind for kind, _ in find(gather(*pods, specs=specs))]
 
     assert kinds == [AuditKind.DOUBLE_GRANT, AuditKind.BROKEN_SPEC]
 
@@ -322,4 +326,4 @@ def test_only_what_stays_wrong_is_confirmed():
 def test_slices_of_one_pod_on_one_gpu_do_not_double_grant_it():
     pieces = {"a": [Slice(0, 50, 100)], "b": [Slice(0, 50, 100)]}
 
-    assert find(gather(scenes.tenant("a", pieces))) == []
+    assert find(gather(scenes.node_pod("a", pieces))) == []

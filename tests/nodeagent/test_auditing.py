@@ -48,7 +48,7 @@ class Scene:
                 change()
 
         views = EvidenceCollector(
-            census=scenes.FakeCensus(),
+            pods=scenes.FakeNodePods(),
             sampler=UsageSampler(self.driver, ProcessTable(root)),
             kubelet=self.kubelet,
             specs=self.specs,

@@ -12,8 +12,8 @@ FOUR = [scenes.device(index) for index in range(4)]
 MIB = 1 << 20
 
 
-def draw(*tenants, gpus=FOUR, links=None, loads=None) -> list[str]:
-    usage = measure("n0", gpus, tenants, scenes.reading(loads or {}))
+def draw(*pods, gpus=FOUR, links=None, loads=None) -> list[str]:
+    usage = measure("n0", gpus, pods, scenes.reading(loads or {}))
     return draw_graph(usage, links).splitlines()
 
 
@@ -37,7 +37,7 @@ def test_gpus_without_links_stand_side_by_side():
 
 def test_a_line_tells_what_is_used_and_what_may_still_be_promised():
     loads = {"GPU-0": scenes.load(scenes.process(7, 100), scenes.process(3, 24))}
-    lines = draw(scenes.tenant("a"), loads=loads)
+    lines = draw(scenes.node_pod("a"), loads=loads)
 
     assert lines[0] == "ROOT:3"
     assert lines[1] == (

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from nodeagent.test_node_pods import local, record
 
 from nodeagent.test_auditing import FakeKubelet
-from nodeagent.test_census import local, record
 from nodeagent.test_cgroups import LAYOUT, put
 from nodeagent.test_pages import read_series
 from slicewise.httpd import ServerSettings, ThreadedServer
 from slicewise.kube.watch import Gone, Seen
 from slicewise.kubelet.holders import Holder
 from slicewise.nodeagent.audit.auditor import Auditor, EvidenceCollector
-from slicewise.nodeagent.census import NodeCensus
+from slicewise.nodeagent.node_pods import NodePods
 from slicewise.nodeagent.pages import AgentPages
 from slicewise.nodeagent.usage.cgroups import ProcessTable
 from slicewise.nodeagent.usage.sampler import UsageMeter, UsageSampler
@@ -32,7 +32,7 @@ class Stand:
     """A node's pages, and what stands behind them."""
 
     url: str
-    census: NodeCensus
+    pods: NodePods
     sampler: UsageSampler
     gpus: Path
     proc: Path
@@ -67,25 +67,25 @@ def stand(tmp_path) -> Iterator[Stand]:
     proc.mkdir()
     driver = SimulatedDriver(described)
     hardware = driver.hardware()
-    census, kubelet = NodeCensus("n0"), FakeKubelet()
-    census.set_gpus(hardware.gpus, hardware.links)
+    pods, kubelet = NodePods("n0"), FakeKubelet()
+    pods.set_gpus(hardware.gpus, hardware.links)
     sampler = UsageSampler(driver, ProcessTable(proc), interval_seconds=3600)
     views = EvidenceCollector(
-        census=census,
+        pods=pods,
         sampler=sampler,
         kubelet=kubelet,
         specs=None,
         resources=frozenset({CORES}),
         served=frozenset({CORES}),
     )
-    pages = AgentPages(UsageMeter(census, sampler), auditor=Auditor(views.collect, pause_seconds=0))
+    pages = AgentPages(UsageMeter(pods, sampler), auditor=Auditor(views.collect, pause_seconds=0))
     with ThreadedServer(pages.handle, ServerSettings(port=0)) as server:
-        yield Stand(server.url, census, sampler, described, proc, kubelet)
+        yield Stand(server.url, pods, sampler, described, proc, kubelet)
 
 
 def admit(stand: Stand) -> None:
     pod = local(UID, record(1, "GPU-1"))
-    stand.census.apply([Seen(pod, new=True)])
+    stand.pods.apply([Seen(pod, new=True)])
     stand.kubelet.holders = [Holder("default", UID, "c0", {CORES: frozenset({"1"})})]
 
 
@@ -98,7 +98,7 @@ def test_a_container_is_followed_from_its_allocation_to_its_end(stand):
     stand.describe({"pid": 7, "memory": 512, "utilization": 40})
     busy = stand.used()
     stand.describe()
-    stand.census.apply([Gone(UID, 9)])
+    stand.pods.apply([Gone(UID, 9)])
 
     assert (before, idle, busy, stand.used()) == ({}, {UID: 0}, {UID: 512 << 20}, {})
 

@@ -12,8 +12,8 @@ import builders
 from nodeagent import scenes
 from slicewise import __version__
 from slicewise.httpd import HttpRequest, HttpResponse
+from slicewise.nodeagent.node_pods import NodePod
 from slicewise.nodeagent.pages import AgentPages
-from slicewise.nodeagent.tenants import NodePod
 from slicewise.nodeagent.usage.node_usage import NodeUsage, UsageSample, measure
 from slicewise.nodeagent.usage.sampler import SamplingStats
 
@@ -22,10 +22,10 @@ PAGES = ("/metrics", "/metric", "/usage", "/usage/gpus")
 
 
 class FakeMeter:
-    """The usage of a census and a reading, with a tally that stands still."""
+    """The usage of a pods and a reading, with a tally that stands still."""
 
-    def __init__(self, *tenants: NodePod, reading: UsageSample | None = None) -> None:
-        self.census = scenes.FakeCensus(list(tenants))
+    def __init__(self, *pods: NodePod, reading: UsageSample | None = None) -> None:
+        self.pods = scenes.FakeNodePods(list(pods))
         self.reading = reading
         self.tally = SamplingStats(samples=3, failures=1, last_seconds=0.25)
 
@@ -33,7 +33,7 @@ class FakeMeter:
         return None
 
     def usage(self) -> NodeUsage:
-        return measure("n0", self.census.gpus(), self.census.tenants(), self.reading)
+        return measure("n0", self.pods.gpus(), self.pods.pods(), self.reading)
 
 
 def get(pages: AgentPages, path: str, method: str = "GET") -> HttpResponse:
@@ -51,13 +51,13 @@ def read_series(text: bytes) -> dict[tuple[str, frozenset], float]:
     }
 
 
-TRAIN = scenes.tenant(
+TRAIN = scenes.node_pod(
     "train",
     {"main": [builders.piece(0, 30, 4096), builders.piece(1, 30, 4096)], "log": []},
     user="ada",
     cluster="blue",
 )
-SERVE = scenes.tenant("serve", {"c0": [builders.piece(1, 0, 2048)]}, namespace="web")
+SERVE = scenes.node_pod("serve", {"c0": [builders.piece(1, 0, 2048)]}, namespace="web")
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def meter():
         ),
         "GPU-1": scenes.load(scenes.process(11, 512, 40), scenes.process(31, 8, 0)),
     }
-    web = scenes.tenant("proxy", {"c0": []}, asks=False, namespace="web")
+    web = scenes.node_pod("proxy", {"c0": []}, asks=False, namespace="web")
     busy = [scenes.inside(TRAIN, "main")]
     seen = {11: busy, 12: busy, 99: [], 31: [scenes.inside(web)]}
     return FakeMeter(TRAIN, SERVE, web, reading=scenes.reading(loads, seen))
@@ -147,7 +147,7 @@ def test_series_come_with_the_allocation_and_go_with_the_container(before, after
     meter = FakeMeter(reading=scenes.reading({"GPU-0": scenes.load(), "GPU-1": scenes.load()}))
     pages = AgentPages(meter)
     for present in (before, after):
-        meter.census.held = [scenes.tenant(f"p{at}") for at in present]
+        meter.pods.held = [scenes.node_pod(f"p{at}") for at in present]
         pods = {
             pod
             for _, labels in read_series(get(pages, "/metrics").body)

@@ -10,14 +10,12 @@ from slicewise.reports import DeviceReport, MeasuredUse, NodeReport
 GPUS = (scenes.device(0), scenes.device(1))
 
 
-def report(*tenants, loads=None, seen=None, gpus=GPUS) -> NodeReport:
-    return write_report(
-        measure("n0", gpus, tenants, scenes.reading(loads or {}, seen)), "580.95.05"
-    )
+def report(*pods, loads=None, seen=None, gpus=GPUS) -> NodeReport:
+    return write_report(measure("n0", gpus, pods, scenes.reading(loads or {}, seen)), "580.95.05")
 
 
 def test_a_share_is_told_with_its_promise_and_its_use():
-    train = scenes.tenant("train")
+    train = scenes.node_pod("train")
     loads = {"GPU-0": scenes.load(scenes.process(7, 512, 20))}
     told = report(train, loads=loads, seen={7: [scenes.inside(train)]})
     (pod,) = told.pods
@@ -30,7 +28,7 @@ def test_a_share_is_told_with_its_promise_and_its_use():
 
 
 def test_processes_that_hold_nothing_of_their_gpu_are_told_by_where_they_run():
-    train = scenes.tenant("train", {"c0": [builders.piece(1)]})
+    train = scenes.node_pod("train", {"c0": [builders.piece(1)]})
     loads = {"GPU-0": scenes.load(scenes.process(7, 512), scenes.process(8, 64))}
     told = report(train, loads=loads, seen={7: [scenes.inside(train)], 8: []})
 
@@ -43,7 +41,7 @@ def test_processes_that_hold_nothing_of_their_gpu_are_told_by_where_they_run():
 
 
 def test_a_whole_gpu_is_told_without_amounts():
-    told = report(scenes.tenant("train", {"c0": [builders.piece(1, 100, 40960)]}))
+    told = report(scenes.node_pod("train", {"c0": [builders.piece(1, 100, 40960)]}))
 
     assert told.pods[0].containers[0].devices == (DeviceReport(gpu="GPU-1"),)
 
@@ -59,8 +57,8 @@ def test_gpus_that_do_not_answer_have_no_use():
 
 def test_containers_and_pods_without_gpus_are_left_out():
     told = report(
-        scenes.tenant("train", {"main": [builders.piece(0)], "log": []}),
-        scenes.tenant("web", {"c0": []}),
+        scenes.node_pod("train", {"main": [builders.piece(0)], "log": []}),
+        scenes.node_pod("web", {"c0": []}),
     )
 
     assert [each.key for each in told.pods] == ["ml/train"]
@@ -83,7 +81,7 @@ def test_replicas_are_told_by_their_gpu_and_their_own_name():
 
 
 def test_pods_with_a_record_and_devices_of_others_are_not_taken_from_the_kubelet():
-    told = report(scenes.tenant("train"))
+    told = report(scenes.node_pod("train"))
     holders = [
         Holder("ml", "train", "c0", {"nvidia.com/gpu": frozenset({"GPU-1"})}),
         Holder("ml", "nic", "main", {"rdma/hca": frozenset({"x"})}),

@@ -93,12 +93,12 @@ def test_sampling_goes_on_until_it_is_cancelled(driver, tmp_path):
 
 
 def test_a_pod_shows_from_its_allocation_without_a_new_sample(sampler):
-    census = scenes.FakeCensus()
-    meter = UsageMeter(census, sampler)
+    pods = scenes.FakeNodePods()
+    meter = UsageMeter(pods, sampler)
     sampler.sample()
-    census.held.append(scenes.tenant("new"))
+    pods.held.append(scenes.node_pod("new"))
     shown = meter.usage().containers
-    census.held.clear()
+    pods.held.clear()
 
-    assert [each.tenant.name for each in shown] == ["new"]
+    assert [each.pod.name for each in shown] == ["new"]
     assert meter.usage().containers == ()

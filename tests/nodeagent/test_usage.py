@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 import builders
 from nodeagent import scenes
 from slicewise.model import Slice
-from slicewise.nodeagent.tenants import NodePod
+from slicewise.nodeagent.node_pods import NodePod
 from slicewise.nodeagent.usage.cgroups import CgroupRef
 from slicewise.nodeagent.usage.node_usage import NodeUsage, StrayOrigin, measure
 
@@ -15,12 +15,12 @@ GPUS = (scenes.device(0), scenes.device(1))
 ON_0, ON_1 = GPUS[0].gpu.uuid, GPUS[1].gpu.uuid
 
 
-def observe(*tenants: NodePod, loads=None, seen=None) -> NodeUsage:
-    return measure("n0", GPUS, tenants, scenes.reading(loads or {}, seen))
+def observe(*pods: NodePod, loads=None, seen=None) -> NodeUsage:
+    return measure("n0", GPUS, pods, scenes.reading(loads or {}, seen))
 
 
 def test_processes_count_for_the_container_that_holds_the_gpu():
-    train = scenes.tenant("train")
+    train = scenes.node_pod("train")
     processes = (scenes.process(7, 1000, 20), scenes.process(8, 500, 5))
 
     usage = observe(
@@ -35,7 +35,7 @@ def test_processes_count_for_the_container_that_holds_the_gpu():
 
 
 def test_an_idle_container_uses_nothing_of_what_it_was_promised():
-    usage = observe(scenes.tenant("idle"), loads={ON_0: scenes.load()})
+    usage = observe(scenes.node_pod("idle"), loads={ON_0: scenes.load()})
 
     (held,) = usage.containers[0].gpus
     assert (held.answers, held.memory, held.cores, held.pids) == (True, 0, 0, ())
@@ -64,18 +64,18 @@ def test_a_process_that_proc_does_not_show_is_told_apart():
 
 
 def test_a_process_on_a_gpu_its_container_does_not_hold_is_reported():
-    train = scenes.tenant("train")
+    train = scenes.node_pod("train")
     usage = observe(
         train, loads={ON_1: scenes.load(scenes.process(7))}, seen={7: [scenes.inside(train)]}
     )
 
     (found,) = usage.trespasses
-    assert (found.tenant, found.container, found.gpu.index) == (train, "c0", 1)
+    assert (found.pod, found.container, found.gpu.index) == (train, "c0", 1)
     assert usage.containers[0].memory == 0
 
 
 def test_a_container_may_not_use_the_gpu_of_its_neighbour_in_the_pod():
-    train = scenes.tenant("train", {"a": [builders.piece(0)], "b": [builders.piece(1)]})
+    train = scenes.node_pod("train", {"a": [builders.piece(0)], "b": [builders.piece(1)]})
     usage = observe(
         train, loads={ON_0: scenes.load(scenes.process(7))}, seen={7: [scenes.inside(train, "b")]}
     )
@@ -84,17 +84,17 @@ def test_a_container_may_not_use_the_gpu_of_its_neighbour_in_the_pod():
 
 
 def test_a_pod_without_gpus_on_a_gpu_trespasses():
-    web = scenes.tenant("web", {"c0": []}, asks=False)
+    web = scenes.node_pod("web", {"c0": []}, asks=False)
     usage = observe(
         web, loads={ON_0: scenes.load(scenes.process(7))}, seen={7: [scenes.inside(web)]}
     )
 
-    assert [each.tenant.name for each in usage.trespasses] == ["web"]
+    assert [each.pod.name for each in usage.trespasses] == ["web"]
     assert usage.containers == ()
 
 
 def test_static_pods_are_found_under_the_uid_of_their_cgroup():
-    static = scenes.tenant("static", cgroup="0123456789abcdef0123456789abcdef")
+    static = scenes.node_pod("static", cgroup="0123456789abcdef0123456789abcdef")
     usage = observe(
         static,
         loads={ON_0: scenes.load(scenes.process(7))},
@@ -105,7 +105,7 @@ def test_static_pods_are_found_under_the_uid_of_their_cgroup():
 
 
 def test_the_outermost_known_place_decides():
-    victim, forger = scenes.tenant("victim"), scenes.tenant("forger")
+    victim, forger = scenes.node_pod("victim"), scenes.node_pod("forger")
     usage = observe(
         victim,
         forger,
@@ -117,7 +117,7 @@ def test_the_outermost_known_place_decides():
 
 
 def test_a_node_that_is_itself_a_container_is_seen_through():
-    train = scenes.tenant("train")
+    train = scenes.node_pod("train")
     usage = observe(
         train,
         loads={ON_0: scenes.load(scenes.process(7))},
@@ -135,7 +135,7 @@ def test_a_node_that_is_itself_a_container_is_seen_through():
     ],
 )
 def test_while_a_status_lags_only_an_unambiguous_gpu_tells_the_container(held, owned):
-    train = scenes.tenant("train", held)
+    train = scenes.node_pod("train", held)
     usage = observe(
         train,
         loads={ON_0: scenes.load(scenes.process(7))},
@@ -147,7 +147,7 @@ def test_while_a_status_lags_only_an_unambiguous_gpu_tells_the_container(held, o
 
 
 def test_an_ended_container_has_no_usage_while_its_neighbour_has():
-    train = scenes.tenant(
+    train = scenes.node_pod(
         "train",
         {"prepare": [builders.piece(0)], "c0": [builders.piece(0)]},
         containers=[
@@ -160,18 +160,18 @@ def test_an_ended_container_has_no_usage_while_its_neighbour_has():
 
 
 def test_a_gpu_is_promised_what_the_ledger_charges():
-    train = scenes.tenant(
+    train = scenes.node_pod(
         "train",
         {"prepare": [builders.piece(0, 50, 100)], "c0": [builders.piece(0, 30, 400)]},
         containers=[scenes.container("prepare", role=scenes.INIT), scenes.container("c0")],
     )
 
-    device = observe(train, scenes.tenant("other")).gpus[0]
+    device = observe(train, scenes.node_pod("other")).gpus[0]
     assert (device.cores, device.memory) == (50 + 30, 400 + 4096)
 
 
 def test_nothing_is_known_of_a_gpu_that_does_not_answer():
-    train = scenes.tenant("train", {"c0": [builders.piece(0), builders.piece(1)]})
+    train = scenes.node_pod("train", {"c0": [builders.piece(0), builders.piece(1)]})
     usage = observe(train, loads={ON_0: scenes.load()})
 
     assert [each.answers for each in usage.containers[0].gpus] == [True, False]
@@ -179,14 +179,14 @@ def test_nothing_is_known_of_a_gpu_that_does_not_answer():
 
 
 def test_nothing_is_known_before_the_first_reading():
-    usage = measure("n0", GPUS, [scenes.tenant("train")], None)
+    usage = measure("n0", GPUS, [scenes.node_pod("train")], None)
 
     assert usage.at is None
     assert not usage.containers[0].gpus[0].answers
 
 
 def test_a_promise_of_a_gpu_the_node_lost_is_left_out():
-    usage = observe(scenes.tenant("train", {"c0": [builders.piece(5), builders.piece(1)]}))
+    usage = observe(scenes.node_pod("train", {"c0": [builders.piece(5), builders.piece(1)]}))
 
     assert [each.promised.gpu for each in usage.containers[0].gpus] == [1]
 
@@ -194,8 +194,8 @@ def test_a_promise_of_a_gpu_the_node_lost_is_left_out():
 @st.composite
 def scenery(draw: st.DrawFn) -> tuple[list[NodePod], dict, dict]:
     """Pods that hold random GPUs, and processes that run anywhere at all."""
-    tenants = [
-        scenes.tenant(
+    pods = [
+        scenes.node_pod(
             f"p{at}",
             {
                 f"c{number}": [
@@ -207,9 +207,9 @@ def scenery(draw: st.DrawFn) -> tuple[list[NodePod], dict, dict]:
         for at in range(draw(st.integers(0, 4)))
     ]
     places = [None, (), (CgroupRef("gone", "gone"),)]
-    places += [
-        (CgroupRef(each.uid, member.id),) for each in tenants for member in each.containers
-    ] + [(CgroupRef(each.uid, "new"),) for each in tenants]
+    places += [(CgroupRef(each.uid, member.id),) for each in pods for member in each.containers] + [
+        (CgroupRef(each.uid, "new"),) for each in pods
+    ]
     loads, seen = {}, {}
     for at, uuid in enumerate((ON_0, ON_1)):
         found = []
@@ -219,13 +219,13 @@ def scenery(draw: st.DrawFn) -> tuple[list[NodePod], dict, dict]:
             if place is not None:
                 seen[pid] = place
         loads[uuid] = scenes.load(*found)
-    return tenants, loads, seen
+    return pods, loads, seen
 
 
 @given(scenery())
 def test_every_process_is_counted_exactly_once(scene):
-    tenants, loads, seen = scene
-    usage = observe(*tenants, loads=loads, seen=seen)
+    pods, loads, seen = scene
+    usage = observe(*pods, loads=loads, seen=seen)
 
     for device in GPUS:
         counted = Counter(
@@ -242,8 +242,8 @@ def test_every_process_is_counted_exactly_once(scene):
 
 @given(scenery())
 def test_the_sums_match_what_the_driver_said(scene):
-    tenants, loads, seen = scene
-    usage = observe(*tenants, loads=loads, seen=seen)
+    pods, loads, seen = scene
+    usage = observe(*pods, loads=loads, seen=seen)
     apart = [each.process for each in (*usage.strays, *usage.trespasses)]
 
     for quantity in ("memory", "cores"):
@@ -254,18 +254,18 @@ def test_the_sums_match_what_the_driver_said(scene):
 
 @given(scenery())
 def test_a_container_is_there_for_as_long_as_its_pod_holds_gpus(scene):
-    tenants, loads, seen = scene
-    usage = observe(*tenants, loads=loads, seen=seen)
-    after = observe(*tenants[1:], loads=loads, seen=seen)
+    pods, loads, seen = scene
+    usage = observe(*pods, loads=loads, seen=seen)
+    after = observe(*pods[1:], loads=loads, seen=seen)
 
     def names(told: NodeUsage) -> set[tuple[str, str, Slice]]:
         return {
-            (each.tenant.uid, each.container.name, held.promised)
+            (each.pod.uid, each.container.name, held.promised)
             for each in told.containers
             for held in each.gpus
         }
 
     assert {uid for uid, _, _ in names(usage)} == {
-        each.uid for each in tenants if each.allocation.containers
+        each.uid for each in pods if each.allocation.containers
     }
     assert names(after) == {name for name in names(usage) if name[0] != "uid-p0"}

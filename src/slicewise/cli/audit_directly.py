@@ -20,7 +20,7 @@ from slicewise.kube.watch import Gone, Seen
 from slicewise.kubelet.holders import PodResourcesClient
 from slicewise.nodeagent.audit.auditor import Auditor, EvidenceCollector
 from slicewise.nodeagent.audit.spec_files import read_spec_files
-from slicewise.nodeagent.census import NodeCensus
+from slicewise.nodeagent.node_pods import NodePods
 from slicewise.nodeagent.plugin.cdi import CdiSpecs
 from slicewise.nodeagent.run import AgentOptions, open_driver
 from slicewise.nodeagent.settings import DIALECTS, AgentSettings
@@ -85,11 +85,11 @@ class _Collector:
         self._client = client
         self._driver = driver
         self._specs = CdiSpecs(place.cdi)
-        self._census = NodeCensus(place.node)
+        self._pods = NodePods(place.node)
         editions = build_editions(DIALECTS)
         carrying = (each for edition in editions for each in edition.resources if each.carries)
         self._views = EvidenceCollector(
-            census=self._census,
+            pods=self._pods,
             sampler=UsageSampler(driver, ProcessTable()),
             kubelet=kubelet,
             # Without a single spec the runtime is one that knows no CDI.
@@ -100,12 +100,12 @@ class _Collector:
 
     async def __call__(self) -> Evidence:
         hardware = self._driver.hardware()
-        self._census.set_gpus(hardware.gpus, hardware.links)
+        self._pods.set_gpus(hardware.gpus, hardware.links)
         pods = await list_all(self._client, self._source)
         living = {pod.pod.uid for pod in pods}
-        left = [each.uid for each in self._census.tenants() if each.uid not in living]
-        self._census.apply([*(Gone(uid, 0) for uid in left), *(Seen(pod) for pod in pods)])
+        left = [each.uid for each in self._pods.pods() if each.uid not in living]
+        self._pods.apply([*(Gone(uid, 0) for uid in left), *(Seen(pod) for pod in pods)])
         return await self._views.collect()
 
     def _read_specs(self) -> tuple[SpecFile, ...]:
-        return tuple(read_spec_files(self._specs, self._census.gpus()))
+        return tuple(read_spec_files(self._specs, self._pods.gpus()))

@@ -10,7 +10,7 @@ from slicewise.diagnose.audit_holdings import check_kubelet, check_specs
 from slicewise.diagnose.audit_report import AuditFinding, AuditKind, AuditReport, sort_findings
 from slicewise.diagnose.evidence import Evidence, name_gpu
 from slicewise.model import FULL, Gpu, Slice
-from slicewise.nodeagent.tenants import NodePod
+from slicewise.nodeagent.node_pods import NodePod
 from slicewise.nodeagent.usage.node_usage import StrayOrigin, StrayProcess
 
 
@@ -25,13 +25,13 @@ def _check_gpus(evidence: Evidence) -> Iterator[AuditFinding]:
     for each in evidence.usage.gpus:
         gpu = each.device.gpu
         parts = _find_parts(evidence, gpu)
-        pods = ", ".join(sorted(tenant.pod for tenant, _ in parts))
-        whole = [tenant for tenant, piece in parts if piece.cores == FULL]
+        pods = ", ".join(sorted(pod.full_name for pod, _ in parts))
+        whole = [pod for pod, piece in parts if piece.cores == FULL]
         if whole and len(parts) > 1:
             yield AuditFinding(
                 AuditKind.DOUBLE_GRANT,
                 name_gpu(gpu),
-                f"{whole[0].pod} holds it whole, and yet it is held by {pods}",
+                f"{whole[0].full_name} holds it whole, and yet it is held by {pods}",
                 "delete all of these pods but one",
             )
         elif each.cores > FULL or each.memory > gpu.memory:
@@ -55,19 +55,19 @@ def _check_gpus(evidence: Evidence) -> Iterator[AuditFinding]:
 def _check_records(evidence: Evidence) -> Iterator[AuditFinding]:
     """Pods whose allocation is missing, unreadable or names GPUs that are not there."""
     gpus = {each.device.gpu.index for each in evidence.usage.gpus}
-    for tenant in evidence.tenants:
-        if tenant.trouble is not None:
+    for pod in evidence.pods:
+        if pod.trouble is not None:
             yield AuditFinding(
                 AuditKind.MISSING_ALLOCATION,
-                tenant.pod,
-                tenant.trouble,
+                pod.full_name,
+                pod.trouble,
                 "delete the pod; until then every GPU of the node counts as taken",
             )
-        for index in tenant.allocation.gpus:
+        for index in pod.allocation.gpus:
             if index not in gpus:
                 yield AuditFinding(
                     AuditKind.UNKNOWN_GPU,
-                    tenant.pod,
+                    pod.full_name,
                     f"it was promised a part of gpu {index}, which the node does not have",
                     "delete the pod, or bring the GPU back",
                 )
@@ -83,7 +83,7 @@ def _check_processes(evidence: Evidence) -> Iterator[AuditFinding]:
             _STRAY_REMEDIES[stray.origin],
         )
     for each in evidence.usage.trespasses:
-        owner = f"{each.tenant.pod}/{each.container}" if each.container else each.tenant.pod
+        owner = f"{each.pod.full_name}/{each.container}" if each.container else each.pod.full_name
         yield AuditFinding(
             AuditKind.TRESPASS,
             f"{owner} on {name_gpu(each.gpu)}",
@@ -97,7 +97,7 @@ def _check_processes(evidence: Evidence) -> Iterator[AuditFinding]:
             if promised and held.memory > promised:
                 yield AuditFinding(
                     AuditKind.OVERUSE,
-                    f"{use.tenant.pod}/{use.container.name} on {name_gpu(held.device.gpu)}",
+                    f"{use.pod.full_name}/{use.container.name} on {name_gpu(held.device.gpu)}",
                     f"it uses {held.memory} MiB and was promised {promised} MiB",
                     "raise its request, or delete it before its neighbours run out of memory",
                 )
@@ -121,10 +121,7 @@ _CHECKS: Final[tuple[Callable[[Evidence], Iterator[AuditFinding]], ...]] = (
 
 def _find_parts(evidence: Evidence, gpu: Gpu) -> list[tuple[NodePod, Slice]]:
     return [
-        (tenant, piece)
-        for tenant in evidence.tenants
-        for piece in tenant.charges
-        if piece.gpu == gpu.index
+        (pod, piece) for pod in evidence.pods for piece in pod.charges if piece.gpu == gpu.index
     ]
 
 

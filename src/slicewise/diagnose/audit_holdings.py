@@ -7,23 +7,23 @@ from itertools import combinations
 from slicewise.diagnose.audit_report import AuditFinding, AuditKind
 from slicewise.diagnose.evidence import Evidence, SpecFile, walk_holding
 from slicewise.kubelet.holders import Holder
+from slicewise.nodeagent.node_pods import NodePod
 from slicewise.nodeagent.plugin.cdi import name_units
-from slicewise.nodeagent.tenants import NodePod
 
 
 def check_kubelet(evidence: Evidence) -> Iterator[AuditFinding]:
     """Units that the kubelet gave to others than those who were promised GPUs."""
     if evidence.holders is None:
         return
-    tenants = {(each.namespace, each.name): each for each in evidence.tenants}
+    pods = {(each.namespace, each.name): each for each in evidence.pods}
     ours = list(_keep_ours(evidence.holders, evidence.resources))
     for holder in ours:
-        yield from _judge_holder(holder, tenants.get((holder.namespace, holder.pod)))
+        yield from _judge_holder(holder, pods.get((holder.namespace, holder.pod)))
     for resource in sorted(evidence.resources):
         yield from _find_shared_units(resource, ours)
     granted = {_name(holder) for holder in ours}
-    for tenant, container in walk_holding(evidence):
-        name = f"{tenant.pod}/{container}"
+    for pod, container in walk_holding(evidence):
+        name = f"{pod.full_name}/{container}"
         if name not in granted:
             yield AuditFinding(
                 AuditKind.MISSING_GRANT,
@@ -40,17 +40,17 @@ def _keep_ours(holders: Iterable[Holder], resources: frozenset[str]) -> Iterator
             yield replace(holder, units=units)
 
 
-def _judge_holder(holder: Holder, tenant: NodePod | None) -> Iterator[AuditFinding]:
+def _judge_holder(holder: Holder, pod: NodePod | None) -> Iterator[AuditFinding]:
     name = _name(holder)
     listed = ", ".join(f"{len(ids)} of {each}" for each, ids in sorted(holder.units.items()))
-    if tenant is None:
+    if pod is None:
         yield AuditFinding(
             AuditKind.KUBELET_LEAK,
             name,
             f"the kubelet holds {listed} for it, but the API server knows no such pod here",
             "restart the kubelet if this stays",
         )
-    elif not tenant.held(holder.container) and tenant.trouble is None:
+    elif not pod.held(holder.container) and pod.trouble is None:
         yield AuditFinding(
             AuditKind.UNPROMISED_GRANT,
             name,
@@ -79,13 +79,13 @@ def check_specs(evidence: Evidence) -> Iterator[AuditFinding]:
     """CDI specs that are missing, left over, unreadable, or hand over other GPUs."""
     if evidence.specs is None:
         return
-    tenants = {tenant.uid: tenant for tenant in evidence.tenants}
+    pods = {pod.uid: pod for pod in evidence.pods}
     owned: dict[tuple[str, str], list[SpecFile]] = {}
     for spec in evidence.specs:
         if spec.trouble is not None:
             remedy = "delete the file; the agent writes it before its container starts again"
             yield AuditFinding(AuditKind.BROKEN_SPEC, spec.name, spec.trouble, remedy)
-        elif spec.pod in tenants:
+        elif spec.pod in pods:
             owned.setdefault((spec.pod, spec.container), []).append(spec)
         elif spec.pod not in evidence.departed:
             yield AuditFinding(
@@ -96,21 +96,21 @@ def check_specs(evidence: Evidence) -> Iterator[AuditFinding]:
             )
     uuids = {each.device.gpu.index: each.device.gpu.uuid for each in evidence.usage.gpus}
     for (uid, container), specs in owned.items():
-        yield from _compare_gpus(tenants[uid], container, specs, uuids)
+        yield from _compare_gpus(pods[uid], container, specs, uuids)
     yield from _find_missing_specs(evidence)
 
 
 def _compare_gpus(
-    tenant: NodePod, container: str, specs: Iterable[SpecFile], uuids: Mapping[int, str]
+    pod: NodePod, container: str, specs: Iterable[SpecFile], uuids: Mapping[int, str]
 ) -> Iterator[AuditFinding]:
     telling = [spec for spec in specs if spec.gpus is not None]
     given = {uuid for spec in telling for uuid in spec.gpus or ()}
-    promised = {uuids.get(piece.gpu, f"gpu {piece.gpu}") for piece in tenant.held(container)}
+    promised = {uuids.get(piece.gpu, f"gpu {piece.gpu}") for piece in pod.held(container)}
     if promised and telling and given != promised:
         names = _join(spec.name for spec in telling)
         yield AuditFinding(
             AuditKind.WRONG_SPEC,
-            f"{tenant.pod}/{container}",
+            f"{pod.full_name}/{container}",
             f"it is given {_join(given)} by {names}, but was promised {_join(promised)}",
             "delete the pod: it may run on another's GPU",
         )
@@ -118,7 +118,7 @@ def _compare_gpus(
 
 def _find_missing_specs(evidence: Evidence) -> Iterator[AuditFinding]:
     names = {spec.name for spec in evidence.specs or ()}
-    running = {f"{tenant.pod}/{container}" for tenant, container in walk_holding(evidence)}
+    running = {f"{pod.full_name}/{container}" for pod, container in walk_holding(evidence)}
     for holder in _keep_ours(evidence.holders or (), evidence.served):
         missing = [
             resource

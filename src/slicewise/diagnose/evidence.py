@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from slicewise.kubelet.holders import Holder
 from slicewise.model import Gpu, Role
-from slicewise.nodeagent.tenants import NodePod
+from slicewise.nodeagent.node_pods import NodePod
 from slicewise.nodeagent.usage.node_usage import NodeUsage
 
 
@@ -34,7 +34,7 @@ class Evidence:
     """
 
     usage: NodeUsage
-    tenants: tuple[NodePod, ...]
+    pods: tuple[NodePod, ...]
     holders: tuple[Holder, ...] | None
     specs: tuple[SpecFile, ...] | None
     resources: frozenset[str]
@@ -45,11 +45,11 @@ class Evidence:
 
 def walk_holding(evidence: Evidence) -> Iterator[tuple[NodePod, str]]:
     """The running containers that hold GPUs; of init containers the kubelet does not tell."""
-    for tenant in evidence.tenants:
-        for container in tenant.living:
+    for pod in evidence.pods:
+        for container in pod.living:
             told = container.running and container.role is not Role.INIT
-            if told and tenant.held(container.name):
-                yield tenant, container.name
+            if told and pod.held(container.name):
+                yield pod, container.name
 
 
 def name_gpu(gpu: Gpu) -> str:

@@ -32,10 +32,10 @@ from slicewise.kube.watch import Informer, Seen, WatchEvent
 from slicewise.kubelet.plugin import DevicePlugin, DevicePluginHandler, PluginOffer
 from slicewise.kubelet.registrar import Registrar
 from slicewise.model import NodeNotice, SlicewiseError
-from slicewise.nodeagent.census import NodeCensus
 from slicewise.nodeagent.gpus.inventory import GpuInventory
 from slicewise.nodeagent.limits.vcuda_files import VcudaFolders
 from slicewise.nodeagent.limits.vcuda_socket import ContainerLookup, VcudaSockets
+from slicewise.nodeagent.node_pods import NodePods
 from slicewise.nodeagent.plugin.allocations import AllocationReader, NodeContext
 from slicewise.nodeagent.plugin.cdi import CdiSpecs
 from slicewise.nodeagent.plugin.cdi_handler import (
@@ -54,7 +54,6 @@ from slicewise.nodeagent.plugin.offers import list_units, plan_offers
 from slicewise.nodeagent.plugin.pod_flags import PodFlagWriter
 from slicewise.nodeagent.plugin.unserved_pods import UnservedPodWarnings
 from slicewise.nodeagent.plugin.vendor_cdi import VendorSpecs
-from slicewise.nodeagent.pods import NodePods
 from slicewise.nodeagent.settings import AgentSettings, IdentityMode
 
 _log = logging.getLogger(__name__)
@@ -81,8 +80,7 @@ class Agent:
     def __init__(self, settings: AgentSettings, inventory: GpuInventory, edges: AgentEdges) -> None:
         self.settings = settings
         self.inventory = inventory
-        self.pods = NodePods()
-        self.census = NodeCensus(settings.node, self._dialects())
+        self.pods = NodePods(settings.node, self._dialects())
         self.editions = build_editions(settings.dialects, share_unit=settings.share_unit)
         self.plan = plan_offers(self.editions, inventory.node, most_units=settings.most_units)
         self._edges = edges
@@ -230,7 +228,7 @@ class Agent:
         client, node = self._edges.client, self.settings.node
         # Whoever publishes compares every key of the Node.
         whole = ObjectReader(EVERYTHING)
-        self._pod_informer = Informer(client, local_pods(reader, node), self._pods_changed)
+        self._pod_informer = Informer(client, local_pods(reader, node), self.pods.apply)
         self._node_informer = Informer(client, one_node(whole, node), self._node_changed)
 
     def _setting(self) -> NodeContext:
@@ -253,17 +251,13 @@ class Agent:
         }
         return {AGENT: json.dumps(facts, separators=(",", ":"), sort_keys=True)}
 
-    def _pods_changed(self, changes: Sequence[WatchEvent[LocalPod]]) -> None:
-        self.census.apply(changes)
-        self.pods.take(changes)
-
     def _node_changed(self, changes: Sequence[WatchEvent[NodeNotice]]) -> None:
         for change in changes:
             self.notice = change.value if isinstance(change, Seen) else None
 
     def _gpus_changed(self) -> None:
         hardware = self.inventory.hardware
-        self.census.set_gpus(hardware.gpus, hardware.links)
+        self.pods.set_gpus(hardware.gpus, hardware.links)
         node = self.inventory.node
         resources = {resource.name: resource for _, resource in self.plan.devices}
         for plugin in self.plugins:

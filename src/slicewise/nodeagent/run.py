@@ -112,7 +112,7 @@ async def run_agent(
             settings, watch, AgentEdges(client, holders, runtime, told, runtime)
         )
         sampler = UsageSampler(driver, ProcessTable(), interval_seconds=settings.sample_seconds)
-        meter = UsageMeter(agent.census, sampler)
+        meter = UsageMeter(agent.pods, sampler)
         pages = build_pages(agent, meter, sampler, holders)
         server = Server(pages.handle, command.listen)
         await server.start()

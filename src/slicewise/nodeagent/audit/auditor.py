@@ -31,7 +31,7 @@ class EvidenceCollector:
     `gaps` says what else cannot be known now, such as an API server that does not answer.
     """
 
-    census: PodSource
+    pods: PodSource
     sampler: UsageSampler
     kubelet: HolderSource
     specs: Callable[[], Sequence[SpecFile]] | None
@@ -54,29 +54,29 @@ class EvidenceCollector:
             except OSError as error:
                 gaps.append(f"the CDI folder: {error}")
         return Evidence(
-            usage=UsageMeter(self.census, self.sampler).usage(),
-            tenants=tuple(self.census.tenants()),
+            usage=UsageMeter(self.pods, self.sampler).usage(),
+            pods=tuple(self.pods.pods()),
             holders=holders,
             specs=specs,
             resources=self.resources,
             served=self.served,
-            departed=self.census.departed(),
+            departed=self.pods.departed(),
             gaps=tuple(gaps),
         )
 
 
 def collect_from(agent: Agent, kubelet: HolderSource, sampler: UsageSampler) -> EvidenceCollector:
     """Everything that an audit of the agent's node looks at."""
-    census, specs = agent.census, agent.desk.specs
+    pods, specs = agent.pods, agent.desk.specs
 
     def read_specs() -> tuple[SpecFile, ...]:
-        return tuple(read_spec_files(specs, census.gpus()))
+        return tuple(read_spec_files(specs, pods.gpus()))
 
     def find_gaps() -> tuple[str, ...]:
         return () if agent.synced else ("the API server: it has not told of the node's pods yet",)
 
     return EvidenceCollector(
-        census=census,
+        pods=pods,
         sampler=sampler,
         kubelet=kubelet,
         specs=read_specs if agent.identity is IdentityMode.CDI else None,

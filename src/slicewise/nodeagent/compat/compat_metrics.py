@@ -173,7 +173,7 @@ _CONTAINERS: Final[tuple[Gauge[_Sums], ...]] = (
 def _sum_pods(usage: NodeUsage) -> Iterator[tuple[Sequence[str], _Sums]]:
     pods: dict[str, list[ContainerUsage]] = {}
     for each in usage.containers:
-        pods.setdefault(each.tenant.uid, []).append(each)
+        pods.setdefault(each.pod.uid, []).append(each)
     for containers in pods.values():
         if any(each.gpus for each in containers):
             yield _pod_labels(usage, containers[0]), _sum(containers, usage)
@@ -201,9 +201,9 @@ def _family(name: str, label: str, text: str) -> GaugeMetricFamily:
 
 
 def _common(usage: NodeUsage, each: ContainerUsage) -> tuple[str, ...]:
-    tenant, container = each.tenant, each.container
-    return (tenant.name, tenant.namespace, usage.node, container.name, container.id or "")
+    pod, container = each.pod, each.container
+    return (pod.name, pod.namespace, usage.node, container.name, container.id or "")
 
 
 def _pod_labels(usage: NodeUsage, each: ContainerUsage) -> tuple[str, str, str]:
-    return (usage.node, each.tenant.namespace, each.tenant.name)
+    return (usage.node, each.pod.namespace, each.pod.name)

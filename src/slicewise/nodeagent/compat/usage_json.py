@@ -53,10 +53,10 @@ def write_manager_usage(usage: NodeUsage) -> UsageDocument:
     """What gpu-manager would answer: every pod that asks for GPUs, by UID."""
     pods: dict[str, UsagePod] = {}
     for each in usage.containers:
-        tenant, name = each.tenant, each.container.name
-        pod = pods.get(tenant.uid)
+        owner, name = each.pod, each.container.name
+        pod = pods.get(owner.uid)
         if pod is None:
-            pod = pods[tenant.uid] = UsagePod({}, tenant.namespace, tenant.user, tenant.cluster, {})
+            pod = pods[owner.uid] = UsagePod({}, owner.namespace, owner.user, owner.cluster, {})
         if each.gpus:
             pod.stat[name] = UsageDevices([_tell_device(held) for held in each.gpus])
         pod.spec[name] = UsageSpec(_count_gpus(each), each.promised_memory)
@@ -109,7 +109,7 @@ def write_gpu_usage(usage: NodeUsage) -> dict[str, Any]:
                 "pid": each.process.pid,
                 "command": each.command,
                 "memoryMib": each.process.memory,
-                "pod": each.tenant.pod,
+                "pod": each.pod.full_name,
                 "container": each.container,
             }
             for each in usage.trespasses
@@ -120,8 +120,8 @@ def write_gpu_usage(usage: NodeUsage) -> dict[str, Any]:
 def _tell_containers(containers: Iterable[ContainerUsage]) -> Iterable[dict[str, Any]]:
     for each in containers:
         yield {
-            "pod": each.tenant.pod,
-            "uid": each.tenant.uid,
+            "pod": each.pod.full_name,
+            "uid": each.pod.uid,
             "container": each.container.name,
             "id": each.container.id,
             "gpus": [

@@ -1,6 +1,6 @@
 """Answering gpu-manager's library: a container that registers finds its limits and its PIDs.
 
-A tenant may claim anything; its pod is told by the socket it came through, and its container by
+A pod may claim anything; its pod is told by the socket it came through, and its container by
 what the API server or the runtime says of the id.
 """
 
@@ -17,7 +17,7 @@ from slicewise.kubelet.vcuda_service import VcudaRegistration, VcudaSocket
 from slicewise.model import SlicewiseError
 from slicewise.nodeagent.files import check_name, write_whole
 from slicewise.nodeagent.limits.vcuda_files import VcudaFolders
-from slicewise.nodeagent.pods import NodePods
+from slicewise.nodeagent.node_pods import NodePods
 
 _log = logging.getLogger(__name__)
 PIDS: Final = "pids.config"

@@ -18,8 +18,8 @@ from slicewise.model import (
     QuantityError,
     Request,
 )
+from slicewise.nodeagent.node_pods import NodePods
 from slicewise.nodeagent.plugin.containers import ContainerRef
-from slicewise.nodeagent.pods import NodePods
 
 ReadPod = Callable[[str, str], Awaitable[LocalPod | None]]
 

@@ -15,9 +15,9 @@ from slicewise.kube.local_pods import LocalPod
 from slicewise.kubelet.errors import DeniedError, KubeletError
 from slicewise.kubelet.holders import Holder
 from slicewise.model import Container, QuantityError, Role, read_count
+from slicewise.nodeagent.node_pods import NodePods
 from slicewise.nodeagent.plugin.cdi import name_units
 from slicewise.nodeagent.plugin.checkpoint import find_entries
-from slicewise.nodeagent.pods import NodePods
 
 _log = logging.getLogger(__name__)
 _GUESSES: Final = 2

@@ -11,11 +11,11 @@ from dataclasses import replace
 
 from slicewise.kubelet.errors import DeniedError
 from slicewise.model import Allocation, ContainerAllocation, Slice, SlicewiseError
+from slicewise.nodeagent.node_pods import NodePods
 from slicewise.nodeagent.plugin.allocations import AllocationReader, PodAllocation
 from slicewise.nodeagent.plugin.containers import ContainerRef
 from slicewise.nodeagent.plugin.match_store import AdmissionMatch, MatchStore
 from slicewise.nodeagent.plugin.pod_flags import PodAnnotator
-from slicewise.nodeagent.pods import NodePods
 
 _log = logging.getLogger(__name__)
 

@@ -17,10 +17,10 @@ from slicewise.kubelet.errors import KubeletError
 from slicewise.model import SlicewiseError
 from slicewise.nodeagent.files import remove
 from slicewise.nodeagent.limits.vcuda_files import VcudaFolders
+from slicewise.nodeagent.node_pods import NodePods
 from slicewise.nodeagent.plugin.cdi import CdiSpecs, SpecOwner
 from slicewise.nodeagent.plugin.containers import UnitHolders, held_names
 from slicewise.nodeagent.plugin.match_store import MatchStore
-from slicewise.nodeagent.pods import NodePods
 
 _log = logging.getLogger(__name__)
 _LINKS: Final = ("elastic-gpu-", "elastic-gpuctl-")

@@ -20,6 +20,7 @@ from slicewise.kubelet.holders import Holder
 from slicewise.kubelet.v1beta1 import ContainerAllocateResponse
 from slicewise.model import Container, SlicewiseError
 from slicewise.nodeagent.limits.vcuda_files import VcudaFolders
+from slicewise.nodeagent.node_pods import NodePods
 from slicewise.nodeagent.plugin.allocations import PodAllocation
 from slicewise.nodeagent.plugin.cdi import name_units
 from slicewise.nodeagent.plugin.cdi_handler import (
@@ -30,7 +31,6 @@ from slicewise.nodeagent.plugin.cdi_handler import (
 from slicewise.nodeagent.plugin.containers import UnitHolders, amount
 from slicewise.nodeagent.plugin.exchange import AllocationExchange
 from slicewise.nodeagent.plugin.match_store import AdmissionMatch, MatchStore
-from slicewise.nodeagent.pods import NodePods
 
 _log = logging.getLogger(__name__)
 _LIST_SECONDS: Final = 2.0

@@ -1,6 +1,6 @@
 """From a process on the host to the container it runs in, by the cgroup the kernel shows for it.
 
-Nothing is guessed from names that a tenant can choose: what stands outermost in a path was put
+Nothing is guessed from names that a pod can choose: what stands outermost in a path was put
 there by the kubelet or the runtime, and is told first.
 """
 

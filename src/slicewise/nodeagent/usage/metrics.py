@@ -104,7 +104,7 @@ def collect_own(usage: NodeUsage, tally: SamplingStats) -> Iterator[Metric]:
     gpus = [((usage.node, *_name(each)), each) for each in usage.gpus]
     yield from tabulate(_GPUS, _GPU_LABELS, gpus)
     held = [
-        ((usage.node, each.tenant.namespace, each.tenant.name, each.container.name, *_name(on)), on)
+        ((usage.node, each.pod.namespace, each.pod.name, each.container.name, *_name(on)), on)
         for each in usage.containers
         for on in each.gpus
     ]
@@ -154,7 +154,7 @@ def _count_trespasses(usage: NodeUsage) -> Metric:
     )
     counts: dict[tuple[str, ...], int] = {}
     for each in usage.trespasses:
-        owner = (each.tenant.namespace, each.tenant.name, each.container or "")
+        owner = (each.pod.namespace, each.pod.name, each.container or "")
         values: tuple[str, ...] = (usage.node, *owner, str(each.gpu.index), each.gpu.uuid)
         counts[values] = counts.get(values, 0) + 1
     for labels, count in sorted(counts.items()):

@@ -10,7 +10,7 @@ from enum import Enum
 
 from slicewise.kube.local_pods import LocalContainer
 from slicewise.model import Gpu, MiB, Percent, Slice
-from slicewise.nodeagent.tenants import NodePod, PodIndex, ProcessOwner
+from slicewise.nodeagent.node_pods import NodePod, PodIndex, ProcessOwner
 from slicewise.nodeagent.usage.cgroups import HostProcess
 from slicewise.nvml.driver import GpuDevice, Load, Process
 
@@ -49,7 +49,7 @@ class Trespass:
 
     gpu: Gpu
     process: Process
-    tenant: NodePod
+    pod: NodePod
     container: str | None
     command: str = ""
 
@@ -73,7 +73,7 @@ class HeldGpu:
 class ContainerUsage:
     """One living container of a pod that asks for GPUs; `gpus` are those it holds."""
 
-    tenant: NodePod
+    pod: NodePod
     container: LocalContainer
     gpus: tuple[HeldGpu, ...] = ()
 
@@ -121,18 +121,18 @@ class NodeUsage:
 
 
 def measure(
-    node: str, gpus: Iterable[GpuDevice], tenants: Iterable[NodePod], reading: UsageSample | None
+    node: str, gpus: Iterable[GpuDevice], pods: Iterable[NodePod], reading: UsageSample | None
 ) -> NodeUsage:
     """The usage of every GPU and container; nothing is known of it without a reading."""
-    gpus, tenants = tuple(gpus), tuple(tenants)
-    join = _Join(gpus, tenants)
+    gpus, pods = tuple(gpus), tuple(pods)
+    join = _Join(gpus, pods)
     if reading is not None:
         join.take(reading)
     return NodeUsage(
         node=node,
         at=None if reading is None else reading.at,
-        gpus=tuple(_sum_gpus(gpus, tenants, reading)),
-        containers=tuple(join.sum_containers(tenants)),
+        gpus=tuple(_sum_gpus(gpus, pods, reading)),
+        containers=tuple(join.sum_containers(pods)),
         strays=tuple(join.strays),
         trespasses=tuple(join.trespasses),
     )
@@ -145,15 +145,15 @@ _Key = tuple[str, str, int]
 class _Join:
     """Sorts processes by owner, once per reading."""
 
-    def __init__(self, gpus: tuple[GpuDevice, ...], tenants: tuple[NodePod, ...]) -> None:
+    def __init__(self, gpus: tuple[GpuDevice, ...], pods: tuple[NodePod, ...]) -> None:
         self._gpus = {device.gpu.index: device for device in gpus}
-        self._register = PodIndex(tenants)
+        self._register = PodIndex(pods)
         self._answering: frozenset[str] = frozenset()
         self._used: dict[_Key, list[Process]] = {}
-        for tenant in tenants:
-            for container in tenant.living:
-                for piece in tenant.held(container.name):
-                    self._used[tenant.uid, container.name, piece.gpu] = []
+        for pod in pods:
+            for container in pod.living:
+                for piece in pod.held(container.name):
+                    self._used[pod.uid, container.name, piece.gpu] = []
         self.strays: list[StrayProcess] = []
         self.trespasses: list[Trespass] = []
 
@@ -179,36 +179,34 @@ class _Join:
         if held is not None:
             held.append(process)
             return
-        self.trespasses.append(
-            Trespass(gpu, process, owner.tenant, owner.container, sighting.command)
-        )
+        self.trespasses.append(Trespass(gpu, process, owner.pod, owner.container, sighting.command))
 
     def _find_held(self, owner: ProcessOwner, gpu: Gpu) -> list[Process] | None:
         if owner.container is not None:
-            return self._used.get((owner.tenant.uid, owner.container, gpu.index))
+            return self._used.get((owner.pod.uid, owner.container, gpu.index))
         # While the status lags, a GPU that only one container of the pod holds tells enough.
         holders = [
             found
-            for container in owner.tenant.living
-            if (found := self._used.get((owner.tenant.uid, container.name, gpu.index))) is not None
+            for container in owner.pod.living
+            if (found := self._used.get((owner.pod.uid, container.name, gpu.index))) is not None
         ]
         return holders[0] if len(holders) == 1 else None
 
-    def sum_containers(self, tenants: Iterable[NodePod]) -> Iterator[ContainerUsage]:
+    def sum_containers(self, pods: Iterable[NodePod]) -> Iterator[ContainerUsage]:
         """What each living container of the pods that ask for GPUs uses."""
-        for tenant in tenants:
-            if not tenant.asks:
+        for pod in pods:
+            if not pod.asks:
                 continue
-            for container in tenant.living:
+            for container in pod.living:
                 gpus = tuple(
-                    self._sum_held(tenant, container, piece)
-                    for piece in tenant.held(container.name)
+                    self._sum_held(pod, container, piece)
+                    for piece in pod.held(container.name)
                     if piece.gpu in self._gpus
                 )
-                yield ContainerUsage(tenant, container, gpus)
+                yield ContainerUsage(pod, container, gpus)
 
-    def _sum_held(self, tenant: NodePod, container: LocalContainer, piece: Slice) -> HeldGpu:
-        used = self._used[tenant.uid, container.name, piece.gpu]
+    def _sum_held(self, pod: NodePod, container: LocalContainer, piece: Slice) -> HeldGpu:
+        used = self._used[pod.uid, container.name, piece.gpu]
         device = self._gpus[piece.gpu]
         return HeldGpu(
             device,
@@ -221,11 +219,11 @@ class _Join:
 
 
 def _sum_gpus(
-    gpus: Iterable[GpuDevice], tenants: Iterable[NodePod], reading: UsageSample | None
+    gpus: Iterable[GpuDevice], pods: Iterable[NodePod], reading: UsageSample | None
 ) -> Iterator[GpuUsage]:
     promised: dict[int, tuple[int, int]] = {}
-    for tenant in tenants:
-        for piece in tenant.charges:
+    for pod in pods:
+        for piece in pod.charges:
             cores, memory = promised.get(piece.gpu, (0, 0))
             promised[piece.gpu] = (cores + piece.cores, memory + piece.memory)
     for device in gpus:

@@ -40,7 +40,7 @@ def write_report(usage: NodeUsage, driver: str, why: str = "") -> NodeReport:
     pods: dict[str, list[ContainerUsage]] = {}
     for each in usage.containers:
         if each.gpus:
-            pods.setdefault(each.tenant.uid, []).append(each)
+            pods.setdefault(each.pod.uid, []).append(each)
     return NodeReport(
         node=usage.node,
         gpus=tuple(_report_gpu(each) for each in usage.gpus),
@@ -77,11 +77,11 @@ def _report_gpu(each: GpuUsage) -> GpuReport:
 
 
 def _report_pod(containers: list[ContainerUsage]) -> PodReport:
-    tenant = containers[0].tenant
+    pod = containers[0].pod
     return PodReport(
-        namespace=tenant.namespace,
-        name=tenant.name,
-        uid=tenant.uid,
+        namespace=pod.namespace,
+        name=pod.name,
+        uid=pod.uid,
         containers=tuple(
             ContainerReport(
                 name=each.container.name,
@@ -122,7 +122,7 @@ def _report_trespass(trespass: Trespass) -> ProcessReport:
         memory_mib=trespass.process.memory,
         command=trespass.command,
         origin="trespass",
-        pod=trespass.tenant.pod,
+        pod=trespass.pod.full_name,
         container=trespass.container or "",
     )
 

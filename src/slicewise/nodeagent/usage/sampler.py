@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from slicewise.model import Links
-from slicewise.nodeagent.tenants import NodePod
+from slicewise.nodeagent.node_pods import NodePod
 from slicewise.nodeagent.usage.cgroups import ProcessTable
 from slicewise.nodeagent.usage.node_usage import NodeUsage, UsageSample, measure
 from slicewise.nvml.driver import Driver, DriverError, GpuDevice
@@ -36,7 +36,7 @@ class PodSource(Protocol):
     def links(self) -> Links | None:
         """How near the GPUs are, in their order; None when that is unknown."""
 
-    def tenants(self) -> Sequence[NodePod]:
+    def pods(self) -> Sequence[NodePod]:
         """The pods bound to the node that have not ended."""
 
     def departed(self) -> frozenset[str]:
@@ -109,8 +109,8 @@ class UsageSampler:
 class UsageMeter:
     """The node's usage as of now: the newest reading, joined with the pods there are."""
 
-    def __init__(self, census: PodSource, sampler: UsageSampler) -> None:
-        self._census = census
+    def __init__(self, pods: PodSource, sampler: UsageSampler) -> None:
+        self._pods = pods
         self._sampler = sampler
 
     @property
@@ -120,9 +120,9 @@ class UsageMeter:
 
     def usage(self) -> NodeUsage:
         """Who uses how much of which GPU."""
-        census = self._census
-        return measure(census.node, census.gpus(), census.tenants(), self._sampler.reading())
+        pods = self._pods
+        return measure(pods.node, pods.gpus(), pods.pods(), self._sampler.reading())
 
     def links(self) -> Links | None:
         """How near the GPUs are."""
-        return self._census.links()
+        return self._pods.links()

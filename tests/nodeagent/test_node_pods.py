@@ -6,7 +6,7 @@ from nodeagent import scenes
 from slicewise.dialects import ALLOCATION
 from slicewise.kube.local_pods import LocalContainer, LocalPod
 from slicewise.kube.watch import Gone, Seen
-from slicewise.nodeagent.census import NodeCensus, read_node_pod
+from slicewise.nodeagent.node_pods import NodePods, read_node_pod
 
 GPUS = [scenes.device(0), scenes.device(1)]
 
@@ -22,41 +22,41 @@ def record(gpu: int, uuid: str) -> str:
     return json.dumps({"containers": {"c0": [[gpu, uuid, 30, 4096]]}, "node": "n0"})
 
 
-def census(*pods: LocalPod, gpus=GPUS) -> NodeCensus:
-    found = NodeCensus("n0")
+def pods(*pods: LocalPod, gpus=GPUS) -> NodePods:
+    found = NodePods("n0")
     found.set_gpus(gpus)
     found.apply([Seen(pod, new=True) for pod in pods])
     return found
 
 
 def test_a_pod_holds_what_its_record_says():
-    (tenant,) = census(local(record=record(1, "GPU-1"))).tenants()
+    (pod,) = pods(local(record=record(1, "GPU-1"))).pods()
 
-    assert tenant.held("c0") == (builders.piece(1),)
-    assert (tenant.asks, tenant.trouble) == (True, None)
+    assert pod.held("c0") == (builders.piece(1),)
+    assert (pod.asks, pod.trouble) == (True, None)
 
 
 def test_a_pod_without_a_record_says_so():
-    (tenant,) = census(local()).tenants()
+    (pod,) = pods(local()).pods()
 
-    assert (tenant.held("c0"), tenant.asks) == ((), True)
-    assert "no allocation" in tenant.trouble
+    assert (pod.held("c0"), pod.asks) == ((), True)
+    assert "no allocation" in pod.trouble
 
 
 def test_an_unreadable_record_is_named():
-    (tenant,) = census(local(record="{")).tenants()
+    (pod,) = pods(local(record="{")).pods()
 
-    assert ALLOCATION in tenant.trouble
+    assert ALLOCATION in pod.trouble
 
 
 def test_a_pod_that_asks_for_nothing_is_no_trouble():
-    tenant = read_node_pod(local(cpu=1), builders.node())
+    pod = read_node_pod(local(cpu=1), builders.node())
 
-    assert (tenant.asks, tenant.trouble) == (False, None)
+    assert (pod.asks, pod.trouble) == (False, None)
 
 
 def test_pods_are_read_anew_when_gpus_change_places():
-    found = census(local(record=record(0, "GPU-0")))
+    found = pods(local(record=record(0, "GPU-0")))
     swapped = [scenes.device(0, uuid="GPU-1"), scenes.device(1, uuid="GPU-0")]
     found.set_gpus(swapped)
 
@@ -64,7 +64,7 @@ def test_pods_are_read_anew_when_gpus_change_places():
 
 
 def test_health_is_taken_over_without_losing_pods():
-    found = census(local(record=record(0, "GPU-0")))
+    found = pods(local(record=record(0, "GPU-0")))
     ill = replace(GPUS[0], gpu=replace(GPUS[0].gpu, healthy=False))
     found.set_gpus([ill, GPUS[1]])
 
@@ -74,7 +74,7 @@ def test_health_is_taken_over_without_losing_pods():
 
 def test_a_pod_that_left_is_remembered_for_a_while():
     now = [100.0]
-    found = NodeCensus("n0", clock=lambda: now[0])
+    found = NodePods("n0", clock=lambda: now[0])
     found.apply([Seen(local("u0"), new=True), Gone("u0", 5), Gone("never-here", 6)])
     soon = found.departed()
     now[0] += 200
@@ -83,8 +83,8 @@ def test_a_pod_that_left_is_remembered_for_a_while():
 
 
 def test_a_pod_that_is_gone_leaves():
-    found = census(local("u0"), local("u1"))
+    found = pods(local("u0"), local("u1"))
     found.apply([Gone("u0", 5)])
 
-    assert [each.uid for each in found.tenants()] == ["u1"]
+    assert [each.uid for each in found.pods()] == ["u1"]
     assert found.find("u0") is None
