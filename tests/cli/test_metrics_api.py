@@ -186,7 +186,7 @@ def bound(name="a", count=1, **facts):
 def witness(*pods, gpus=None):
     scene = Scene()
     scene.tell(node(gpus=gpus or (gpu("GPU-a", index=0), gpu("GPU-b", index=1)), pods=pods))
-    return scene, ReportOverlay(scene.board)
+    return scene, ReportOverlay(scene.registry)
 
 
 def test_node_that_publishes_a_mere_count_gets_the_gpus_its_agent_reports():
@@ -203,7 +203,7 @@ def test_node_that_publishes_a_mere_count_gets_the_gpus_its_agent_reports():
 def test_gpus_of_a_silent_node_are_not_well():
     scene, told = witness()
     scene.seconds = 10.0
-    scene.board.sweep()
+    scene.registry.sweep()
 
     gpus = json.loads(told.complete_node(notice()).annotations[GPUS])["gpus"]
 
@@ -266,18 +266,18 @@ class Looking:
 
 def test_ledger_looks_again_at_nodes_that_told_something_new():
     async def scene():
-        board, state = Scene(), Looking()
-        task = asyncio.create_task(follow_reports(board.hub, state))
+        registry, state = Scene(), Looking()
+        task = asyncio.create_task(follow_reports(registry.broadcaster, state))
         async with asyncio.timeout(20):
-            while board.hub.watching < 2:
+            while registry.broadcaster.watching < 2:
                 await asyncio.sleep(0)
-            board.tell(node("n1", pods=[pod("a")]))
-            board.tell(node("n2"))
+            registry.tell(node("n1", pods=[pod("a")]))
+            registry.tell(node("n2"))
             while set(state.looked) != {"n1", "n2"}:
                 await asyncio.sleep(0)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
-        assert board.hub.watching == 0
+        assert registry.broadcaster.watching == 0
 
     asyncio.run(scene())

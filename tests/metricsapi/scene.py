@@ -1,4 +1,4 @@
-"""The API over a board with a clock of its own, called without a network."""
+"""The API over a registry with a clock of its own, called without a network."""
 
 import asyncio
 import json
@@ -31,32 +31,32 @@ class Judge:
         self.asked.append(token)
         return self.users.get(token)
 
-    async def permits(self, user, deed):
-        self.asked.append((user.name, deed.verb, deed.resource))
-        return (user.name, deed.verb) in self.rights
+    async def permits(self, user, attributes):
+        self.asked.append((user.name, attributes.verb, attributes.resource))
+        return (user.name, attributes.verb) in self.rights
 
 
 class Scene:
-    """A board, a hub and an API around them."""
+    """A registry, a broadcaster and an API around them."""
 
     def __init__(self, *, rules=None, history=8192, queue=4096):
         self.seconds = 0.0
         self.judge = Judge()
-        self.hub = Broadcaster(history, queue)
-        self.board = NodeRegistry(
-            self.hub,
+        self.broadcaster = Broadcaster(history, queue)
+        self.registry = NodeRegistry(
+            self.broadcaster,
             clock=lambda: self.seconds,
             now=lambda: START + timedelta(seconds=self.seconds),
         )
-        self.hub.attach(self.board)
-        callers = RequestAuth(self.judge, Authorities)
+        self.broadcaster.attach(self.registry)
+        auth = RequestAuth(self.judge, Authorities)
         self.api = MetricsRoutes(
-            self.board, self.hub, callers, rules or AgentRules(), namespace="kube-system"
+            self.registry, self.broadcaster, auth, rules or AgentRules(), namespace="kube-system"
         )
 
     def tell(self, report):
         """The node's agent sends this over a connection of its own."""
-        session = self.board.open(report.node)
+        session = self.registry.open(report.node)
         session.replace(report)
         return session
 

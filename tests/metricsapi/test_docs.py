@@ -6,7 +6,7 @@ import yaml
 
 from slicewise.cli.metrics_api import metrics_api
 from slicewise.metricsapi.agents import HEALTH, HOLDINGS, INVENTORY
-from slicewise.metricsapi.api_versions import API_VERSIONS
+from slicewise.metricsapi.api_versions import API_VERSIONS, RELEASES
 from slicewise.reports import PATH, PROTOCOL
 
 ROOT = Path(__file__).parents[2]
@@ -32,7 +32,7 @@ def test_page_names_every_route_of_agents(path):
     assert path in PAGE
 
 
-def test_manifests_register_both_groups_and_grant_their_resources():
+def test_manifests_register_every_group_and_grant_their_resources():
     documents = [
         document
         for path in sorted(MANIFESTS.glob("*.yaml"))
@@ -48,7 +48,7 @@ def test_manifests_register_both_groups_and_grant_their_resources():
         for resource in rule["resources"]
     }
 
-    assert registered == {f"{profile.version}.{profile.group}" for profile in API_VERSIONS}
+    assert registered == {f"{each.version}.{each.group}" for each in API_VERSIONS}
     assert {(p.group, r.name) for p in API_VERSIONS for r in p.resources} <= granted
-    assert {(p.group, "schedule") for p in API_VERSIONS} <= granted
+    assert {(p.group, "schedule") for p in RELEASES} <= granted
     assert all("*" not in str(d.get("rules", "")) for d in documents)

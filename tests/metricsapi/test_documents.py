@@ -117,7 +117,7 @@ def test_container_lists_every_gpu_it_holds_once():
 
 def test_node_without_a_heartbeat_is_unknown_in_the_originals_spelling():
     scene = Scene()
-    scene.board.tell(node())
+    scene.registry.tell(node())
 
     status = read(scene, f"{PREFIX}/gpuinfos")["items"][0]["status"]
 
@@ -128,7 +128,7 @@ def test_silent_node_keeps_the_time_it_was_last_heard():
     scene = Scene()
     scene.tell(node())
     scene.seconds = 10.0
-    scene.board.sweep()
+    scene.registry.sweep()
 
     status = read(scene, f"{PREFIX}/gpuinfos")["items"][0]["status"]
 

@@ -55,7 +55,7 @@ class Borrowed:
         self._service = service
 
     async def tls(self):
-        return trust(self._service.keeper.identity.trusted.decode())
+        return trust(self._service.certificate_manager.identity.trusted.decode())
 
     async def token(self):
         return "agent"
@@ -89,7 +89,7 @@ def serving(playground, **settings):
 
 
 def connect(service, authority=None):
-    pem = authority or service.keeper.identity.trusted.decode()
+    pem = authority or service.certificate_manager.identity.trusted.decode()
     context = ssl.create_default_context(cadata=pem)
     return http.client.HTTPSConnection(
         "localhost", service.server.port, context=context, timeout=20
@@ -115,7 +115,7 @@ def test_report_reaches_a_reader_over_tls(playground):
             )
             reporter.update(node(pods=[pod("a")]))
             async with reporting(reporter):
-                await until(lambda: list(service.board.pods()))
+                await until(lambda: list(service.registry.pods()))
 
         run(report())
         status, body = ask(service, f"{PREFIX}/podresources")
@@ -145,8 +145,8 @@ def test_agent_that_stops_is_ill_and_one_that_returns_is_well(playground):
         async def health(word):
             await until(
                 lambda: (
-                    "n1" in service.board.node_records
-                    and service.board.node_records["n1"].health.value == word
+                    "n1" in service.registry.node_records
+                    and service.registry.node_records["n1"].health.value == word
                 )
             )
 
@@ -180,10 +180,10 @@ def test_node_that_was_deleted_is_forgotten(playground):
     with serving(playground, silence_seconds=0.3) as (service, run):
 
         async def report_and_fall_silent():
-            service.board.open("n1").replace(node(pods=[pod("a")]))
-            await until(lambda: service.board.node_records["n1"].health.value == "False")
+            service.registry.open("n1").replace(node(pods=[pod("a")]))
+            await until(lambda: service.registry.node_records["n1"].health.value == "False")
             playground.delete("nodes", "n1")
-            await until(lambda: not service.board.node_records)
+            await until(lambda: not service.registry.node_records)
 
         run(report_and_fall_silent())
 
@@ -192,21 +192,21 @@ def test_node_that_was_deleted_is_forgotten(playground):
 
 def test_watcher_that_never_reads_is_dropped_and_leaves_nothing(playground):
     with serving(playground) as (service, run):
-        service.hub._queue = 50
+        service.broadcaster._queue = 50
         line = connect(service)
         headers = {"Authorization": "Bearer reader"}
         line.request("GET", f"{PREFIX}/podresources?watch=true", headers=headers)
         response = line.getresponse()
 
         async def flood():
-            await until(lambda: service.hub.watching == 1)
-            session = service.board.open("n1")
+            await until(lambda: service.broadcaster.watching == 1)
+            session = service.registry.open("n1")
             for turn in range(2000):
                 session.replace(node(pods=[pod(f"{'x' * 200}-{turn}-{at}") for at in range(20)]))
                 await asyncio.sleep(0)
-                if not service.hub.watching:
+                if not service.broadcaster.watching:
                     return
-            await until(lambda: service.hub.watching == 0)
+            await until(lambda: service.broadcaster.watching == 0)
 
         run(flood())
         with pytest.raises((http.client.IncompleteRead, ConnectionError)):

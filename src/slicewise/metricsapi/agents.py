@@ -44,9 +44,9 @@ class AgentRules:
 class AgentRoutes:
     """Takes what agents say, each for its own node."""
 
-    def __init__(self, board: NodeRegistry, callers: RequestAuth, rules: AgentRules) -> None:
-        self._board = board
-        self._callers = callers
+    def __init__(self, registry: NodeRegistry, auth: RequestAuth, rules: AgentRules) -> None:
+        self._registry = registry
+        self._auth = auth
         self._rules = rules
 
     async def connect(self, request: HttpRequest) -> Answer:
@@ -61,7 +61,7 @@ class AgentRoutes:
         """A sign of life, or a probe's question whether we live, which is nobody's heartbeat."""
         node = request.query.get("node", "")
         if node and await self._refuse(request, node, old=True) is None:
-            self._board.beat(node)
+            self._registry.beat(node)
         return _OK
 
     async def take_inventory(self, request: HttpRequest) -> Answer:
@@ -70,7 +70,7 @@ class AgentRoutes:
         if refusal := await self._refuse(request, message.device_node, old=True):
             return refusal
         if message.device_node:
-            take_inventory(self._board, message)
+            take_inventory(self._registry, message)
         return _OK
 
     async def take_holdings(self, request: HttpRequest) -> Answer:
@@ -79,14 +79,14 @@ class AgentRoutes:
         if refusal := await self._refuse(request, message.node, old=True):
             return refusal
         if message.node:
-            take_holdings(self._board, message)
+            take_holdings(self._registry, message)
         return _OK
 
     async def _refuse(
         self, request: HttpRequest, node: str, *, old: bool = False
     ) -> HttpResponse | None:
         """Why this caller may not speak for the node; None when it may."""
-        user = await self._callers.identify(request)
+        user = await self._auth.identify(request)
         if user is None:
             if old and self._rules.admit_unknown:
                 return None
@@ -98,12 +98,12 @@ class AgentRoutes:
             return refuse(403, f"the token of {user.name} names no node")
         # Rights are the account's, whatever pod shows its token.
         account = User(user.name, groups=user.groups)
-        if not await self._callers.permits(account, _REPORT):
+        if not await self._auth.permits(account, _REPORT):
             return refuse(403, f"{user.name} may not create reports in {_REPORT.group}")
         return None
 
     def _open(self, node: str) -> ReportReceiver:
-        session = self._board.open(node)
+        session = self._registry.open(node)
         receiver = ReportReceiver(node, session)
         session.keep(receiver.close)
         # A revoked account is heard no longer than this; chance keeps agents from marching.

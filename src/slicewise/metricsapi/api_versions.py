@@ -1,6 +1,7 @@
-"""The two releases of nvidia-gpu-scheduler: their groups, resources and raw documents.
+"""What is served under which group: nvidia-gpu-scheduler's two releases, and our own reports.
 
-The first puts no metadata on its objects; the second speaks of custom resources.
+The first release puts no metadata on its objects; the second speaks of custom resources. Our own
+group stands beside them, so that what their users discover stays as it was.
 """
 
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from slicewise.metricsapi.documents import (
 )
 from slicewise.metricsapi.objects import NodeObject, write_time
 from slicewise.metricsapi.registry import AgentHealth, HeldPod
-from slicewise.reports import NodeReport
+from slicewise.reports import GROUP, KIND, RESOURCE, VERSION, NodeReport
 
 PODS: Final = "pods"
 NODES: Final = "nodes"
@@ -41,7 +42,7 @@ class ServedResource:
 
 @dataclass(frozen=True, slots=True)
 class ApiVersion:
-    """One release's group and how it spells its documents."""
+    """One version of a group and how it spells its documents."""
 
     group: str
     version: str
@@ -77,7 +78,15 @@ SECOND: Final = ApiVersion(
     ),
     bare=False,
 )
-API_VERSIONS: Final = (FIRST, SECOND)
+OWN: Final = ApiVersion(
+    GROUP,
+    VERSION,
+    (ServedResource(RESOURCE, "nodereport", KIND, NODES, ("get", "list")),),
+    bare=False,
+)
+RELEASES: Final = (FIRST, SECOND)
+"""Where the scheduler's verbs are served."""
+API_VERSIONS: Final = (FIRST, SECOND, OWN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,56 +107,56 @@ ApiObject = PodObject | NodeObject
 class DocumentWriter:
     """Writes facts as a release's objects."""
 
-    profile: ApiVersion
+    api_version: ApiVersion
     namespace: str = ""
     """Where the second release's custom resources would be."""
 
-    def write_raw(self, resource: ServedResource, fact: ApiObject) -> PodDocument | NodeDocument:
+    def write_raw(self, resource: ServedResource, item: ApiObject) -> PodDocument | NodeDocument:
         """The object exactly as the release wrote it."""
-        document = self._write(fact)
-        if self.profile.bare:
-            document.kind, document.api_version = resource.kind, self.profile.version
+        document = self._write(item)
+        if self.api_version.bare:
+            document.kind, document.api_version = resource.kind, self.api_version.version
         else:
-            document.metadata = self.write_metadata(fact)
+            document.metadata = self.write_metadata(item)
         return document
 
-    def write_object(self, resource: ServedResource, fact: ApiObject) -> PodDocument | NodeDocument:
+    def write_object(self, resource: ServedResource, item: ApiObject) -> PodDocument | NodeDocument:
         """The object as Kubernetes' own clients want it: with its group and metadata."""
-        document = self._write(fact)
+        document = self._write(item)
         document.kind = resource.kind
-        document.api_version = f"{self.profile.group}/{self.profile.version}"
-        document.metadata = self.write_metadata(fact)
+        document.api_version = f"{self.api_version.group}/{self.api_version.version}"
+        document.metadata = self.write_metadata(item)
         return document
 
-    def write_metadata(self, fact: ApiObject) -> dict[str, Any]:
+    def write_metadata(self, item: ApiObject) -> dict[str, Any]:
         """Name, version and labels of an object."""
-        space = {} if self.profile.bare or not self.namespace else {"namespace": self.namespace}
-        version = {"resourceVersion": str(fact.revision)}
-        if isinstance(fact, PodObject):
-            held = fact.held
+        space = {} if self.api_version.bare or not self.namespace else {"namespace": self.namespace}
+        version = {"resourceVersion": str(item.revision)}
+        if isinstance(item, PodObject):
+            held = item.held
             created = {"creationTimestamp": write_time(held.changed)}
             label = {"labels": {NODE_LABEL: held.node}}
             return {"name": unique_name(held), **space, **version, **created, **label}
-        created = {} if fact.created is None else {"creationTimestamp": write_time(fact.created)}
-        return {"name": fact.name, **space, **version, **created}
+        created = {} if item.created is None else {"creationTimestamp": write_time(item.created)}
+        return {"name": item.name, **space, **version, **created}
 
-    def _write(self, fact: ApiObject) -> PodDocument | NodeDocument:
-        if isinstance(fact, PodObject):
-            return self._write_pod(fact)
-        return self._write_node(fact)
+    def _write(self, item: ApiObject) -> PodDocument | NodeDocument:
+        if isinstance(item, PodObject):
+            return self._write_pod(item)
+        return self._write_node(item)
 
-    def _write_pod(self, fact: PodObject) -> PodDocument:
-        if fact.gone is not None:
-            spec, moment = name_pod(fact.held), fact.gone
+    def _write_pod(self, item: PodObject) -> PodDocument:
+        if item.gone is not None:
+            spec, moment = name_pod(item.held), item.gone
         else:
-            spec, moment = write_pod_spec(fact.held, fact.report), fact.held.changed
-        if not self.profile.bare:
-            spec.node_name = fact.held.node
+            spec, moment = write_pod_spec(item.held, item.report), item.held.changed
+        if not self.api_version.bare:
+            spec.node_name = item.held.node
         return PodDocument(spec=spec, status=write_pod_status(moment))
 
     def _write_node(self, view: NodeObject) -> NodeDocument:
-        spec = write_node_spec(view, named=self.profile.bare)
-        if self.profile.bare:
+        spec = write_node_spec(view, named=self.api_version.bare)
+        if self.api_version.bare:
             heard = "UnKnow" if view.heard is None else write_time(view.heard)
             status = {"node_health": view.health.value, "node_last_health_time": heard}
             return NodeDocument(spec=spec, status=status)
@@ -159,29 +168,29 @@ class DocumentWriter:
         return NodeDocument(spec=spec, status=status)
 
 
-def write_raw_frame(profile: ApiVersion) -> tuple[bytes, bytes]:
+def write_raw_frame(api_version: ApiVersion) -> tuple[bytes, bytes]:
     """What stands before and after the items of a list, as the release wrote it."""
     head = (
         b'{"kind":"List","apiVersion":"v1","items":['
-        if profile.bare
+        if api_version.bare
         else b'{"metadata":{},"items":['
     )
     return head, b"]}\n"
 
 
-def write_raw_event(writer: DocumentWriter, resource: ServedResource, fact: ApiObject) -> bytes:
+def write_raw_event(writer: DocumentWriter, resource: ServedResource, item: ApiObject) -> bytes:
     """A line of a watch exactly as the release wrote it."""
-    document = writer.write_raw(resource, fact)
-    gone = isinstance(fact, PodObject) and fact.gone is not None
-    kind = "DELETED" if gone or is_forgotten(fact) else "SYNCED"
-    if writer.profile.bare:
+    document = writer.write_raw(resource, item)
+    gone = isinstance(item, PodObject) and item.gone is not None
+    kind = "DELETED" if gone or is_forgotten(item) else "SYNCED"
+    if writer.api_version.bare:
         return msgspec.json.encode({"Type": kind, "Object": document}) + b"\n"
     return msgspec.json.encode({resource.kind: document, "Type": kind}) + b"\n"
 
 
-def is_forgotten(fact: ApiObject) -> bool:
+def is_forgotten(item: ApiObject) -> bool:
     """Whether a node's view is the last there will be of it."""
-    return isinstance(fact, NodeObject) and fact.forgotten
+    return isinstance(item, NodeObject) and item.forgotten
 
 
 def explain(view: NodeObject) -> str:

@@ -33,7 +33,7 @@ class Reviewer(Protocol):
     async def identify(self, token: str) -> User | None:
         """Whose token this is; None when it is nobody's."""
 
-    async def permits(self, user: User, deed: ResourceAttributes) -> bool:
+    async def permits(self, user: User, attributes: ResourceAttributes) -> bool:
         """Whether the user may do this."""
 
 
@@ -70,11 +70,13 @@ class RequestAuth:
         digest = hashlib.sha256(token.encode()).digest()
         return await self._tokens.get(digest, lambda: self._reviewer.identify(token))
 
-    async def permits(self, user: User, deed: ResourceAttributes) -> bool:
+    async def permits(self, user: User, attributes: ResourceAttributes) -> bool:
         """Whether the user may do this, by what was true a few seconds ago at most."""
         if MASTERS in user.groups:
             return True
-        return await self._rights.get((user, deed), lambda: self._reviewer.permits(user, deed))
+        return await self._rights.get(
+            (user, attributes), lambda: self._reviewer.permits(user, attributes)
+        )
 
 
 def read_headers(request: HttpRequest, authorities: Authorities) -> User | None:

@@ -27,7 +27,7 @@ class ObjectEvent:
     revision: int
     kind: str
     """ADDED, MODIFIED or DELETED."""
-    fact: ApiObject
+    item: ApiObject
     written: dict[object, bytes] = field(default_factory=dict)
 
     def write(self, form: object, encode: Callable[["ObjectEvent"], bytes]) -> bytes:
@@ -73,11 +73,11 @@ class VersionExpiredError(SlicewiseError):
 
 
 class Broadcaster:
-    """Hands every change of the board to those who watch."""
+    """Hands every change of the registry to those who watch."""
 
     def __init__(self, history: int = HISTORY, queue: int = QUEUE) -> None:
         self._queue = queue
-        self._board: NodeRegistry | None = None
+        self._registry: NodeRegistry | None = None
         self._watchers: dict[str, set[WatchQueue]] = {PODS: set(), NODES: set()}
         self._history: dict[str, deque[ObjectEvent]] = {
             PODS: deque(maxlen=history),
@@ -85,10 +85,10 @@ class Broadcaster:
         }
         self._floor = {PODS: 0, NODES: 0}
 
-    def attach(self, board: NodeRegistry) -> None:
-        """Tell of this board; what happened before is not known."""
-        self._board = board
-        self._floor = dict.fromkeys(self._floor, board.revision)
+    def attach(self, registry: NodeRegistry) -> None:
+        """Tell of this registry; what happened before is not known."""
+        self._registry = registry
+        self._floor = dict.fromkeys(self._floor, registry.revision)
 
     @property
     def watching(self) -> int:
@@ -109,35 +109,35 @@ class Broadcaster:
 
     def since(self, subject: str, revision: int) -> list[ObjectEvent]:
         """What happened after a version; raises ExpiredError when that is not all known."""
-        assert self._board is not None
-        if not self._floor[subject] <= revision <= self._board.revision:
+        assert self._registry is not None
+        if not self._floor[subject] <= revision <= self._registry.revision:
             raise VersionExpiredError
         return [event for event in self._history[subject] if event.revision > revision]
 
     def pod_changed(self, held: HeldPod, *, new: bool) -> None:
         """A pod holds other devices than before."""
-        assert self._board is not None
-        report = self._board.node_records[held.node].report
-        fact = PodObject(held, report, held.revision)
-        self._publish(PODS, ObjectEvent(held.revision, "ADDED" if new else "MODIFIED", fact))
+        assert self._registry is not None
+        report = self._registry.node_records[held.node].report
+        item = PodObject(held, report, held.revision)
+        self._publish(PODS, ObjectEvent(held.revision, "ADDED" if new else "MODIFIED", item))
 
     def pod_gone(self, held: HeldPod, revision: int) -> None:
         """No node holds devices for this pod any more."""
-        assert self._board is not None
-        fact = PodObject(held, NodeReport(node=held.node), revision, gone=self._board.now())
-        self._publish(PODS, ObjectEvent(revision, "DELETED", fact))
+        assert self._registry is not None
+        item = PodObject(held, NodeReport(node=held.node), revision, gone=self._registry.now())
+        self._publish(PODS, ObjectEvent(revision, "DELETED", item))
 
     def node_changed(self, node_record: NodeRecord, *, new: bool) -> None:
         """A node's GPUs, what is busy of them, or its health are others than before."""
-        assert self._board is not None
-        view = make_node_object(self._board, node_record)
+        assert self._registry is not None
+        view = make_node_object(self._registry, node_record)
         self._publish(NODES, ObjectEvent(view.revision, "ADDED" if new else "MODIFIED", view))
 
     def node_gone(self, node_record: NodeRecord, revision: int) -> None:
         """A node is forgotten."""
-        assert self._board is not None
+        assert self._registry is not None
         view = replace(
-            make_node_object(self._board, node_record), revision=revision, forgotten=True
+            make_node_object(self._registry, node_record), revision=revision, forgotten=True
         )
         self._publish(NODES, ObjectEvent(revision, "DELETED", view))
 

@@ -19,26 +19,26 @@ def write_groups(request: HttpRequest) -> HttpResponse:
                 "kind": "APIGroupDiscoveryList",
                 "apiVersion": "apidiscovery.k8s.io/v2",
                 "metadata": {},
-                "items": [_describe(profile) for profile in API_VERSIONS],
+                "items": [_describe(api_version) for api_version in API_VERSIONS],
             }
         )
         return HttpResponse(200, response.body, content_type=AGGREGATED)
-    groups = [_write_group(profile) for profile in API_VERSIONS]
+    groups = [_write_group(api_version) for api_version in API_VERSIONS]
     return json_response({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
 
 
-def write_group(profile: ApiVersion) -> HttpResponse:
+def write_group(api_version: ApiVersion) -> HttpResponse:
     """`/apis/<group>`: the group and its one version."""
-    return json_response({"kind": "APIGroup", "apiVersion": "v1", **_write_group(profile)})
+    return json_response({"kind": "APIGroup", "apiVersion": "v1", **_write_group(api_version)})
 
 
-def write_resources(profile: ApiVersion) -> HttpResponse:
+def write_resources(api_version: ApiVersion) -> HttpResponse:
     """`/apis/<group>/<version>`: the resources, as the original listed them."""
     return json_response(
         {
             "kind": "APIResourceList",
             "apiVersion": "v1",
-            "groupVersion": f"{profile.group}/{profile.version}",
+            "groupVersion": f"{api_version.group}/{api_version.version}",
             "resources": [
                 {
                     "name": each.name,
@@ -47,34 +47,40 @@ def write_resources(profile: ApiVersion) -> HttpResponse:
                     "kind": each.kind,
                     "verbs": each.verbs,
                 }
-                for each in profile.resources
+                for each in api_version.resources
             ],
         }
     )
 
 
-def _write_group(profile: ApiVersion) -> dict[str, Any]:
-    version = {"groupVersion": f"{profile.group}/{profile.version}", "version": profile.version}
-    return {"name": profile.group, "versions": [version], "preferredVersion": version}
+def _write_group(api_version: ApiVersion) -> dict[str, Any]:
+    version = {
+        "groupVersion": f"{api_version.group}/{api_version.version}",
+        "version": api_version.version,
+    }
+    return {"name": api_version.group, "versions": [version], "preferredVersion": version}
 
 
-def _describe(profile: ApiVersion) -> dict[str, Any]:
+def _describe(api_version: ApiVersion) -> dict[str, Any]:
     resources = [
         {
             "resource": each.name,
             "responseKind": {
-                "group": profile.group,
-                "version": profile.version,
+                "group": api_version.group,
+                "version": api_version.version,
                 "kind": each.kind,
             },
             "scope": "Cluster",
             "singularResource": each.singular,
             "verbs": each.verbs,
         }
-        for each in profile.resources
+        for each in api_version.resources
     ]
-    version = {"version": profile.version, "resources": resources, "freshness": "Current"}
-    return {"metadata": {"name": profile.group, "creationTimestamp": None}, "versions": [version]}
+    version = {"version": api_version.version, "resources": resources, "freshness": "Current"}
+    return {
+        "metadata": {"name": api_version.group, "creationTimestamp": None},
+        "versions": [version],
+    }
 
 
 def _wants_aggregated(accept: str) -> bool:

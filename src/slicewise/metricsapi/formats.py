@@ -58,26 +58,26 @@ class ResponseFormat:
     def write_frame(self, revision: int) -> tuple[bytes, bytes]:
         """What stands before and after the items of a list."""
         if self.name == RAW:
-            return write_raw_frame(self.writer.profile)
+            return write_raw_frame(self.writer.api_version)
         document: dict[str, object]
         if self.name == TABLE:
             document = self.tabulator.table([], revision)
         else:
-            profile = self.writer.profile
+            api_version = self.writer.api_version
             document = {
                 "kind": f"{self.resource.kind}List",
-                "apiVersion": f"{profile.group}/{profile.version}",
+                "apiVersion": f"{api_version.group}/{api_version.version}",
                 "metadata": {"resourceVersion": str(revision)},
                 "items": [],
             }
         return msgspec.json.encode(document)[:-2], b"]}"
 
-    def write_item(self, fact: ApiObject) -> bytes:
+    def write_item(self, item: ApiObject) -> bytes:
         """One item of a list, or row of a table."""
         if self.name == TABLE:
-            return msgspec.json.encode(self.tabulator.row(fact))
+            return msgspec.json.encode(self.tabulator.row(item))
         write = self.writer.write_raw if self.name == RAW else self.writer.write_object
-        return msgspec.json.encode(write(self.resource, fact))
+        return msgspec.json.encode(write(self.resource, item))
 
     def write_event(self, event: ObjectEvent) -> bytes:
         """One line of a watch, encoded once for all who want the same."""
@@ -86,11 +86,11 @@ class ResponseFormat:
 
     def _encode(self, event: ObjectEvent) -> bytes:
         if self.name == RAW:
-            return write_raw_event(self.writer, self.resource, event.fact)
+            return write_raw_event(self.writer, self.resource, event.item)
         if self.name == TABLE:
-            shown: object = self.tabulator.table([event.fact], event.revision)
+            shown: object = self.tabulator.table([event.item], event.revision)
         else:
-            shown = self.writer.write_object(self.resource, event.fact)
+            shown = self.writer.write_object(self.resource, event.item)
         return msgspec.json.encode({"type": event.kind, "object": shown}) + b"\n"
 
 

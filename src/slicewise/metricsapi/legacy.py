@@ -71,9 +71,9 @@ class Holdings(
     node: str = ""
 
 
-def take_inventory(board: NodeRegistry, message: Inventory) -> None:
+def take_inventory(registry: NodeRegistry, message: Inventory) -> None:
     """The node has these GPUs."""
-    known = board.report(message.device_node)
+    known = registry.report(message.device_node)
     gpus = tuple(
         GpuReport(
             uuid=uuid,
@@ -84,18 +84,18 @@ def take_inventory(board: NodeRegistry, message: Inventory) -> None:
         )
         for index, (uuid, found) in enumerate(sorted((message.device_infos or {}).items()))
     )
-    board.tell(msgspec.structs.replace(known, gpus=gpus))
+    registry.tell(msgspec.structs.replace(known, gpus=gpus))
 
 
-def take_holdings(board: NodeRegistry, message: Holdings) -> None:
+def take_holdings(registry: NodeRegistry, message: Holdings) -> None:
     """The node's pods are these, or some of them are gone."""
-    known = board.report(message.node)
+    known = registry.report(message.node)
     pods = {pod.key: pod for pod in known.pods}
     told = {pod.key: pod for pod in map(_read_pod, message.sync or ())}
     gone = {f"{pod.namespace}/{pod.name}" for pod in message.gone or ()}
     kept = {key: pod for key, pod in pods.items() if key not in gone} if gone else {}
     pods = kept | told
-    board.tell(msgspec.structs.replace(known, pods=tuple(pods[key] for key in sorted(pods))))
+    registry.tell(msgspec.structs.replace(known, pods=tuple(pods[key] for key in sorted(pods))))
 
 
 def _read_pod(pod: OldPod) -> PodReport:

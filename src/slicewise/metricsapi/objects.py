@@ -31,13 +31,13 @@ class NodeObject:
         return dict(sorted(found.items()))
 
 
-def make_node_object(board: NodeRegistry, node_record: NodeRecord) -> NodeObject:
+def make_node_object(registry: NodeRegistry, node_record: NodeRecord) -> NodeObject:
     """The node as it is now."""
     return NodeObject(
         node_record.name,
         node_record.report,
         node_record.health,
-        board.last_heard(node_record),
+        registry.last_heard(node_record),
         node_record.created,
         node_record.received,
         node_record.since,

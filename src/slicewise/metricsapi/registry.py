@@ -1,12 +1,15 @@
-"""What every agent said last, and which of them have fallen silent: the state behind the API.
+"""What every agent reported last, and which of them have fallen silent: the state behind the API.
 
-Everything happens on one loop. A report replaces what was known of its node, a change alters it;
+Everything happens on one loop. A report replaces what was known of its node, a delta alters it;
 a pod is dropped only when its node says so. Time comes in by two clocks: one never goes back,
-the other is shown to people.
+the other is shown to people. Use changes all the time, so it is counted by versions of its own:
+whoever reads whole reports asks for those that changed after the version it has.
 """
 
 import logging
+import secrets
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -17,6 +20,7 @@ from slicewise.reports import NodeReport, PodReport, ReportDelta, apply_delta
 
 _log = logging.getLogger(__name__)
 SILENCE_SECONDS: Final = 3.3
+_DELETIONS: Final = 4096
 
 
 class AgentHealth(Enum):
@@ -59,6 +63,10 @@ class NodeRecord:
     pods: dict[str, HeldPod] = field(default_factory=dict)
     listed: bool = True
     """Whether the cluster has a node of this name, or was never heard to have had one."""
+    report_revision: int = 0
+    """When anything of its report or its health changed last, use included."""
+    encoded: bytes | None = None
+    """The report as readers get it, once somebody has asked for this version of it."""
 
 
 class RegistryListener(Protocol):
@@ -96,10 +104,15 @@ class NodeRegistry:
         # Versions must grow from one process to the next, or old ones would look current.
         self.revision = int(now().timestamp() * 1e6)
         self._holders: dict[str, dict[str, HeldPod]] = {}
+        # Tells the versions of this process from those of another.
+        self._epoch = secrets.token_hex(4)
+        self._report_revision = 0
+        self._deleted: deque[tuple[int, str]] = deque()
+        self._deletions_known_since = 0
 
     def open(self, node: str) -> "AgentSession":
         """A session for an agent of this node; an older one of the same node is closed."""
-        node_record = self._station(node)
+        node_record = self._record(node)
         before, node_record.session = node_record.session, AgentSession(self, node_record)
         if before is not None:
             before.close()
@@ -124,7 +137,7 @@ class NodeRegistry:
 
     def beat(self, node: str) -> None:
         """An agent that keeps no connection says that it lives."""
-        self.hear(self._station(node))
+        self.hear(self._record(node))
 
     def report(self, node: str) -> NodeReport:
         """What is known of a node; an empty report when nothing is."""
@@ -133,7 +146,7 @@ class NodeRegistry:
 
     def tell(self, report: NodeReport) -> None:
         """An agent that keeps no connection says how its node is; that is no sign of life."""
-        node_record = self._station(report.node)
+        node_record = self._record(report.node)
         self._take(node_record, report)
 
     def replace(self, node_record: NodeRecord, report: NodeReport) -> None:
@@ -148,9 +161,31 @@ class NodeRegistry:
         node_record.received = self.now()
         node_record.created = node_record.created or node_record.received
         node_record.report = report
-        self._match_pods(node_record, report)
-        if new or shape(before) != shape(report):
+        self._note_report(node_record)
+        if new or before.pods is not report.pods:
+            self._match_pods(node_record, report)
+        if new or (not _same_parts(before, report) and shape(before) != shape(report)):
             self._note_node(node_record, new=new)
+
+    @property
+    def report_version(self) -> str:
+        """The version of all reports together, which readers hand back."""
+        return f"{self._epoch}.{self._report_revision}"
+
+    def read_report_version(self, text: str) -> int | None:
+        """The revision from which a reader can be told what changed; None when it must begin."""
+        epoch, _, number = text.rpartition(".")
+        if epoch != self._epoch or not number.isdecimal():
+            return None
+        revision = int(number)
+        known = self._deletions_known_since <= revision <= self._report_revision
+        return revision if known else None
+
+    def reports_since(self, revision: int) -> tuple[list[NodeRecord], list[str]]:
+        """The nodes whose report or health changed after a revision, and those deleted since."""
+        changed = [each for each in self.nodes() if each.report_revision > revision]
+        deleted = {name for at, name in self._deleted if at > revision}
+        return changed, sorted(deleted - self.node_records.keys())
 
     def sweep(self) -> None:
         """Notice which agents have fallen silent."""
@@ -187,8 +222,9 @@ class NodeRegistry:
             node_record.session.close()
         if node_record.created is not None:
             self._watchers.node_gone(node_record, self._step())
+            self._note_deletion(name)
 
-    def _station(self, name: str) -> NodeRecord:
+    def _record(self, name: str) -> NodeRecord:
         node_record = self.node_records.get(name)
         if node_record is None:
             node_record = self.node_records[name] = NodeRecord(name, NodeReport(node=name))
@@ -199,7 +235,7 @@ class NodeRegistry:
         return self.revision
 
     def hear(self, node_record: NodeRecord) -> None:
-        """The station's agent lives."""
+        """The node's agent lives."""
         node_record.heard = self.clock()
         if node_record.health is not AgentHealth.WELL:
             self._judge(node_record, AgentHealth.WELL)
@@ -208,8 +244,20 @@ class NodeRegistry:
         _log.info("node health changed node=%s healthy=%s", node_record.name, health.value)
         node_record.health = health
         node_record.since = self.now()
+        self._note_report(node_record)
         if node_record.created is not None:
             self._note_node(node_record, new=False)
+
+    def _note_report(self, node_record: NodeRecord) -> None:
+        self._report_revision += 1
+        node_record.report_revision = self._report_revision
+        node_record.encoded = None
+
+    def _note_deletion(self, name: str) -> None:
+        self._report_revision += 1
+        self._deleted.append((self._report_revision, name))
+        while len(self._deleted) > _DELETIONS:
+            self._deletions_known_since = self._deleted.popleft()[0]
 
     def _note_node(self, node_record: NodeRecord, *, new: bool) -> None:
         node_record.revision = self._step()
@@ -261,11 +309,11 @@ class NodeRegistry:
 class AgentSession:
     """One agent's connection, as the receiver's sink; an outdated one changes nothing."""
 
-    __slots__ = ("_board", "_hang_up", "_station")
+    __slots__ = ("_hang_up", "_node_record", "_registry")
 
-    def __init__(self, board: NodeRegistry, node_record: NodeRecord) -> None:
-        self._board = board
-        self._station = node_record
+    def __init__(self, registry: NodeRegistry, node_record: NodeRecord) -> None:
+        self._registry = registry
+        self._node_record = node_record
         self._hang_up: Callable[[], None] | None = None
 
     def keep(self, hang_up: Callable[[], None]) -> None:
@@ -275,28 +323,28 @@ class AgentSession:
     @property
     def current(self) -> bool:
         """Whether no newer connection speaks for the node."""
-        return self._station.session is self
+        return self._node_record.session is self
 
     def beat(self) -> None:
         """The agent lives."""
-        if self._station.session is self:
-            self._board.hear(self._station)
+        if self._node_record.session is self:
+            self._registry.hear(self._node_record)
 
     def replace(self, report: NodeReport) -> None:
         """The node is so now."""
         if self.current:
-            self._board.replace(self._station, report)
+            self._registry.replace(self._node_record, report)
 
     def change(self, change: ReportDelta) -> None:
         """The node changed so."""
         if self.current:
-            self._board.replace(self._station, apply_delta(self._station.report, change))
+            self._registry.replace(self._node_record, apply_delta(self._node_record.report, change))
 
     def end(self) -> None:
         """The connection is gone; the node counts as well until it has been silent for a while."""
         self._hang_up = None
         if self.current:
-            self._station.session = None
+            self._node_record.session = None
 
     def close(self) -> None:
         """Hang up."""
@@ -316,6 +364,11 @@ def shape(report: NodeReport) -> object:
     """What of a node counts as a change: its GPUs, their health, and which are busy."""
     gpus = tuple((gpu.uuid, gpu.model, gpu.bus, gpu.brand, gpu.healthy) for gpu in report.gpus)
     return gpus, report.busy
+
+
+def _same_parts(before: NodeReport, report: NodeReport) -> bool:
+    """Whether neither GPUs nor pods changed, which deltas tell by sharing them."""
+    return before.gpus is report.gpus and before.pods is report.pods
 
 
 def count_by_health(node_records: Mapping[str, NodeRecord]) -> dict[AgentHealth, int]:

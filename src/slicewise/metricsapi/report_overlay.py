@@ -36,12 +36,12 @@ _UNKNOWN: Final = MiB(1)
 class ReportOverlay:
     """Completes nodes that publish a mere count, and pods that no mark gives GPUs to."""
 
-    def __init__(self, board: NodeRegistry) -> None:
-        self._board = board
+    def __init__(self, registry: NodeRegistry) -> None:
+        self._registry = registry
 
     def complete_node(self, notice: NodeNotice) -> NodeNotice:
         """The notice with the GPUs its agent reports; a silent node's are not well."""
-        node_record = self._board.node_records.get(notice.name)
+        node_record = self._registry.node_records.get(notice.name)
         if node_record is None or GPUS in notice.annotations or GPU not in notice.capacity:
             return notice
         node = read_reported_node(node_record)
@@ -52,7 +52,7 @@ class ReportOverlay:
 
     def complete_pod(self, pod: Pod) -> Pod:
         """The pod with the whole GPUs that the kubelet gave it, as its agent reports them."""
-        node_record = None if pod.node is None else self._board.node_records.get(pod.node)
+        node_record = None if pod.node is None else self._registry.node_records.get(pod.node)
         if node_record is None or ALLOCATION in pod.annotations:
             return pod
         held = node_record.pods.get(f"{pod.namespace}/{pod.name}")
@@ -69,30 +69,30 @@ class ReportOverlay:
         return replace(pod, annotations={**pod.annotations, ALLOCATION: record})
 
 
-async def follow_reports(hub: Broadcaster, state: LiveState) -> None:
+async def follow_reports(broadcaster: Broadcaster, state: LiveState) -> None:
     """Have the ledger look again at every node whose agent told something new."""
-    await asyncio.gather(_follow(hub, state, NODES), _follow(hub, state, PODS))
+    await asyncio.gather(_follow(broadcaster, state, NODES), _follow(broadcaster, state, PODS))
 
 
-async def _follow(hub: Broadcaster, state: LiveState, subject: str) -> None:
-    watcher = hub.make_watcher()
-    hub.subscribe(subject, watcher)
+async def _follow(broadcaster: Broadcaster, state: LiveState, subject: str) -> None:
+    watcher = broadcaster.make_watcher()
+    broadcaster.subscribe(subject, watcher)
     try:
         while True:
-            facts = [event.fact for event in await watcher.take()]
+            facts = [event.item for event in await watcher.take()]
             if watcher.overrun.is_set():
-                hub.unsubscribe(subject, watcher)
-                watcher = hub.make_watcher()
-                hub.subscribe(subject, watcher)
+                broadcaster.unsubscribe(subject, watcher)
+                watcher = broadcaster.make_watcher()
+                broadcaster.subscribe(subject, watcher)
                 names = set(state.snapshot().slots)
             else:
                 names = {
-                    fact.held.node if isinstance(fact, PodObject) else fact.name for fact in facts
+                    item.held.node if isinstance(item, PodObject) else item.name for item in facts
                 }
             for name in sorted(names):
                 state.reread_node(name)
     finally:
-        hub.unsubscribe(subject, watcher)
+        broadcaster.unsubscribe(subject, watcher)
 
 
 def read_reported_node(node_record: NodeRecord) -> Node | None:

@@ -82,12 +82,12 @@ async def _deciding(
         yield
         return
     state = LiveState(client, StateSettings(policy=settings.policy))
-    state.witness = ReportOverlay(service.board)
+    state.witness = ReportOverlay(service.registry)
     events = EventRecorder(client, COMPONENT)
     metrics = Metrics(state, lambda: client.calls.counts)
     extender = Extender(state, PodWriter(client, state.reader, events), metrics=metrics)
     service.serve_scheduler(_translate(build_handler(extender)))
-    works = [events.run(), state.start(), follow_reports(service.hub, state)]
+    works = [events.run(), state.start(), follow_reports(service.broadcaster, state)]
     tasks = [asyncio.create_task(work) for work in works]
     try:
         yield

@@ -24,7 +24,7 @@ class SelectorTerm:
 
 
 def read_selector(query: Mapping[str, str], writer: DocumentWriter) -> Callable[[ApiObject], bool]:
-    """Whether a fact is wanted, by the selectors of a request."""
+    """Whether an object is wanted, by the selectors of a request."""
     fields = _read_terms("fieldSelector", query.get("fieldSelector", ""))
     for term in fields:
         if term.key != _NAME:
@@ -33,8 +33,8 @@ def read_selector(query: Mapping[str, str], writer: DocumentWriter) -> Callable[
     if not fields and not labels:
         return lambda _: True
 
-    def wanted(fact: ApiObject) -> bool:
-        metadata = writer.write_metadata(fact)
+    def wanted(item: ApiObject) -> bool:
+        metadata = writer.write_metadata(item)
         own = metadata.get("labels", {})
         return all((metadata["name"] == t.value) == t.equal for t in fields) and all(
             (own.get(t.key) == t.value) == t.equal for t in labels

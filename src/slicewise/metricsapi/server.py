@@ -21,7 +21,7 @@ from slicewise.kube.objects import ConfigMap
 from slicewise.kube.secrets import SecretClient, trust_authority
 from slicewise.kube.watch import Informer, Seen, WatchEvent
 from slicewise.metricsapi.agents import AgentRules
-from slicewise.metricsapi.api_versions import API_VERSIONS, FIRST
+from slicewise.metricsapi.api_versions import API_VERSIONS, FIRST, OWN
 from slicewise.metricsapi.auth import RequestAuth
 from slicewise.metricsapi.authorities import NAME, NAMESPACE, Authorities, read_authorities
 from slicewise.metricsapi.broadcaster import Broadcaster
@@ -69,9 +69,9 @@ class MetricsApiServer:
 
     def __init__(self, client: Client, settings: MetricsApiSettings | None = None) -> None:
         self.settings = settings or MetricsApiSettings()
-        self.hub = Broadcaster()
-        self.board = NodeRegistry(self.hub, silence=self.settings.silence_seconds)
-        self.hub.attach(self.board)
+        self.broadcaster = Broadcaster()
+        self.registry = NodeRegistry(self.broadcaster, silence=self.settings.silence_seconds)
+        self.broadcaster.attach(self.registry)
         self._client = client
         self._authorities = Authorities()
         self._believed = asyncio.Event()
@@ -79,11 +79,11 @@ class MetricsApiServer:
         self._holder: tempfile.TemporaryDirectory[str] | None = None
         self._folder = self._find_folder()
         self.server: Server | None = None
-        callers = RequestAuth(AccessReviews(client), lambda: self._authorities)
+        auth = RequestAuth(AccessReviews(client), lambda: self._authorities)
         self._api = MetricsRoutes(
-            self.board,
-            self.hub,
-            callers,
+            self.registry,
+            self.broadcaster,
+            auth,
             self.settings.rules,
             namespace=self.settings.namespace,
         )
@@ -93,7 +93,7 @@ class MetricsApiServer:
             folder=self._folder,
             overlap_seconds=self.settings.overlap_seconds,
         )
-        self.keeper = CertificateManager(secrets, self._register, keeping)
+        self.certificate_manager = CertificateManager(secrets, self._register, keeping)
 
     @property
     def url(self) -> str:
@@ -112,10 +112,10 @@ class MetricsApiServer:
         tls = self.settings.listen.tls
         if tls is None:
             await self._insist_on_certificate()
-            tls = Tls(self.keeper.file, self.keeper.file)
-            secret = Informer(self._client, self._secrets().source(), self.keeper.take)
+            tls = Tls(self.certificate_manager.file, self.certificate_manager.file)
+            secret = Informer(self._client, self._secrets().source(), self.certificate_manager.take)
             self._run("secret", secret.run())
-            self._run("keeper", self.keeper.run())
+            self._run("keeper", self.certificate_manager.run())
         elif self.settings.authority is not None:
             self._run("registration", self._keep_registered(self.settings.authority))
         listen = replace(self.settings.listen, tls=replace(tls, client_ca=self._clients))
@@ -176,7 +176,7 @@ class MetricsApiServer:
     async def _insist_on_certificate(self) -> None:
         while True:
             try:
-                await self.keeper.begin()
+                await self.certificate_manager.begin()
             except KubeError as error:
                 _log.warning("no certificate yet error=%s", error)
                 await self._client.sleep(1.0)
@@ -192,23 +192,25 @@ class MetricsApiServer:
             await self._client.sleep(60.0)
 
     async def _register(self, authorities: bytes) -> None:
-        """Have the API server know both groups by these authorities, where they are registered."""
-        for profile in API_VERSIONS:
-            name = f"{profile.version}.{profile.group}"
+        """Have the API server know every group by these authorities, where they are registered."""
+        for api_version in API_VERSIONS:
+            name = f"{api_version.version}.{api_version.group}"
             try:
                 if await trust_authority(self._client, name, authorities, manager=MANAGER):
                     _log.info("registered apiservice=%s", name)
             except RefusedError as error:
-                # The second release's group is registered only where somebody wants it.
-                if profile is FIRST or error.code != 404:
+                # The other groups are registered only where somebody wants them, and installations
+                # from before our own group may not have the right to register it.
+                missing = (403, 404) if api_version is OWN else (404,)
+                if api_version is FIRST or error.code not in missing:
                     raise
 
     def _take_nodes(self, changes: Sequence[WatchEvent[str]]) -> None:
         for change in changes:
             if isinstance(change, Seen):
-                self.board.on_node(change.value)
+                self.registry.on_node(change.value)
             else:
-                self.board.on_node_deleted(change.key)
+                self.registry.on_node_deleted(change.key)
 
     async def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
@@ -216,7 +218,7 @@ class MetricsApiServer:
             began = loop.time()
             await asyncio.sleep(_SWEEP_SECONDS)
             if loop.time() - began < _SWEEP_SECONDS + _HELD_UP_SECONDS:
-                self.board.sweep()
+                self.registry.sweep()
 
 
 def _notice_end(task: asyncio.Task[None]) -> None:

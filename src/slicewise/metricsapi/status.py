@@ -10,6 +10,7 @@ _REASONS: Final = {
     400: "BadRequest",
     401: "Unauthorized",
     403: "Forbidden",
+    404: "NotFound",
     405: "MethodNotAllowed",
     410: "Expired",
     503: "ServiceUnavailable",

@@ -87,25 +87,25 @@ class Tabulator:
                 }
                 for column in columns
             ],
-            "rows": [self.row(fact) for fact in facts],
+            "rows": [self.row(item) for item in facts],
         }
 
-    def row(self, fact: ApiObject) -> dict[str, Any]:
+    def row(self, item: ApiObject) -> dict[str, Any]:
         """One row."""
         now = self.now()
-        cells = pod_cells(fact, now) if isinstance(fact, PodObject) else node_cells(fact, now)
+        cells = pod_cells(item, now) if isinstance(item, PodObject) else node_cells(item, now)
         if self.include == OBJECT:
-            return {"cells": cells, "object": self.writer.write_object(self.resource, fact)}
+            return {"cells": cells, "object": self.writer.write_object(self.resource, item)}
         if self.include == METADATA:
-            metadata = self.writer.write_metadata(fact)
+            metadata = self.writer.write_metadata(item)
             partial = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1"}
             return {"cells": cells, "object": {**partial, "metadata": metadata}}
         return {"cells": cells}
 
 
-def pod_cells(fact: PodObject, now: datetime) -> list[Any]:
+def pod_cells(item: PodObject, now: datetime) -> list[Any]:
     """What the columns say of a pod."""
-    pod, gpus = fact.held.pod, find_gpus(fact.report)
+    pod, gpus = item.held.pod, find_gpus(item.report)
     holding = [each for each in pod.containers if each.devices]
     devices = [device for each in holding for device in each.devices]
     places = []
@@ -125,12 +125,12 @@ def pod_cells(fact: PodObject, now: datetime) -> list[Any]:
     return [
         pod.namespace,
         pod.name,
-        fact.held.node,
+        item.held.node,
         len(holding),
         " ".join(places) or NONE,
         f"{used}/{promised}" if devices else NONE,
         f"{sum(use.cores for use in uses)}%" if uses else "?",
-        write_age(fact.held.changed, now),
+        write_age(item.held.changed, now),
         ",".join(models) or NONE,
         ",".join(uuids) or NONE,
     ]

@@ -42,7 +42,7 @@ class WatchRequest:
 
 
 async def stream_watch(
-    hub: Broadcaster, watcher: WatchQueue, watch: WatchRequest
+    broadcaster: Broadcaster, watcher: WatchQueue, watch: WatchRequest
 ) -> AsyncIterator[bytes]:
     """The lines of a watch, several at once where there are several."""
     subject, form = watch.form.resource.subject, watch.form
@@ -52,9 +52,9 @@ async def stream_watch(
         yield write_expired()
         return
     # Nothing can happen in between, because nothing is awaited.
-    hub.subscribe(subject, watcher)
+    broadcaster.subscribe(subject, watcher)
     try:
-        for chunk in _join(form.write_event(each) for each in start if watch.wanted(each.fact)):
+        for chunk in _join(form.write_event(each) for each in start if watch.wanted(each.item)):
             yield chunk
             # A long start must not keep the others waiting.
             await asyncio.sleep(0)
@@ -66,12 +66,12 @@ async def stream_watch(
                     lines = [
                         form.write_event(event)
                         for event in await watcher.take()
-                        if watch.wanted(event.fact)
+                        if watch.wanted(event.item)
                     ]
                     if lines:
                         yield b"".join(lines)
     finally:
-        hub.unsubscribe(subject, watcher)
+        broadcaster.unsubscribe(subject, watcher)
 
 
 async def stream_list(
@@ -81,7 +81,7 @@ async def stream_list(
     head, tail = form.write_frame(revision)
     yield head
     for at in range(0, len(facts), PART):
-        items = [form.write_item(fact) for fact in facts[at : at + PART]]
+        items = [form.write_item(item) for item in facts[at : at + PART]]
         yield (b"," if at else b"") + b",".join(items)
         await asyncio.sleep(0)
     yield tail
@@ -116,11 +116,11 @@ def _join(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _write_bookmark(form: ResponseFormat, revision: int) -> bytes:
-    profile = form.writer.profile
+    api_version = form.writer.api_version
     metadata = {"resourceVersion": str(revision), "annotations": {_END_OF_START: "true"}}
     body = {
         "kind": form.resource.kind,
-        "apiVersion": f"{profile.group}/{profile.version}",
+        "apiVersion": f"{api_version.group}/{api_version.version}",
         "metadata": metadata,
     }
     return msgspec.json.encode({"type": "BOOKMARK", "object": body}) + b"\n"

@@ -331,7 +331,7 @@ def test_old_agents_deletion_of_one_pod_leaves_the_others():
     gone = {"PodResourcesSYNC": [], "PodResourcesDEL": [old_pod("a")], "NodeName": "n1"}
     old(scene, "/podresources", gone, token="")
 
-    assert [each.pod.key for each in scene.board.pods()] == ["ml/b"]
+    assert [each.pod.key for each in scene.registry.pods()] == ["ml/b"]
 
 
 def test_old_agents_full_set_drops_what_it_lacks():
@@ -340,8 +340,8 @@ def test_old_agents_full_set_drops_what_it_lacks():
         sync = [old_pod(name, "GPU-a::1") for name in names]
         old(scene, "/podresources", {"PodResourcesSYNC": sync, "NodeName": "n1"}, token="")
 
-    assert [each.pod.key for each in scene.board.pods()] == ["ml/b"]
-    assert scene.board.report("n1").busy == {"GPU-a"}
+    assert [each.pod.key for each in scene.registry.pods()] == ["ml/b"]
+    assert scene.registry.report("n1").busy == {"GPU-a"}
 
 
 def test_devices_of_other_plugins_are_not_busy_gpus():
@@ -350,7 +350,7 @@ def test_devices_of_other_plugins_are_not_busy_gpus():
     pods[0]["containers"][0]["devices"] = [{"resource_name": "rdma/hca", "device_ids": ["x"]}]
     old(scene, "/podresources", {"PodResourcesSYNC": pods, "NodeName": "n1"}, token="")
 
-    assert scene.board.report("n1").busy == set()
+    assert scene.registry.report("n1").busy == set()
 
 
 @pytest.mark.parametrize("path", ["/hostgpuinfo", "/podresources"])
@@ -359,7 +359,7 @@ def test_old_agents_nonsense_is_answered_with_success_and_changes_nothing(path):
     answer = ask(scene, path, "POST", token="", body=b"{nonsense")
 
     assert answer.status == 200
-    assert scene.board.node_records == {}
+    assert scene.registry.node_records == {}
 
 
 def test_old_agent_without_credentials_is_refused_unless_admitted():
@@ -367,14 +367,14 @@ def test_old_agent_without_credentials_is_refused_unless_admitted():
 
     assert old(scene, "/hostgpuinfo", INVENTORY, token="").status == 401
     assert ask(scene, "/health", token="", node="n1").status == 200
-    assert scene.board.node_records == {}
+    assert scene.registry.node_records == {}
 
 
 def test_probe_is_nobodys_heartbeat():
     scene = old_scene()
 
     assert ask(scene, "/health", token="").status == 200
-    assert scene.board.node_records == {}
+    assert scene.registry.node_records == {}
 
 
 def test_report_over_a_connection_beats_nothing_of_other_nodes():
@@ -382,4 +382,4 @@ def test_report_over_a_connection_beats_nothing_of_other_nodes():
     scene.tell(node("n1", pods=[pod("a")]))
     scene.tell(node("n2", pods=[pod("b")]))
 
-    assert {each.pod.key for each in scene.board.pods()} == {"ml/a", "ml/b"}
+    assert {each.pod.key for each in scene.registry.pods()} == {"ml/a", "ml/b"}

@@ -7,7 +7,7 @@ from slicewise.reports import ReportDelta
 
 
 def held(scene):
-    return {each.pod.key: each.node for each in scene.board.pods()}
+    return {each.pod.key: each.node for each in scene.registry.pods()}
 
 
 def test_deleted_pod_leaves_its_neighbours():
@@ -27,21 +27,21 @@ def test_node_is_ill_after_its_time_of_silence(seconds, health):
     scene.tell(node())
 
     scene.seconds = seconds
-    scene.board.sweep()
+    scene.registry.sweep()
 
-    assert scene.board.node_records["n1"].health is health
+    assert scene.registry.node_records["n1"].health is health
 
 
 def test_beat_makes_a_silent_node_well_at_once():
     scene = Scene()
     session = scene.tell(node())
     scene.seconds = 10.0
-    scene.board.sweep()
+    scene.registry.sweep()
 
     session.beat()
 
-    assert scene.board.node_records["n1"].health is AgentHealth.WELL
-    assert count_by_health(scene.board.node_records)[AgentHealth.WELL] == 1
+    assert scene.registry.node_records["n1"].health is AgentHealth.WELL
+    assert count_by_health(scene.registry.node_records)[AgentHealth.WELL] == 1
 
 
 def test_closed_connection_alone_does_not_make_a_node_ill():
@@ -49,28 +49,28 @@ def test_closed_connection_alone_does_not_make_a_node_ill():
     session = scene.tell(node())
     session.end()
     scene.seconds = 1.0
-    scene.board.sweep()
+    scene.registry.sweep()
 
-    assert scene.board.node_records["n1"].health is AgentHealth.WELL
+    assert scene.registry.node_records["n1"].health is AgentHealth.WELL
 
 
 def test_newer_connection_of_a_node_replaces_the_older():
     scene, closed = Scene(), []
-    old = scene.board.open("n1")
+    old = scene.registry.open("n1")
     old.keep(lambda: closed.append("old"))
     old.replace(node(pods=[pod("a")]))
-    new = scene.board.open("n1")
+    new = scene.registry.open("n1")
     new.replace(node(pods=[pod("b")]))
     scene.seconds = 10.0
 
     old.beat()
     old.replace(node(pods=[pod("late")]))
     old.end()
-    scene.board.sweep()
+    scene.registry.sweep()
 
     assert closed == ["old"]
     assert held(scene) == {"ml/b": "n1"}
-    assert scene.board.node_records["n1"].health is AgentHealth.SILENT
+    assert scene.registry.node_records["n1"].health is AgentHealth.SILENT
     assert new.current
 
 
@@ -100,25 +100,25 @@ def test_pod_goes_back_to_the_node_that_still_holds_it():
 def test_node_that_left_the_cluster_is_forgotten_once_it_is_silent():
     scene = Scene()
     scene.tell(node(pods=[pod("a")]))
-    scene.board.on_node_deleted("n1")
-    assert "n1" in scene.board.node_records
+    scene.registry.on_node_deleted("n1")
+    assert "n1" in scene.registry.node_records
 
     scene.seconds = 10.0
-    scene.board.sweep()
+    scene.registry.sweep()
 
-    assert scene.board.node_records == {}
+    assert scene.registry.node_records == {}
     assert held(scene) == {}
 
 
 def test_silent_node_that_is_still_in_the_cluster_is_kept():
     scene = Scene()
     scene.tell(node())
-    scene.board.on_node_deleted("n1")
-    scene.board.on_node("n1")
+    scene.registry.on_node_deleted("n1")
+    scene.registry.on_node("n1")
     scene.seconds = 1e6
-    scene.board.sweep()
+    scene.registry.sweep()
 
-    assert scene.board.node_records["n1"].health is AgentHealth.SILENT
+    assert scene.registry.node_records["n1"].health is AgentHealth.SILENT
 
 
 def test_versions_grow_from_one_process_to_the_next():
@@ -127,17 +127,17 @@ def test_versions_grow_from_one_process_to_the_next():
     later = Scene()
     later.seconds = 1.0
 
-    assert later.board.now() > first.board.now()
-    assert int(later.board.now().timestamp() * 1e6) > first.board.revision
+    assert later.registry.now() > first.registry.now()
+    assert int(later.registry.now().timestamp() * 1e6) > first.registry.revision
 
 
 def test_changed_gpu_changes_the_node_and_not_its_pods():
     scene = Scene()
     session = scene.tell(node(pods=[pod("a")]))
-    before = next(scene.board.pods())
-    revision = scene.board.node_records["n1"].revision
+    before = next(scene.registry.pods())
+    revision = scene.registry.node_records["n1"].revision
 
     session.replace(node(gpus=(gpu(healthy=False),), pods=[pod("a")]))
 
-    assert scene.board.node_records["n1"].revision > revision
-    assert next(scene.board.pods()) == before
+    assert scene.registry.node_records["n1"].revision > revision
+    assert next(scene.registry.pods()) == before

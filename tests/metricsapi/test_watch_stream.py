@@ -34,7 +34,7 @@ def test_first_release_tells_all_pods_then_changes_then_ends_of_pods():
         assert gone["Type"] == "DELETED"
         assert gone["Object"]["spec"] == {"pod_name": "a", "pod_namespace": "ml"}
         assert gone["Object"]["status"]["last_changed_time"]
-        assert scene.hub.watching == 0
+        assert scene.broadcaster.watching == 0
 
     run(watching())
 
@@ -136,12 +136,12 @@ def test_history_that_was_dropped_is_expired_and_what_is_left_is_not():
     async def watching():
         scene = Scene(history=2)
         session = scene.tell(node())
-        before = scene.board.revision
+        before = scene.registry.revision
         for name in ("a", "b", "c"):
             session.replace(node(pods=[pod(name)]))
         old = Lines(await scene.ask(PODS, watch="1", resourceVersion=str(before)))
         assert (await old.next())["type"] == "ERROR"
-        events = scene.hub.since("pods", scene.board.revision - 1)
+        events = scene.broadcaster.since("pods", scene.registry.revision - 1)
         assert len(events) <= 1
 
     run(watching())
@@ -173,7 +173,7 @@ def test_watch_of_kubernetes_ends_after_its_time():
             chunks = [chunk async for chunk in answer.chunks]
 
         assert chunks == []
-        assert scene.hub.watching == 0
+        assert scene.broadcaster.watching == 0
 
     run(watching())
 
@@ -208,7 +208,7 @@ def test_watcher_that_overran_is_given_nothing_more():
     async def filling():
         scene = Scene()
         scene.tell(node())
-        view = make_node_object(scene.board, scene.board.node_records["n1"])
+        view = make_node_object(scene.registry, scene.registry.node_records["n1"])
         watcher = WatchQueue(limit=2)
         for at in range(4):
             watcher.put(ObjectEvent(at, "ADDED", view))
@@ -225,12 +225,12 @@ def test_event_is_encoded_once_for_all_who_watch_alike():
         session = scene.tell(node())
         watchers = [Lines(await scene.ask(PODS, watch="true")) for _ in range(3)]
         tasks = [asyncio.create_task(each.next()) for each in watchers]
-        while scene.hub.watching < 3:
+        while scene.broadcaster.watching < 3:
             await asyncio.sleep(0)
-        before = scene.board.revision
+        before = scene.registry.revision
         session.replace(node(pods=[pod("a")]))
         lines = await asyncio.gather(*tasks)
-        (event,) = scene.hub.since("pods", before)
+        (event,) = scene.broadcaster.since("pods", before)
 
         assert lines[0] == lines[1] == lines[2]
         assert len(event.written) == 1

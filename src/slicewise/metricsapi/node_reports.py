@@ -1,0 +1,88 @@
+"""Every node's report in one answer, under a group of our own: what `top` and the page read.
+
+A client that hands back the version of its last answer gets what changed since then.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Final
+
+import msgspec
+
+from slicewise.httpd import Answer, HttpResponse, Stream
+from slicewise.metricsapi.objects import write_time
+from slicewise.metricsapi.registry import AgentHealth, NodeRecord, NodeRegistry
+from slicewise.metricsapi.status import refuse
+from slicewise.reports import (
+    GROUP,
+    HEARD,
+    KIND,
+    SILENT,
+    UNKNOWN,
+    VERSION,
+    AgentStatus,
+    ItemMetadata,
+    NodeReportItem,
+)
+
+_PART: Final = 500
+_AGENTS: Final = {
+    AgentHealth.WELL: HEARD,
+    AgentHealth.SILENT: SILENT,
+    AgentHealth.UNKNOWN: UNKNOWN,
+}
+_ENCODER: Final = msgspec.json.Encoder()
+
+
+def list_reports(registry: NodeRegistry, since: str = "") -> Answer:
+    """Every report, or those that changed after a version that is still known."""
+    revision = registry.read_report_version(since) if since else None
+    records, deleted = registry.reports_since(-1 if revision is None else revision)
+    head: dict[str, object] = {
+        "kind": f"{KIND}List",
+        "apiVersion": f"{GROUP}/{VERSION}",
+        "metadata": {"resourceVersion": registry.report_version},
+    }
+    if revision is not None:
+        head["since"] = since
+        head["deleted"] = deleted
+    head["items"] = []
+    opening = _ENCODER.encode(head)[:-2]
+    if len(records) > _PART:
+        return Stream(_stream(opening, records))
+    return HttpResponse(200, opening + b",".join(map(write_item, records)) + b"]}")
+
+
+def read_report(registry: NodeRegistry, name: str) -> HttpResponse:
+    """One node's report."""
+    record = registry.node_records.get(name)
+    if record is None or record.created is None:
+        return refuse(404, f'nodereports.{GROUP} "{name}" not found')
+    head = _ENCODER.encode({"kind": KIND, "apiVersion": f"{GROUP}/{VERSION}"})[:-1]
+    return HttpResponse(200, head + b"," + write_item(record)[1:])
+
+
+def write_item(record: NodeRecord) -> bytes:
+    """One node as an item of the list, encoded once for all who ask before it changes."""
+    if record.encoded is None:
+        created = "" if record.created is None else write_time(record.created)
+        item = NodeReportItem(
+            metadata=ItemMetadata(
+                name=record.name,
+                resource_version=str(record.report_revision),
+                creation_timestamp=created,
+            ),
+            status=AgentStatus(agent=_AGENTS[record.health]),
+            report=record.report,
+        )
+        record.encoded = _ENCODER.encode(item)
+    return record.encoded
+
+
+async def _stream(opening: bytes, records: Sequence[NodeRecord]) -> AsyncIterator[bytes]:
+    """A long list piece by piece, so that heartbeats are read in between."""
+    yield opening
+    for at in range(0, len(records), _PART):
+        yield (b"," if at else b"") + b",".join(map(write_item, records[at : at + _PART]))
+        await asyncio.sleep(0)
+    yield b"]}"
