@@ -15,6 +15,7 @@ from bench.fanout import measure_fanout
 from bench.load import measure_load
 from bench.openb import measure_replay
 from bench.page import measure_first_paint
+from slicewise.cli.logs import configure_plain_logs
 
 Measures = Iterator[tuple[str, float]]
 
@@ -46,6 +47,7 @@ def main(prefix: str = "") -> None:
     chosen = [name for name in BENCHES if name.startswith(prefix)]
     if not chosen:
         sys.exit(f"no benchmark starts with {prefix!r}: expected one of {', '.join(BENCHES)}")
+    configure_plain_logs()
     for name in chosen:
         for metric, value in BENCHES[name]():
             line = {"bench": name, "metric": metric, "value": round(value, 4)}

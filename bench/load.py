@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.replica import MEMORY, SHARE
+from slicewise.cli.logs import configure_plain_logs
 from slicewise.kube.client import Client
 from slicewise.kube.credentials import Access
 from slicewise.state.live import LiveState
@@ -79,4 +80,5 @@ def memory() -> dict[str, float]:
 
 
 if __name__ == "__main__":
+    configure_plain_logs()
     print(json.dumps(asyncio.run(load(sys.argv[1]))))

@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from bench.cluster import GPUS
+from slicewise.cli.logs import configure_plain_logs
 from slicewise.dialects import write_gpus
 from slicewise.httpd import HttpRequest, HttpResponse, Server, ServerSettings, Stream
 from slicewise.model import Gpu, MiB, Node
@@ -231,4 +232,5 @@ async def serve(nodes: int, pods: int) -> None:
 
 
 if __name__ == "__main__":
+    configure_plain_logs()
     asyncio.run(serve(*map(int, sys.argv[1:3])))

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from nodeagent.test_node_pods import local, record
 
 from nodeagent.test_auditing import FakeKubelet
 from nodeagent.test_cgroups import LAYOUT, put
+from nodeagent.test_node_pods import local, record
 from nodeagent.test_pages import read_series
 from slicewise.httpd import ServerSettings, ThreadedServer
 from slicewise.kube.watch import Gone, Seen

@@ -18,6 +18,7 @@ from slicewise.cli.cluster_access import (
     run_connected,
 )
 from slicewise.cli.goflags import GoCommand, go_switch, klog_flags
+from slicewise.cli.logs import configure_plain_logs
 from slicewise.cli.render.gpushare_text import describe, show_details, show_summary
 from slicewise.explain.gpushare_inspect import InspectedNode, read_nodes
 from slicewise.kube import sources
@@ -41,6 +42,7 @@ from slicewise.kube.node_details import find_node_details, list_node_details
 @click.version_option(__version__, prog_name="kubectl-inspect-gpushare")
 def main(node: str | None, details: bool, output: str | None, **reach: Any) -> None:
     """Show the GPU memory that pods hold, on every node or on NODE alone."""
+    configure_plain_logs()
     nodes = run_connected(ClusterFlags(**reach), lambda client: gather(client, node))
     if node is not None and not nodes:
         click.echo(f"node {node} has no aliyun.com/gpu-mem to share", err=True)

@@ -7,6 +7,8 @@ from typing import Any, Final
 
 import click
 
+from slicewise.cli.logs import configure_plain_logs
+
 CLUSTER_COMMANDS: Final[Mapping[str, str]] = {
     "audit": "slicewise.cli.audit:audit",
     "cordon": "slicewise.cli.cordon:cordon",
@@ -38,6 +40,11 @@ class LazyGroup(click.Group):
         super().__init__(*words, **facts)
         self._verbs = verbs
         self._extras = extras or {}
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the verb, with plain logs unless it is a service and asks for its own."""
+        configure_plain_logs()
+        return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Every verb, in the order of the alphabet."""

@@ -64,5 +64,28 @@ def configure_logs(level: int = logging.INFO) -> None:
     root.setLevel(level)
 
 
+def configure_plain_logs() -> None:
+    """Leave lines to the standard library: a phrase, then `key=value` for each field.
+
+    Commands for people get warnings and worse this way, as text on standard error.
+    """
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            structlog.processors.format_exc_info,
+            _render_text,
+        ],
+        wrapper_class=structlog.stdlib.BoundLogger,
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=False,
+    )
+
+
+def _render_text(_: Any, __: str, fields: structlog.typing.EventDict) -> str:
+    phrase, trace = str(fields.pop("event")), fields.pop("exception", None)
+    line = " ".join([phrase, *(f"{key}={value}" for key, value in fields.items())])
+    return line if trace is None else f"{line}\n{trace}"
+
+
 def _render(_: Any, __: str, fields: structlog.typing.EventDict) -> str:
     return msgspec.json.encode(fields, enc_hook=str).decode()

@@ -88,7 +88,7 @@ class Extender:
         self.holder = HoldFilter(self.verbs, (timing or BindTimeouts()).clock)
         self.metrics = metrics or Metrics(state)
         self._writer = writer
-        self._log = structlog.get_logger("slicewise.extender").bind()
+        self._log = structlog.get_logger(__name__).bind()
 
     async def filter(self, body: Body, flavour: RouteOptions = OWN) -> Answer:
         """Which nodes can take the pod."""

@@ -33,7 +33,7 @@ class Recorder:
         self._writing: dict[str, asyncio.Task[None]] = {}
         self._places = asyncio.Semaphore(_TOGETHER)
         self._told: set[str] = set()
-        self._log = structlog.get_logger("slicewise.extender").bind()
+        self._log = structlog.get_logger(__name__).bind()
 
     async def run(self, dirty: asyncio.Event) -> None:
         """Look whenever something stirs, and now and then for what failed; until cancelled."""

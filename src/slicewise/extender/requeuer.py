@@ -36,7 +36,7 @@ class Requeuer:
         self._writer = writer
         self._now = now
         self._own = own
-        self._log = structlog.get_logger("slicewise.extender").bind()
+        self._log = structlog.get_logger(__name__).bind()
 
     async def run(self, changed: asyncio.Event) -> None:
         """Wake whenever the quota has changed, until cancelled."""

@@ -30,6 +30,7 @@ from slicewise.kube.pod_writer import PodWriter
 from slicewise.state.live import LiveState, StateSettings
 
 COMPONENT = "slicewise-extender"
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,10 +75,9 @@ async def run_extender(
     started: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Serve until told to stop; `started` hears the address once connections are accepted."""
-    log = structlog.get_logger(COMPONENT)
     with contextlib.closing(open_tracing(settings.otlp)) as tracing:
         await _run(settings, stop, tracing, started)
-    log.info("stopped")
+    _log.info("stopped")
 
 
 async def _run(
@@ -86,7 +86,6 @@ async def _run(
     tracing: Tracing | NoTracing,
     started: Callable[[str], None],
 ) -> None:
-    log = structlog.get_logger(COMPONENT)
     async with Client(read_access(settings), agent=COMPONENT) as client:
         election = elect(client, settings)
         state = LiveState(
@@ -108,7 +107,7 @@ async def _run(
         waker = Requeuer(state, writes, lambda: datetime.now(UTC).isoformat(), _find_own_pod())
         beside = (recorder.run(state.dirty), waker.run(state.quota_changed))
         async with _running(service, events, election, *beside):
-            log.info("listening", url=service.url)
+            _log.info("listening", url=service.url)
             started(service.url)
             loading = asyncio.create_task(state.start())
             stopping = asyncio.create_task(stop.wait())
@@ -126,7 +125,7 @@ async def _run(
                 loading.cancel()
                 stopping.cancel()
                 await asyncio.gather(loading, stopping, return_exceptions=True)
-                log.info("stopping")
+                _log.info("stopping")
                 # What was begun is finished before the lease is given up.
                 await service.stop()
                 await state.stop()

@@ -5,7 +5,6 @@ Health paths are answered here, so that every service has the same ones.
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import (
     AsyncIterator,
     Awaitable,
@@ -16,6 +15,8 @@ from collections.abc import (
 )
 from typing import Any, TypeAlias
 from urllib.parse import parse_qsl, unquote
+
+import structlog
 
 from slicewise.httpd.message import (
     TEXT,
@@ -32,7 +33,7 @@ from slicewise.httpd.message import (
 from slicewise.httpd.settings import ServerSettings
 from slicewise.model import SlicewiseError
 
-log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 
 Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
@@ -98,7 +99,7 @@ class App:
         except TimeoutError:
             return _text(504, f"no answer within {self._settings.request_seconds:g} s\n")
         except Exception:
-            log.exception("request failed method=%s path=%s", request.method, request.path)
+            _log.exception("request failed", method=request.method, path=request.path)
             return _text(500, "internal error\n")
 
     async def _send_stream(self, stream: Stream, receive: Receive, send: Send) -> None:
@@ -111,7 +112,7 @@ class App:
         if isinstance(failure, CutError) or (stream.cut is not None and stream.cut.is_set()):
             return
         if isinstance(failure, Exception):
-            log.error("stream failed", exc_info=failure)
+            _log.error("stream failed", exc_info=failure)
             return
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 

@@ -3,16 +3,17 @@
 Every handshake asks which context is current, so replaced files count from the next connection.
 """
 
-import logging
 import ssl
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+import structlog
+
 from slicewise.httpd.settings import Tls, client_checks
 
-log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 
 # Looking at the files more often than this gains nobody anything.
 _PAUSE: Final = 1.0
@@ -40,9 +41,11 @@ class CertificateReloader:
         try:
             self.current = build_context(self._tls)
         except (OSError, ssl.SSLError) as error:
-            log.error("certificates not reloaded file=%s error=%s", self._tls.certificate, error)  # noqa: TRY400
+            _log.error(
+                "certificates not reloaded", file=str(self._tls.certificate), error=str(error)
+            )
             return False
-        log.info("certificates reloaded file=%s", self._tls.certificate)
+        _log.info("certificates reloaded", file=str(self._tls.certificate))
         return True
 
     def _choose(self, connection: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> None:  # noqa: ARG002

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from types import TracebackType
 from typing import Any, Final, Self
 
+import structlog
 import uvicorn
 
 from slicewise.httpd.app import App
@@ -21,7 +22,7 @@ from slicewise.httpd.connection import SWITCHED, PeerProtocol
 from slicewise.httpd.message import Handler
 from slicewise.httpd.settings import ServerSettings
 
-log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 # As large as one of TLS's records may be.
 _TLS_BUFFER: Final = 16 << 10
 
@@ -58,7 +59,7 @@ class Server:
         if self._task.done():
             accepting.cancel()
             await self._task
-        log.info("serving url=%s", self.url)
+        _log.info("serving", url=self.url)
 
     async def stop(self) -> None:
         """Return when every connection is closed and the port is free."""
@@ -70,7 +71,7 @@ class Server:
         await self._task
         self._task = None
         self.close()
-        log.info("stopped url=%s", self.url)
+        _log.info("server stopped", url=self.url)
 
     def close(self) -> None:
         """Give the port back, for servers that were never started."""
@@ -148,7 +149,7 @@ class ThreadedServer:
             asyncio.run(self._serve())
         except BaseException as error:
             self._failure = error
-            log.exception("server ended port=%d", self.port)
+            _log.exception("server failed", port=self.port)
         finally:
             self._started.set()
 

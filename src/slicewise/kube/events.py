@@ -4,18 +4,19 @@ Posting never waits. A remark that cannot be sent in time is dropped and counted
 """
 
 import asyncio
-import logging
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
+import structlog
+
 from slicewise.kube.client import MERGE_PATCH, Call, Client
 from slicewise.kube.errors import KubeError, RefusedError
 from slicewise.kube.outcomes import PodEvent, PodKey, PodName
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 _NOTE_LETTERS: Final = 1024
 _MISSING: Final = 404
 _LOOK_SECONDS: Final = 0.1
@@ -140,11 +141,10 @@ class EventRecorder:
         except KubeError as error:
             self.dropped += 1
             _log.warning(
-                "event not posted pod=%s/%s reason=%s error=%s",
-                series.pod.namespace,
-                series.pod.name,
-                series.remark.reason,
-                error,
+                "event not posted",
+                pod=f"{series.pod.namespace}/{series.pod.name}",
+                reason=series.remark.reason,
+                error=str(error),
             )
 
     async def _recount(self, series: _Series) -> bool:

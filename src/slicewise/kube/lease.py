@@ -14,11 +14,12 @@ from time import monotonic
 from typing import Any, Final
 
 import msgspec
+import structlog
 
 from slicewise.kube.client import Call, Client
 from slicewise.kube.errors import KubeError, RefusedError
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 _RESOURCE: Final = "leases"
 
 
@@ -118,7 +119,7 @@ class Election:
             if self.leading != led:
                 led = self.leading
                 word = "leading" if led else "not leading"
-                _log.info("%s identity=%s holder=%s", word, self.identity, self.holder)
+                _log.info(word, identity=self.identity, holder=self.holder)
                 tell(led)
             await self._time.sleep(self._pause())
 
@@ -138,7 +139,7 @@ class Election:
         try:
             await self._write("update", lease)
         except KubeError as error:
-            _log.warning("lease not released identity=%s error=%s", self.identity, error)
+            _log.warning("lease not released", identity=self.identity, error=str(error))
 
     def _pause(self) -> float:
         """Seconds until the next look: sooner if we would stop leading before that."""
@@ -165,7 +166,7 @@ class Election:
             code = error.code if isinstance(error, RefusedError) else None
             # A conflict says that another was faster; the next look will show who.
             level = logging.DEBUG if code == 409 else logging.WARNING
-            _log.log(level, "lease not renewed identity=%s error=%s", self.identity, error)
+            _log.log(level, "lease not renewed", identity=self.identity, error=str(error))
             return
         self._observe(taken.spec)
         self._lease = taken

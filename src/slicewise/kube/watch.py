@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
+import structlog
 
 from slicewise.kube.client import Call, Client
 from slicewise.kube.errors import KubeError, RefusedError
 from slicewise.kube.objects import BareBody, ListBody, Metadata, StatusBody, WatchBody, read_version
 from slicewise.model.backoff import Backoff
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 _GONE: Final = 410
 _LINE: Final = msgspec.json.Decoder(WatchBody)
 _BARE: Final = msgspec.json.Decoder(BareBody)
@@ -133,7 +134,7 @@ class Informer(Generic[B, V]):
                     await self._list()
                 await self._watch()
             except WatchExpiredError as error:
-                _log.info("history expired resource=%s why=%s", self._source.resource, error)
+                _log.info("history expired", resource=self._source.resource, reason=str(error))
                 self._version = ""
                 self.expiries += 1
                 self._expired += 1
@@ -153,10 +154,10 @@ class Informer(Generic[B, V]):
         level = logging.ERROR if refused or self._failures > 5 else logging.WARNING
         _log.log(
             level,
-            "watch interrupted resource=%s failures=%d error=%s",
-            self._source.resource,
-            self._failures,
-            error,
+            "watch interrupted",
+            resource=self._source.resource,
+            failures=self._failures,
+            error=str(error),
         )
         await self._pause(
             self._failures, error.retry_after if isinstance(error, RefusedError) else None
@@ -189,11 +190,11 @@ class Informer(Generic[B, V]):
         self.lists += 1
         if not self.synced.is_set() or lost:
             _log.info(
-                "listed resource=%s objects=%d gone=%d version=%s",
-                self._source.resource,
-                len(self._known),
-                len(lost),
-                version,
+                "listed",
+                resource=self._source.resource,
+                objects=len(self._known),
+                gone=len(lost),
+                version=version,
             )
         self.synced.set()
 

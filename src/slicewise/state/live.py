@@ -5,13 +5,14 @@ taken in the middle of one.
 """
 
 import asyncio
-import logging
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
 from typing import Any, Final, Protocol
+
+import structlog
 
 from slicewise.cluster import (
     UNHEALTHY_KEY,
@@ -36,7 +37,7 @@ from slicewise.model import NodeNotice, Pod, SlicewiseError, Snapshot
 from slicewise.placement import Planner, read_policy
 from slicewise.state.workload_stats import WorkloadStats
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 # Each planner keeps tables of the whole cluster, and pods may name policies of their own.
 _PLANNERS: Final = 8
 
@@ -177,7 +178,7 @@ class LiveState:
         await asyncio.gather(pods.synced.wait(), *waited)
         self._quota_read = True
         self.synced.set()
-        _log.info("synced nodes=%d pods=%d", nodes.known, pods.known)
+        _log.info("synced", nodes=nodes.known, pods=pods.known)
 
     async def stop(self) -> None:
         """Follow the cluster no more."""
@@ -232,7 +233,7 @@ class LiveState:
         """Be ready no more when one of ours ends by itself, which none ever should."""
         if not task.cancelled():
             self._broken = True
-            _log.critical("state broken task=%s", task.get_name(), exc_info=task.exception())
+            _log.critical("state failed", task=task.get_name(), exc_info=task.exception())
 
     async def _expire(self) -> None:
         while True:

@@ -2,6 +2,7 @@
 
 import click
 
+from slicewise.cli.logs import configure_plain_logs
 from slicewise_playground import __version__
 from slicewise_playground.cli.demo import demo
 from slicewise_playground.cli.playground import playground
@@ -11,6 +12,7 @@ from slicewise_playground.cli.playground import playground
 @click.version_option(__version__, prog_name="slicewise-playground")
 def main() -> None:
     """A Kubernetes API with simulated GPU nodes, and the demo of Slicewise."""
+    configure_plain_logs()
 
 
 main.add_command(demo)
