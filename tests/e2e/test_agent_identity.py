@@ -169,7 +169,7 @@ def test_every_container_of_a_burst_names_exactly_its_own_gpu(plane, nodes, runt
     }
     assert told["identity"] == identity
     # The kubelet's own list told every pod; nobody had to exchange anything.
-    assert "promises exchanged" not in log
+    assert "allocations exchanged" not in log
     assert "without the kubelet's list" not in log
 
 

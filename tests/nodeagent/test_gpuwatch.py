@@ -76,8 +76,8 @@ def test_every_change_is_logged_with_its_reason(bench, caplog):
     bench.look()
 
     assert [record.getMessage() for record in caplog.records] == [
-        "GPU unhealthy gpu=1 uuid=g1: XID 48: a double-bit memory error",
-        "GPU returned gpu=1 uuid=g1: well for 60 s since: XID 48: a double-bit memory error",
+        "GPU unhealthy gpu=1 uuid=g1 reason=XID 48: a double-bit memory error",
+        "GPU returned gpu=1 uuid=g1 reason=well for 60 s since: XID 48: a double-bit memory error",
     ]
 
 

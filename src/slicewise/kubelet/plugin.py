@@ -5,7 +5,6 @@ Whoever answers for the resource sees ids and gives values; gRPC and protobuf st
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import AsyncIterator, Callable, Hashable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any, Final, Protocol
 
 import grpc
 import grpc.aio
+import structlog
 
 from slicewise.kubelet.codec import WireError, decode, encode
 from slicewise.kubelet.errors import DeniedError, KubeletError
@@ -32,7 +32,7 @@ from slicewise.kubelet.v1beta1 import (
     encode_units,
 )
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 KUBELET_SOCKET: Final = "kubelet.sock"
 _OPTIONS: Final = (("grpc.max_receive_message_length", 64 << 20),)
 _REGISTER_SECONDS: Final = 15.0
@@ -186,7 +186,7 @@ class DevicePlugin:
         except WireError as error:
             code, why = grpc.StatusCode.INVALID_ARGUMENT, str(error)
         except Exception:
-            _log.exception("call failed verb=%s resource=%s", verb, self.offer.resource)
+            _log.exception("call failed", verb=verb, resource=self.offer.resource)
             code, why = grpc.StatusCode.INTERNAL, f"slicewise: {verb} failed; see the agent's log"
         else:
             return content

@@ -6,17 +6,18 @@ mounted anew goes unnoticed.
 """
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Final
+
+import structlog
 
 from slicewise.kubelet.errors import KubeletError
 from slicewise.kubelet.inotify import InotifyWatch
 from slicewise.kubelet.plugin import KUBELET_SOCKET, DevicePlugin
 from slicewise.kubelet.sockets import socket_stamp
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 LOOK_SECONDS: Final = 1.0
 
 
@@ -60,7 +61,7 @@ class Registrar:
         stamp = socket_stamp(self._kubelet)
         if stamp is None:
             if not self._absent:
-                _log.warning("kubelet absent socket=%s", self._kubelet)
+                _log.warning("kubelet absent", socket=str(self._kubelet))
             self._absent = True
             return
         self._absent = False
@@ -75,7 +76,7 @@ async def _register(plugin: DevicePlugin) -> bool:
     try:
         await plugin.register()
     except (KubeletError, OSError) as error:
-        _log.warning("not registered resource=%s error=%s", plugin.offer.resource, error)
+        _log.warning("not registered", resource=plugin.offer.resource, error=str(error))
         return False
-    _log.info("registered resource=%s socket=%s", plugin.offer.resource, plugin.path)
+    _log.info("registered", resource=plugin.offer.resource, socket=str(plugin.path))
     return True

@@ -4,7 +4,6 @@ The request comes from a tenant: whatever it says is a claim, and whoever answer
 """
 
 import contextlib
-import logging
 import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -13,12 +12,13 @@ from typing import Any, Final
 
 import grpc
 import grpc.aio
+import structlog
 
 from slicewise.kubelet.codec import WireError, decode, text
 from slicewise.kubelet.errors import DeniedError, KubeletError
 from slicewise.kubelet.sockets import release_folder, socket_address
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 SERVICE: Final = "vcuda.VCUDAService"
 SOCKET: Final = "vcuda.sock"
 # A tenant has no reason to send more.
@@ -75,9 +75,9 @@ class VcudaSocket:
         try:
             await self._register(decode(VcudaRegistration, request))
         except (DeniedError, WireError) as error:
-            _log.warning("registration refused socket=%s why=%s", self._path, error)
+            _log.warning("registration refused", socket=str(self._path), reason=str(error))
             await call.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         except Exception:
-            _log.exception("registration failed socket=%s", self._path)
+            _log.exception("registration failed", socket=str(self._path))
             await call.abort(grpc.StatusCode.INTERNAL, "see the agent's log")
         return b""

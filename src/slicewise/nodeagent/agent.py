@@ -3,11 +3,12 @@
 import asyncio
 import contextlib
 import json
-import logging
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+import structlog
 
 from slicewise import __version__
 from slicewise.dialects import (
@@ -56,7 +57,7 @@ from slicewise.nodeagent.plugin.unserved_pods import UnservedPodWarnings
 from slicewise.nodeagent.plugin.vendor_cdi import VendorSpecs
 from slicewise.nodeagent.settings import AgentSettings, IdentityMode
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 COMPONENT: Final = "slicewise-agent"
 _CGPU: Final = "cgpu."
 # Without CDI an admission waits for a record, and every other admission waits for it.
@@ -131,12 +132,12 @@ class Agent:
     async def run(self) -> None:
         """Serve until cancelled, then stop cleanly."""
         _log.info(
-            "agent serving node=%s identity=%s runtime=%r gpus=%d resources=%s",
-            self.settings.node,
-            self.identity.value,
-            self._edges.runtime,
-            len(self.inventory.node.gpus),
-            ",".join(f"{name}:{way.value}" for name, way in self.plan.ways.items()),
+            "agent serving",
+            node=self.settings.node,
+            identity=self.identity.value,
+            runtime=self._edges.runtime,
+            gpu_count=len(self.inventory.node.gpus),
+            resources=",".join(f"{name}:{way.value}" for name, way in self.plan.ways.items()),
         )
         # Nothing is being written yet, so what is half written was left by an agent that died.
         await asyncio.to_thread(self.desk.specs.sweep)
@@ -270,7 +271,7 @@ class Agent:
                 await self.limiters.serve(given.promise.pod.uid)
             except SlicewiseError as error:
                 # Only the original's library needs the socket, and few containers have it.
-                _log.warning("limiter not served uid=%s error=%s", given.promise.pod.uid, error)
+                _log.warning("vcuda socket not served", uid=given.promise.pod.uid, error=str(error))
         self.flags.hear(given)
 
     def _pod_changed(self, found: LocalPod | None) -> None:
@@ -286,7 +287,7 @@ class Agent:
         try:
             self._folders.name_container(uid, container, identity)
         except SlicewiseError as error:
-            _log.warning("container not linked uid=%s error=%s", uid, error)
+            _log.warning("container id not linked", uid=uid, error=str(error))
 
     async def _sweep(self) -> None:
         # Before the first list, every pod would look as if it were gone.

@@ -3,7 +3,6 @@
 NVML that died is opened again by the next question, and is closed only while nobody is inside.
 """
 
-import logging
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 import pynvml
+import structlog
 
 from slicewise.nvml.driver import DriverError, GpuDevice, GpuFault, Hardware, Load
 from slicewise.nvml.known_gpus import DriverReading, KnownGpus
@@ -27,7 +27,7 @@ from slicewise.nvml.queries import (
 )
 from slicewise.nvml.session import NvmlSession
 
-_log: Final = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 # So long does a wait for events keep others from closing NVML.
 _SLICE_SECONDS: Final = 0.5
 # A GPU that was reset answers only those who open NVML after it.
@@ -64,7 +64,7 @@ class LibraryDriver:
                 try:
                     device = read_gpu(index, handle, self._sysfs)
                 except NvmlSilentError as error:
-                    _log.debug("GPU does not answer index=%s: %s", index, error)
+                    _log.debug("GPU does not answer", index=index, error=str(error))
                     silent += 1
                     continue
                 found[device.gpu.uuid] = (device, handle)

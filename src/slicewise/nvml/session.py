@@ -1,7 +1,6 @@
 """NVML while it is open: its event set, the GPUs it watches, and the faults it tells of."""
 
 import ctypes
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pynvml
+import structlog
 
 from slicewise.nvml.driver import ECC, LOST, XID, DriverError, GpuFault
 from slicewise.nvml.known_gpus import LinkDistance, Pair
@@ -23,7 +23,7 @@ from slicewise.nvml.queries import (
     read_uuid,
 )
 
-_log: Final = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 _EVENTS: Final = pynvml.nvmlEventTypeXidCriticalError | pynvml.nvmlEventTypeDoubleBitEccError
 _LINKS_EVERY: Final = 60.0
 _LOOK_EVERY: Final = 2.0
@@ -92,7 +92,7 @@ class NvmlSession:
         except NvmlSilentError as error:
             if _value(error) != pynvml.NVML_ERROR_TIMEOUT:
                 # A lost GPU ends the wait at once; without a pause the caller would spin.
-                _log.debug("waiting for events failed: %s", error)
+                _log.debug("waiting for events failed", error=str(error))
                 self._suspicious = True
                 time.sleep(seconds)
             return []
@@ -118,7 +118,7 @@ class NvmlSession:
             for uuid in kept:
                 self._register(uuid, self._watched[uuid])
         for uuid in lost:
-            _log.warning("GPU lost gpu=%s", uuid)
+            _log.warning("GPU lost", gpu=uuid)
         return faults + [GpuFault(uuid, LOST, detail="no longer answers") for uuid in sorted(lost)]
 
     def read_links(
@@ -139,7 +139,7 @@ class NvmlSession:
             try:
                 end(*details)
             except pynvml.NVMLError as error:
-                _log.debug("closing NVML: %s", error)
+                _log.debug("closing NVML", error=str(error))
 
     def _renew(self) -> None:
         old, self._events, self._registered = self._events, None, set()
@@ -148,7 +148,7 @@ class NvmlSession:
                 ask(pynvml.nvmlEventSetFree, old)
             self._events = ask(pynvml.nvmlEventSetCreate)
         except NvmlSilentError as error:
-            _log.warning("NVML offers no events, lost GPUs alone will be noticed: %s", error)
+            _log.warning("NVML offers no events, lost GPUs alone will be noticed", error=str(error))
 
     def _register(self, uuid: str, handle: Handle) -> None:
         if uuid in self._registered:
@@ -159,7 +159,7 @@ class NvmlSession:
             if wanted and self._events is not None:
                 ask(pynvml.nvmlDeviceRegisterEvents, handle, wanted, self._events)
         except NvmlSilentError as error:
-            _log.warning("GPU reports no faults by events gpu=%s: %s", uuid, error)
+            _log.warning("GPU reports no faults by events", gpu=uuid, error=str(error))
 
     def _tell(self, event: Any) -> GpuFault:
         uuid = self._name(event.device)

@@ -3,7 +3,6 @@
 A file that cannot be read while running is logged, and what it said before goes on counting.
 """
 
-import logging
 import os
 import threading
 import time
@@ -12,11 +11,13 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
+import structlog
+
 from slicewise.nvml.description import Description, read_description
 from slicewise.nvml.driver import ECC, LOST, XID, DriverError, GpuFault, Hardware, Load
 from slicewise.nvml.known_gpus import DriverReading, KnownGpus
 
-_log: Final = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 _LOOK_EVERY: Final = 0.1
 
 Stamp = tuple[int, int, int]
@@ -91,10 +92,10 @@ class SimulatedDriver:
         except (OSError, DriverError) as error:
             if str(error) != self.problem:
                 self.problem = str(error)
-                _log.error("description unreadable, the last good one stays: %s", error)
+                _log.error("description unreadable, the last good one stays", error=str(error))
             return
         if self.problem is not None:
-            _log.info("description readable again path=%s", self._path)
+            _log.info("description readable again", path=str(self._path))
         self.problem = None
         self._pending += _compare(self._now, now)
         self._stamp, self._now = stamp, now

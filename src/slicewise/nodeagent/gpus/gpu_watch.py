@@ -4,12 +4,13 @@ The driver is asked in a thread of its own, so that a slow one holds up nobody.
 """
 
 import asyncio
-import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Final
+
+import structlog
 
 from slicewise.dialects.publications import NodeFacts
 from slicewise.dialects.shared.inventory import GPUS, cordon_gpus, read_gpus
@@ -17,7 +18,7 @@ from slicewise.model import DialectError, InventoryError, MiB, Node, NodeNotice
 from slicewise.nodeagent.gpus.health import GpuHealthTracker, HealthChange
 from slicewise.nvml.driver import Driver, DriverError, GpuDevice, GpuFault, Hardware
 
-_log: Final = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 LOOK_SECONDS: Final = 5.0
 _MOMENT: Final = 1.0
 WHOLE: Final = Fraction(1)
@@ -67,7 +68,7 @@ class GpuWatch:
         try:
             published = () if text is None else read_gpus(self._node, text).gpus
         except (DialectError, InventoryError) as error:
-            _log.warning("earlier health unknown error=%s", error)
+            _log.warning("earlier GPU health unreadable", error=str(error))
             published = ()
         self._health.resume(published, self._clock())
         self.follow(notice)
@@ -124,16 +125,16 @@ class GpuWatch:
     def _fail(self, problem: str) -> None:
         if problem != self._failing:
             self._failing = problem
-            _log.error("GPUs unknown error=%s", problem)
+            _log.error("GPUs unknown", error=problem)
 
     def _recover(self) -> None:
         if self._failing is not None:
             self._failing = None
-            _log.info("GPUs known again node=%s", self._node)
+            _log.info("GPUs known again", node=self._node)
 
     def _log(self, changes: Sequence[HealthChange], gpus: Sequence[GpuDevice]) -> None:
         indexes = {device.gpu.uuid: device.gpu.index for device in gpus}
         for change in changes:
             phrase = "GPU returned" if change.healthy else "GPU unhealthy"
             index = indexes.get(change.uuid)
-            _log.warning("%s gpu=%s uuid=%s: %s", phrase, index, change.uuid, change.reason)
+            _log.warning(phrase, gpu=index, uuid=change.uuid, reason=change.reason)

@@ -6,11 +6,12 @@ taken away, even after a restart, and nobody else's are touched.
 
 import asyncio
 import json
-import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Final, Protocol
+
+import structlog
 
 from slicewise.dialects.publications import HEARTBEAT, NodeFacts, Publication, publish
 from slicewise.dialects.shared.texts import write_json
@@ -22,7 +23,7 @@ from slicewise.nodeagent.gpus.inventory import GpuInventory
 
 PUBLISHED: Final = "slicewise.io/published"
 _KINDS: Final = ("labels", "annotations", "amounts")
-_log: Final = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 
 
 class NodeApi(Protocol):
@@ -138,10 +139,10 @@ class NodePublisher:
             if not patch.empty:
                 now = await self._door.patch(patch)
                 _log.info(
-                    "node published labels=%d annotations=%d amounts=%d",
-                    len(patch.labels),
-                    len(patch.annotations),
-                    len(patch.amounts),
+                    "node published",
+                    labels=len(patch.labels),
+                    annotations=len(patch.annotations),
+                    amounts=len(patch.amounts),
                 )
         except KubeError as error:
             # The write may have been carried out, so the Node is read before the next.
@@ -168,7 +169,7 @@ class NodePublisher:
     def _fail(self, problem: str) -> bool:
         if problem != self._problem:
             self._problem = problem
-            _log.warning("node not published error=%s", problem)
+            _log.warning("node not published", error=problem)
         return False
 
 

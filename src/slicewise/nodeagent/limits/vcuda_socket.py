@@ -6,11 +6,12 @@ what the API server or the runtime says of the id.
 
 import array
 import asyncio
-import logging
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
+
+import structlog
 
 from slicewise.kubelet.errors import DeniedError, KubeletError
 from slicewise.kubelet.vcuda_service import VcudaRegistration, VcudaSocket
@@ -19,7 +20,7 @@ from slicewise.nodeagent.files import check_name, write_whole
 from slicewise.nodeagent.limits.vcuda_files import VcudaFolders
 from slicewise.nodeagent.node_pods import NodePods
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 PIDS: Final = "pids.config"
 _MOST_PIDS: Final = 1024
 
@@ -66,7 +67,7 @@ class VcudaSockets:
                 try:
                     await self.serve(uid)
                 except SlicewiseError as error:
-                    _log.warning("limiter not served uid=%s error=%s", uid, error)
+                    _log.warning("vcuda socket not served", uid=uid, error=str(error))
 
     def forget(self, living: Callable[[str], bool]) -> None:
         """Close the sockets of pods that are gone."""

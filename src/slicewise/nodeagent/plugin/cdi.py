@@ -4,17 +4,17 @@ A spec says whose it is, so that after any restart it is known which specs are s
 """
 
 import hashlib
-import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+import structlog
 
 from slicewise.nodeagent.files import SCRATCH, make_folder, remove, write_whole
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 KIND: Final = "slicewise.io/share"
 VERSION: Final = "0.6.0"
 _PREFIX: Final = "slicewise-"
@@ -132,5 +132,5 @@ class CdiSpecs:
             links = tuple(link for link in found[_LINKS].split(",") if link)
             return SpecOwner(found[_UID], found[_POD], found[_CONTAINER], found[_RESOURCE], links)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            _log.warning("spec unreadable path=%s error=%s", self._path(name), error)
+            _log.warning("spec unreadable", path=str(self._path(name)), error=str(error))
             return None

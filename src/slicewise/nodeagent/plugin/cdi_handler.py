@@ -5,11 +5,12 @@ the container starts its owner is known for certain, and the name is described f
 """
 
 import asyncio
-import logging
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
+
+import structlog
 
 from slicewise.dialects.injections import GIVERS
 from slicewise.dialects.offers import OfferedEdition, OfferedResource
@@ -22,7 +23,7 @@ from slicewise.nodeagent.plugin.cdi import CdiSpecs, SpecOwner, full_name, name_
 from slicewise.nodeagent.plugin.containers import ContainerRef, ContainerResolver
 from slicewise.nodeagent.plugin.edits import EditsBuilder, only_env
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 # The kubelet gives up after 30 s, and its own words say less than ours.
 _PATIENCE_SECONDS: Final = 25.0
 
@@ -99,13 +100,12 @@ class CdiHandler:
         self._desk.starts.seconds += seconds
         pod = given.promise.pod
         _log.info(
-            "container granted pod=%s/%s container=%s resource=%s gpus=%s ms=%.1f",
-            pod.namespace,
-            pod.name,
-            given.owner.container.name,
-            self._resource.name,
-            ",".join(str(gpu.index) for gpu in given.grant.gpus),
-            1e3 * seconds,
+            "container granted",
+            pod=f"{pod.namespace}/{pod.name}",
+            container=given.owner.container.name,
+            resource=self._resource.name,
+            gpus=",".join(str(gpu.index) for gpu in given.grant.gpus),
+            seconds=round(seconds, 4),
         )
 
     async def _give(self, units: frozenset[str]) -> StartedContainer:
@@ -130,7 +130,7 @@ class CdiHandler:
 
     def _deny(self, why: str) -> DeniedError:
         self._desk.starts.held_back += 1
-        _log.warning("container held back resource=%s why=%s", self._resource.name, why)
+        _log.warning("container held back", resource=self._resource.name, reason=why)
         return DeniedError(f"slicewise: {why}")
 
 

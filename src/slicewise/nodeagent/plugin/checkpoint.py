@@ -3,14 +3,14 @@
 Init containers that end are listed nowhere else. The file is the kubelet's; we only read it.
 """
 
-import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+import structlog
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 NAME: Final = "kubelet_internal_checkpoint"
 
 
@@ -54,7 +54,7 @@ def read_entries(folder: Path) -> tuple[CheckpointEntry, ...]:
     except FileNotFoundError:
         return ()
     except (OSError, msgspec.MsgspecError) as error:
-        _log.warning("checkpoint unreadable path=%s error=%s", path, error)
+        _log.warning("checkpoint unreadable", path=str(path), error=str(error))
         return ()
     return tuple(
         CheckpointEntry(

@@ -5,11 +5,12 @@ that is, and what it was promised.
 """
 
 import asyncio
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
+
+import structlog
 
 from slicewise.kube.local_pods import LocalPod
 from slicewise.kubelet.errors import DeniedError, KubeletError
@@ -19,7 +20,7 @@ from slicewise.nodeagent.node_pods import NodePods
 from slicewise.nodeagent.plugin.cdi import name_units
 from slicewise.nodeagent.plugin.checkpoint import find_entries
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 _GUESSES: Final = 2
 
 

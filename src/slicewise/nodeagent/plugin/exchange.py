@@ -4,10 +4,11 @@ Nothing is taken from anybody: each keeps the GPUs its answer brought, both reco
 every GPU is promised as much as before.
 """
 
-import logging
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+
+import structlog
 
 from slicewise.kubelet.errors import DeniedError
 from slicewise.model import Allocation, ContainerAllocation, Slice, SlicewiseError
@@ -17,7 +18,7 @@ from slicewise.nodeagent.plugin.containers import ContainerRef
 from slicewise.nodeagent.plugin.match_store import AdmissionMatch, MatchStore
 from slicewise.nodeagent.plugin.pod_flags import PodAnnotator
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 
 
 class AllocationExchange:
@@ -52,11 +53,9 @@ class AllocationExchange:
             )
         partner, theirs = other
         _log.warning(
-            "promises exchanged container=%s with=%s/%s/%s",
-            owner.name,
-            partner.pod.namespace,
-            partner.pod.name,
-            theirs,
+            "allocations exchanged",
+            container=owner.name,
+            partner=f"{partner.pod.namespace}/{partner.pod.name}/{theirs}",
         )
         if partner.pod.uid == promise.pod.uid:
             both = _put(_put(promise.allocation, theirs, wanted), container, held)

@@ -5,12 +5,13 @@ and the time, for a pod that is being admitted may be in neither for a moment.
 """
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
+
+import structlog
 
 from slicewise.dialects.offers import hash_ids
 from slicewise.kubelet.errors import KubeletError
@@ -22,7 +23,7 @@ from slicewise.nodeagent.plugin.cdi import CdiSpecs, SpecOwner
 from slicewise.nodeagent.plugin.containers import UnitHolders, held_names
 from slicewise.nodeagent.plugin.match_store import MatchStore
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 _LINKS: Final = ("elastic-gpu-", "elastic-gpuctl-")
 
 
@@ -69,7 +70,7 @@ class GarbageCollector:
             try:
                 await self.look()
             except (KubeletError, SlicewiseError) as error:
-                _log.warning("not reconciled error=%s", error)
+                _log.warning("leftovers not looked for", error=str(error))
             due.clear()
             try:
                 await asyncio.wait_for(due.wait(), every)
@@ -120,9 +121,9 @@ class GarbageCollector:
             try:
                 act()
             except SlicewiseError as error:
-                _log.warning("leftover stays what=%r error=%s", what, error)
+                _log.warning("leftover not removed", what=what, error=str(error))
                 continue
-            _log.info("leftover removed what=%r", what)
+            _log.info("leftover removed", what=what)
             removed.append(what)
         self._doubted = frozenset(doubts)
         return tuple(removed)

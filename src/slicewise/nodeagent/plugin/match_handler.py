@@ -7,10 +7,11 @@ the two exchange their promises where those are equal in size, and otherwise it 
 """
 
 import asyncio
-import logging
 import time
 from dataclasses import dataclass, replace
 from typing import Final
+
+import structlog
 
 from slicewise.dialects.injections import GIVERS
 from slicewise.dialects.offers import OfferedEdition, OfferedResource
@@ -32,7 +33,7 @@ from slicewise.nodeagent.plugin.containers import UnitHolders, amount
 from slicewise.nodeagent.plugin.exchange import AllocationExchange
 from slicewise.nodeagent.plugin.match_store import AdmissionMatch, MatchStore
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 _LIST_SECONDS: Final = 2.0
 _PATIENCE_SECONDS: Final = 25.0
 
@@ -109,10 +110,10 @@ class MatchHandler:
         self._desk.starts.granted += 1
         self._desk.starts.seconds += time.perf_counter() - began
         _log.info(
-            "container verified container=%s resource=%s gpus=%s",
-            given.owner.name,
-            self._resource.name,
-            ",".join(str(gpu.index) for gpu in given.grant.gpus),
+            "container verified",
+            container=given.owner.name,
+            resource=self._resource.name,
+            gpus=",".join(str(gpu.index) for gpu in given.grant.gpus),
         )
 
     async def _choose(self, count: int) -> AdmissionCandidate:
@@ -121,7 +122,7 @@ class MatchHandler:
         try:
             listed = await asyncio.wait_for(table.holders.list(), _LIST_SECONDS)
         except (TimeoutError, KubeletError) as error:
-            _log.warning("matching without the kubelet's list error=%s", error or "no answer")
+            _log.warning("matching without the kubelet's list", error=str(error) or "no answer")
             listed = None
 
         def look() -> AdmissionCandidate | None:
@@ -163,7 +164,7 @@ class MatchHandler:
             try:
                 promise = self._desk.promises.read(local)
             except SlicewiseError as error:
-                _log.warning("promise unreadable pod=%s/%s error=%s", *key, error)
+                _log.warning("allocation unreadable", pod="/".join(key), error=str(error))
                 continue
             if promise is not None:
                 # The kubelet goes through one pod's containers before it looks at the next.
@@ -221,7 +222,7 @@ class MatchHandler:
 
     def _deny(self, why: str) -> DeniedError:
         self._desk.starts.held_back += 1
-        _log.warning("container held back resource=%s why=%s", self._resource.name, why)
+        _log.warning("container held back", resource=self._resource.name, reason=why)
         return DeniedError(f"slicewise: {why}")
 
 

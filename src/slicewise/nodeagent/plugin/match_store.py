@@ -3,17 +3,17 @@
 Only a runtime without CDI needs this, for there the answer itself brings the GPUs.
 """
 
-import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
 import msgspec
+import structlog
 
 from slicewise.model import MiB, Percent, Slice
 from slicewise.nodeagent.files import check_name, make_folder, remove, write_whole
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 _SUFFIX: Final = ".json"
 
 
@@ -111,7 +111,7 @@ class MatchStore:
             try:
                 yield path.stem, _MATCHES.decode(path.read_bytes())
             except (OSError, msgspec.MsgspecError) as error:
-                _log.warning("note unreadable path=%s error=%s", path, error)
+                _log.warning("admission match unreadable", path=str(path), error=str(error))
 
     def _path(self, name: str) -> Path:
         return self._folder / f"{check_name('units', name)}{_SUFFIX}"

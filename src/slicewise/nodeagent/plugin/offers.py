@@ -5,18 +5,19 @@ plain amount, if containers receive their GPUs through another resource; if they
 not offered at all. So does one of so many units that a kubelet would choke on them.
 """
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
+
+import structlog
 
 from slicewise.dialects import COUNTED
 from slicewise.dialects.offers import OfferedEdition, OfferedResource, count_lengths, name_units
 from slicewise.kubelet.v1beta1 import MESSAGE_LIMIT, Unit, measure_units
 from slicewise.model import Gpu, Node
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 # A kubelet that starts looks, for each unit it is told of, through every unit that pods hold, and
 # admits no pod meanwhile: minutes for 200,000 units, tests/e2e/test_agent_restart.py has waited.
 MOST_UNITS: Final = 16384
@@ -72,15 +73,14 @@ def plan_offers(
                 continue
             if way is OfferKind.AMOUNT:
                 amounts.append((edition, resource))
-            level = logging.ERROR if way is OfferKind.REFUSED else logging.WARNING
-            _log.log(
-                level,
-                "resource too large for the kubelet resource=%s units=%d bytes=%d limit=%d way=%s",
-                resource.name,
-                units,
-                size,
-                limit,
-                way.value,
+            tell = _log.error if way is OfferKind.REFUSED else _log.warning
+            tell(
+                "resource too large for the kubelet",
+                resource=resource.name,
+                units=units,
+                bytes=size,
+                limit=limit,
+                way=way.value,
             )
     return OfferPlan(ways, tuple(devices), tuple(amounts), tuple(editions))
 

@@ -4,17 +4,18 @@ Each pod is written to once at most, beside the start of its containers and neve
 """
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable
 from typing import Final, Protocol
+
+import structlog
 
 from slicewise.dialects.injections import GIVERS
 from slicewise.kube.outcomes import PodKey, WriteOutcome, WriteStatus
 from slicewise.model import Pod, PodRecord
 from slicewise.nodeagent.plugin.cdi_handler import StartedContainer
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 _TRIES: Final = 5
 _PAUSE_SECONDS: Final = 1.0
 _AT_ONCE: Final = 4
@@ -73,11 +74,10 @@ class PodFlagWriter:
             if outcome.stands or outcome.status is WriteStatus.GONE:
                 return
             _log.warning(
-                "flag not written pod=%s/%s try=%d why=%s",
-                pod.namespace,
-                pod.name,
-                attempt,
-                outcome.detail,
+                "flag not written",
+                pod=f"{pod.namespace}/{pod.name}",
+                attempt=attempt,
+                reason=outcome.detail,
             )
             await asyncio.sleep(_PAUSE_SECONDS * attempt)
         # The next start of one of its containers tries again.

@@ -3,15 +3,16 @@
 They run without a GPU. Nothing can hold them back, so it is said where people look.
 """
 
-import logging
 from collections.abc import Callable, Iterator
 from typing import Protocol
+
+import structlog
 
 from slicewise.kube.outcomes import PodEvent, PodKey
 from slicewise.model import Pod, QuantityError
 from slicewise.nodeagent.plugin.offers import OfferPlan
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 
 
 class EventPoster(Protocol):
@@ -39,7 +40,7 @@ class UnservedPodWarnings:
                 f"container {container} asks for {resource} alone, which brings no GPU on this "
                 "node; ask for cores beside it"
             )
-            _log.error("container without a GPU pod=%s/%s: %s", pod.namespace, pod.name, note)
+            _log.error("container without a GPU", pod=f"{pod.namespace}/{pod.name}", reason=note)
             self._poster.post(
                 pod, PodEvent(reason="GpuNotGiven", note=note, action="Starting", warning=True)
             )

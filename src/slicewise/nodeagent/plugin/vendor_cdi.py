@@ -1,18 +1,18 @@
 """NVIDIA's own CDI specs on the host: their edits for chosen GPUs, read again when they change."""
 
-import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+import structlog
 import yaml
 
 from slicewise.model import Gpu
 from slicewise.nodeagent.plugin.cdi import VERSION, CdiEdits
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 _KIND: Final = "nvidia.com/gpu"
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
 
@@ -84,7 +84,7 @@ def _read(path: Path) -> _Spec | None:
             document.get("containerEdits") or {}, devices, str(document.get("cdiVersion", VERSION))
         )
     except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError) as error:
-        _log.warning("NVIDIA's spec unreadable path=%s error=%s", path, error)
+        _log.warning("NVIDIA's spec unreadable", path=str(path), error=str(error))
         return None
 
 

@@ -5,11 +5,12 @@ allocation and end with the container, whatever the pace.
 """
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
+
+import structlog
 
 from slicewise.model import Links
 from slicewise.nodeagent.node_pods import NodePod
@@ -17,7 +18,7 @@ from slicewise.nodeagent.usage.cgroups import ProcessTable
 from slicewise.nodeagent.usage.node_usage import NodeUsage, UsageSample, measure
 from slicewise.nvml.driver import Driver, DriverError, GpuDevice
 
-log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 
 INTERVAL_SECONDS: Final = 5.0
 _STALE_AFTER: Final = 3
@@ -87,7 +88,7 @@ class UsageSampler:
             self.tally.failures += 1
             if not self._failing:
                 self._failing = True
-                log.warning("usage unknown error=%s", error)
+                _log.warning("usage unknown", error=str(error))
             return False
         pids = {process.pid for load in loads.values() for process in load.processes}
         self._reading = UsageSample(loads, self._processes.look(pids), time.time())
@@ -96,7 +97,7 @@ class UsageSampler:
         self.tally.last_seconds = self._taken - started
         if self._failing:
             self._failing = False
-            log.info("usage known again")
+            _log.info("usage known again")
         return True
 
     async def run(self) -> None:
