@@ -52,16 +52,16 @@ def remember(
     dialect: Dialect, pod: Pod, allocation: Allocation, node: Node, now_ns: int = 1
 ) -> Allocation | None:
     """What the dialect reads back after it has written the allocation on the pod."""
-    request = dialect.read_request(pod)
-    marks = dialect.record_allocation(pod, request, allocation, node, now_ns=now_ns)
-    return dialect.read_allocation(apply_record(pod, marks), request, node)
+    request = dialect.pods.read_request(pod)
+    marks = dialect.pods.record_allocation(pod, request, allocation, node, now_ns=now_ns)
+    return dialect.pods.read_allocation(apply_record(pod, marks), request, node)
 
 
 def refused_or_read(dialect: Dialect, pod: Pod, node: Node) -> bool:
     """Whether reading the pod ends as it may: in a value, or in an error of our own."""
     try:
-        request = dialect.read_request(pod)
-        allocation = dialect.read_allocation(pod, request, node)
+        request = dialect.pods.read_request(pod)
+        allocation = dialect.pods.read_allocation(pod, request, node)
     except DialectError as error:
         return bool(str(error))
     return allocation is None or allocation.node == node.name

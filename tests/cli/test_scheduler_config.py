@@ -4,9 +4,11 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from fakes.cluster import FakeState, FakeWriter
 from slicewise.cli.main import main
 from slicewise.dialects import DEFAULT
 from slicewise.explain.scheduler_config import WIRINGS
+from slicewise.extender.handlers import Extender
 from slicewise.extender.routes import build_routes
 
 GPU_ADMISSION = {
@@ -37,20 +39,13 @@ def convert(tmp_path, document, *arguments):
     return run("--from", str(path), *arguments)
 
 
-class Anything:
-    """Stands where routes are only named, not called."""
-
-    def __getattr__(self, name):
-        return lambda *_, **__: None
-
-
 @pytest.mark.parametrize("dialect", [*WIRINGS, "all"])
 def test_configured_verbs_are_routes_we_serve(dialect):
     (extender,) = run("--dialect", dialect, "--url", "http://x:1")["extenders"]
 
     prefix = extender["urlPrefix"].removeprefix("http://x:1")
     verbs = [word for key, word in extender.items() if key.endswith("Verb")]
-    served = build_routes(Anything()).paths
+    served = build_routes(Extender(FakeState(), FakeWriter())).paths
     assert verbs
     assert [verb for verb in verbs if f"{prefix}/{verb}" not in served] == []
 

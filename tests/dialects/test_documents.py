@@ -18,7 +18,7 @@ def examples(name):
 def test_every_resource_is_documented(dialect):
     text = (DOCUMENTS / f"{dialect.name}.md").read_text()
 
-    assert [name for name in dialect.resources if f"`{name}`" not in text] == []
+    assert [name for name in dialect.pods.resources if f"`{name}`" not in text] == []
 
 
 def test_documented_allocation_reads():

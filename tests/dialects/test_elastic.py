@@ -4,15 +4,8 @@ from hypothesis import strategies as st
 
 import builders
 import strategies
-from slicewise.dialects.elastic import (
-    ALIAS,
-    CURRENT,
-    EDITIONS,
-    ELASTIC,
-    NANO,
-    NANO_OLD,
-    PERCENT,
-)
+from slicewise.dialects import ELASTIC
+from slicewise.dialects.elastic.names import ALIAS, CURRENT, EDITIONS, NANO, NANO_OLD, PERCENT
 from slicewise.model import (
     WHOLE_GPU,
     Allocation,
@@ -38,12 +31,12 @@ def shuffled_node():
 
 
 def shares(*containers):
-    request = ELASTIC.read_request(builders.pod(*containers))
+    request = ELASTIC.pods.read_request(builders.pod(*containers))
     return [each.shares for each in request.containers]
 
 
 def read(pod, node):
-    return ELASTIC.read_allocation(pod, ELASTIC.read_request(pod), node)
+    return ELASTIC.pods.read_allocation(pod, ELASTIC.pods.read_request(pod), node)
 
 
 def given_gpus(node, **pieces):
@@ -92,7 +85,9 @@ def test_marks_are_those_of_the_generation(names, assumed, container):
     pod, node = builders.pod(asking(20, name="cuda", names=names)), shuffled_node()
     allocation = given_gpus(node, cuda=[builders.piece(0, 20, 0)])
 
-    marks = ELASTIC.record_allocation(pod, ELASTIC.read_request(pod), allocation, node, now_ns=1)
+    marks = ELASTIC.pods.record_allocation(
+        pod, ELASTIC.pods.read_request(pod), allocation, node, now_ns=1
+    )
 
     assert marks.annotations == {container: "2", assumed: "true"}
     assert marks.labels == {assumed: "true"}
@@ -102,8 +97,8 @@ def test_several_gpus_are_joined_by_commas():
     pod, node = builders.pod(asking(200)), builders.node(gpus=4)
     pieces = [builders.piece(at, 100, 40960) for at in (0, 1)]
 
-    marks = ELASTIC.record_allocation(
-        pod, ELASTIC.read_request(pod), given_gpus(node, c0=pieces), node, now_ns=1
+    marks = ELASTIC.pods.record_allocation(
+        pod, ELASTIC.pods.read_request(pod), given_gpus(node, c0=pieces), node, now_ns=1
     )
 
     assert marks.annotations["elasticgpu.io/container-c0"] == "0,1"
@@ -118,7 +113,7 @@ def test_running_pod_of_the_original_is_charged():
 
     allocation = read(pod, builders.node())
 
-    assert charge(ELASTIC.read_request(pod), allocation) == (builders.piece(1, 0, 256),)
+    assert charge(ELASTIC.pods.read_request(pod), allocation) == (builders.piece(1, 0, 256),)
 
 
 def test_defect_elastic_a7_numbers_are_minor_numbers():
@@ -139,10 +134,10 @@ def test_defect_elastic_s1_containers_without_gpus_get_and_cost_nothing():
         asking(30, 256),
         annotations={"elasticgpu.io/container-web": "0", "elasticgpu.io/container-c0": "1"},
     )
-    request, node = ELASTIC.read_request(pod), builders.node()
+    request, node = ELASTIC.pods.read_request(pod), builders.node()
 
     allocation = read(pod, node)
-    marks = ELASTIC.record_allocation(pod, request, allocation, node, now_ns=1)
+    marks = ELASTIC.pods.record_allocation(pod, request, allocation, node, now_ns=1)
 
     assert charge(request, allocation) == (builders.piece(1, 30, 256),)
     assert "elasticgpu.io/container-web" not in marks.annotations
@@ -184,7 +179,9 @@ def test_init_containers_are_read_and_written_by_name():
     pod, node = builders.pod(asking(50, 1, "warm", role=Role.INIT), asking(30)), builders.node()
     allocation = given_gpus(node, warm=[builders.piece(0, 50, 1)], c0=[builders.piece(1, 30, 0)])
 
-    marks = ELASTIC.record_allocation(pod, ELASTIC.read_request(pod), allocation, node, now_ns=1)
+    marks = ELASTIC.pods.record_allocation(
+        pod, ELASTIC.pods.read_request(pod), allocation, node, now_ns=1
+    )
 
     assert marks.annotations["elasticgpu.io/container-warm"] == "0"
     assert strategies.remember(ELASTIC, pod, allocation, node) == allocation
@@ -227,7 +224,7 @@ def test_pod_of_two_generations_is_refused_naming_both():
     pod = builders.pod(asking(30), asking(20, name="c1", names=PERCENT))
 
     with pytest.raises(DialectError, match=r"elasticgpu.io/gpu-core and elastic-gpu/gpu-percent"):
-        ELASTIC.read_request(pod)
+        ELASTIC.pods.read_request(pod)
 
 
 def test_capacities_become_equal_gpus():
@@ -235,7 +232,7 @@ def test_capacities_become_equal_gpus():
         "n0", capacity={"elasticgpu.io/gpu-core": 200, "elasticgpu.io/gpu-memory": 30218}
     )
 
-    assert [gpu.memory for gpu in ELASTIC.read_node(notice).gpus] == [15109, 15109]
+    assert [gpu.memory for gpu in ELASTIC.node.read_node(notice).gpus] == [15109, 15109]
 
 
 def test_percent_capacity_takes_its_memory_from_the_label():
@@ -245,13 +242,13 @@ def test_percent_capacity_takes_its_memory_from_the_label():
         capacity={"elastic-gpu/gpu-percent": 400},
     )
 
-    gpus = ELASTIC.read_node(notice).gpus
+    gpus = ELASTIC.node.read_node(notice).gpus
 
     assert [(gpu.memory, gpu.model) for gpu in gpus] == [(15109, "Tesla-T4")] * 4
 
 
 def test_node_without_capacity_published_nothing():
-    assert ELASTIC.read_node(NodeNotice("n0")) is None
+    assert ELASTIC.node.read_node(NodeNotice("n0")) is None
 
 
 @st.composite
@@ -272,7 +269,7 @@ def pods(draw):
 @given(st.data())
 def test_any_allocation_is_read_back(data):
     pod, node = data.draw(pods()), data.draw(strategies.nodes(least=4))
-    allocation = data.draw(strategies.allocations(ELASTIC.read_request(pod), node))
+    allocation = data.draw(strategies.allocations(ELASTIC.pods.read_request(pod), node))
 
     assert strategies.remember(ELASTIC, pod, allocation, node) == allocation
 

@@ -26,11 +26,11 @@ def asking(count, name="c0", **facts):
 
 def models(**annotations):
     pod = builders.pod(asking(1), annotations=annotations)
-    return GPUSCHEDULER.read_request(pod).constraints.models
+    return GPUSCHEDULER.pods.read_request(pod).constraints.models
 
 
 def test_limits_are_whole_gpus():
-    request = GPUSCHEDULER.read_request(builders.pod(asking("2"), Container("web")))
+    request = GPUSCHEDULER.pods.read_request(builders.pod(asking("2"), Container("web")))
 
     assert request.containers == (ContainerRequest("c0", (WHOLE_GPU, WHOLE_GPU)),)
     assert request.constraints.models == ()
@@ -67,11 +67,13 @@ def test_model_that_could_never_match_is_named():
 def test_model_without_gpus_is_no_gpu_pod(count):
     container = Container("c0") if count is None else asking(count)
 
-    assert GPUSCHEDULER.claims(builders.pod(container, annotations={OLD: "Tesla T4"})) is None
+    assert GPUSCHEDULER.pods.claims(builders.pod(container, annotations={OLD: "Tesla T4"})) is None
 
 
 def test_init_containers_are_counted():
-    request = GPUSCHEDULER.read_request(builders.pod(asking(4, "warm", role=Role.INIT), asking(1)))
+    request = GPUSCHEDULER.pods.read_request(
+        builders.pod(asking(4, "warm", role=Role.INIT), asking(1))
+    )
 
     assert [(each.name, len(each.shares)) for each in request.containers] == [
         ("warm", 4),
@@ -90,7 +92,7 @@ def test_init_containers_are_counted():
 )
 def test_absurd_amounts_are_named(count, error, message):
     with pytest.raises(error) as raised:
-        GPUSCHEDULER.read_request(builders.pod(asking(count)))
+        GPUSCHEDULER.pods.read_request(builders.pod(asking(count)))
 
     assert str(raised.value).startswith(message)
 
@@ -98,22 +100,24 @@ def test_absurd_amounts_are_named(count, error, message):
 def test_original_records_nothing_so_nothing_is_read():
     pod = builders.pod(asking(1), annotations={OLD: "Tesla T4"})
 
-    allocation = GPUSCHEDULER.read_allocation(pod, GPUSCHEDULER.read_request(pod), builders.node())
+    allocation = GPUSCHEDULER.pods.read_allocation(
+        pod, GPUSCHEDULER.pods.read_request(pod), builders.node()
+    )
 
     assert allocation is None
 
 
 def test_only_our_record_is_written():
     pod, node = builders.pod(asking(1)), builders.node()
-    request = GPUSCHEDULER.read_request(pod)
+    request = GPUSCHEDULER.pods.read_request(pod)
     allocation = strategies.place(request, node)
 
-    marks = GPUSCHEDULER.record_allocation(pod, request, allocation, node, now_ns=1)
+    marks = GPUSCHEDULER.pods.record_allocation(pod, request, allocation, node, now_ns=1)
 
     assert marks.annotations == {
         "slicewise.io/allocation": ('{"containers":{"c0":[[0,"GPU-n0-0",100,40960]]},"node":"n0"}')
     }
-    assert GPUSCHEDULER.read_allocation(apply_record(pod, marks), request, node) == allocation
+    assert GPUSCHEDULER.pods.read_allocation(apply_record(pod, marks), request, node) == allocation
 
 
 def test_nvidia_capacity_and_labels_give_equal_gpus():
@@ -126,7 +130,7 @@ def test_nvidia_capacity_and_labels_give_equal_gpus():
         capacity={"nvidia.com/gpu": "2"},
     )
 
-    gpus = GPUSCHEDULER.read_node(notice).gpus
+    gpus = GPUSCHEDULER.node.read_node(notice).gpus
 
     assert [(gpu.index, gpu.memory) for gpu in gpus] == [(0, 24576), (1, 24576)]
     assert model_admitted(gpus[0].model, ["3090"], [])
@@ -134,7 +138,7 @@ def test_nvidia_capacity_and_labels_give_equal_gpus():
 
 def test_absurd_capacity_is_named():
     with pytest.raises(DialectError, match=r"node n0: nvidia.com/gpu=1000000"):
-        GPUSCHEDULER.read_node(NodeNotice("n0", capacity={"nvidia.com/gpu": "1M"}))
+        GPUSCHEDULER.node.read_node(NodeNotice("n0", capacity={"nvidia.com/gpu": "1M"}))
 
 
 @given(st.data(), st.lists(st.integers(1, 4), min_size=1, max_size=4))
@@ -142,7 +146,7 @@ def test_any_allocation_is_read_back(data, counts):
     pod = builders.pod(*(asking(count, f"c{at}") for at, count in enumerate(counts)))
     pod = strategies.with_roles(pod, lambda: data.draw(strategies.roles))
     node = data.draw(strategies.nodes(least=4))
-    allocation = data.draw(strategies.allocations(GPUSCHEDULER.read_request(pod), node))
+    allocation = data.draw(strategies.allocations(GPUSCHEDULER.pods.read_request(pod), node))
 
     assert strategies.remember(GPUSCHEDULER, pod, allocation, node) == allocation
 

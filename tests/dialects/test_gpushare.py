@@ -6,7 +6,9 @@ from hypothesis import strategies as st
 
 import builders
 import strategies
-from slicewise.dialects.gpushare import GIB, GPUSHARE, MIB, Gpushare
+from slicewise.dialects import GPUSHARE, GPUSHARE_MIB
+from slicewise.dialects.gpushare import build_gpushare
+from slicewise.dialects.gpushare.names import GIB, MIB
 from slicewise.model import (
     Allocation,
     Constraints,
@@ -37,22 +39,22 @@ def shuffled_node():
 
 
 def read(pod, node, dialect=GPUSHARE):
-    return dialect.read_allocation(pod, dialect.read_request(pod), node)
+    return dialect.pods.read_allocation(pod, dialect.pods.read_request(pod), node)
 
 
 def write(pod, node, *slices, dialect=GPUSHARE):
-    request = dialect.read_request(pod)
+    request = dialect.pods.read_request(pod)
     containers = tuple(
         ContainerAllocation(each.name, tuple(given))
         for each, given in zip(request.containers, slices, strict=True)
     )
-    return dialect.record_allocation(
+    return dialect.pods.record_allocation(
         pod, request, Allocation(node.name, containers), node, now_ns=NOW
     )
 
 
 def test_binpack_example_asks_for_memory_of_one_gpu():
-    request = GPUSHARE.read_request(builders.pod(asking(3, "binpack-1")))
+    request = GPUSHARE.pods.read_request(builders.pod(asking(3, "binpack-1")))
 
     assert request.containers == (ContainerRequest("binpack-1", (builders.share(0, 3072),)),)
     assert request.constraints == Constraints(together=True)
@@ -80,12 +82,12 @@ def test_defect_gpushare_15_gpu_units_are_those_of_the_chosen_gpu():
 
 
 def test_mib_edition_counts_single_mebibytes():
-    dialect = Gpushare(MIB)
+    dialect = GPUSHARE_MIB
     pod = builders.pod(asking("3k"))
 
     marks = write(pod, a30s(), [builders.piece(0, 0, 3000)], dialect=dialect)
 
-    assert dialect.read_request(pod).containers[0].shares == (builders.share(0, 3000),)
+    assert dialect.pods.read_request(pod).containers[0].shares == (builders.share(0, 3000),)
     assert marks.annotations[POD] == "3000"
     assert marks.annotations["ALIYUN_COM_GPU_MEM_DEV"] == "24576"
 
@@ -104,7 +106,7 @@ def test_four_gpus_with_three_each_are_said_by_count(facts, limits):
 
     marks = write(pod, node, slices)
 
-    assert GPUSHARE.read_request(pod).containers[0].shares == (builders.share(0, 3072),) * 4
+    assert GPUSHARE.pods.read_request(pod).containers[0].shares == (builders.share(0, 3072),) * 4
     assert marks.annotations[IDX] == "0,1,2,3"
     assert marks.annotations[POD] == "12"
     assert marks.annotations[DIVISION] == '{"0":{"0":3,"1":3,"2":3,"3":3}}'
@@ -116,14 +118,14 @@ def test_impossible_count_label_is_named(text):
     pod = builders.pod(asking(12), labels={"aliyun.com/gpu-count": text})
 
     with pytest.raises(DialectError, match=f"label aliyun.com/gpu-count='{text}'"):
-        GPUSHARE.read_request(pod)
+        GPUSHARE.pods.read_request(pod)
 
 
 def test_memory_that_does_not_divide_is_refused_with_label_and_value():
     pod = builders.pod(asking(10), labels={"aliyun.com/gpu-count": "4"})
 
     with pytest.raises(DialectError) as error:
-        GPUSHARE.read_request(pod)
+        GPUSHARE.pods.read_request(pod)
 
     assert str(error.value) == (
         "container c0: label aliyun.com/gpu-count='4': expected a divisor of aliyun.com/gpu-mem=10"
@@ -132,7 +134,7 @@ def test_memory_that_does_not_divide_is_refused_with_label_and_value():
 
 def test_count_without_memory_is_refused():
     with pytest.raises(DialectError, match=r"gpu-count=2: expected aliyun.com/gpu-mem beside it"):
-        GPUSHARE.read_request(builders.pod(limits={"aliyun.com/gpu-count": 2}))
+        GPUSHARE.pods.read_request(builders.pod(limits={"aliyun.com/gpu-count": 2}))
 
 
 def test_containers_that_ask_for_different_counts_are_refused():
@@ -142,7 +144,7 @@ def test_containers_that_ask_for_different_counts_are_refused():
     )
 
     with pytest.raises(DialectError, match=r"aliyun.com/gpu-count=2 and 4"):
-        GPUSHARE.read_request(pod)
+        GPUSHARE.pods.read_request(pod)
 
 
 def test_running_pod_of_the_original_is_read_by_minor_number():
@@ -199,7 +201,9 @@ def test_annotated_total_is_charged_where_limits_disagree(units):
 
     allocation = read(pod, a30s())
 
-    assert charge(GPUSHARE.read_request(pod), allocation) == (builders.piece(1, 0, units * 1024),)
+    assert charge(GPUSHARE.pods.read_request(pod), allocation) == (
+        builders.piece(1, 0, units * 1024),
+    )
 
 
 def test_annotated_total_over_several_gpus_is_charged_to_the_unit():
@@ -207,7 +211,7 @@ def test_annotated_total_over_several_gpus_is_charged_to_the_unit():
         asking(4), labels={"aliyun.com/gpu-count": "2"}, annotations={IDX: "0,1", POD: "7"}
     )
 
-    charges = charge(GPUSHARE.read_request(pod), read(pod, a30s()))
+    charges = charge(GPUSHARE.pods.read_request(pod), read(pod, a30s()))
 
     assert sum(piece.memory for piece in charges) == 7 * 1024
 
@@ -294,7 +298,7 @@ def test_defect_gpushare_18_init_container_request_is_counted():
     pod = builders.pod(
         asking(6, "warm", role=Role.INIT), asking(3), annotations={IDX: "1", POD: "3"}
     )
-    request = GPUSHARE.read_request(pod)
+    request = GPUSHARE.pods.read_request(pod)
 
     assert [each.name for each in request.containers] == ["warm", "c0"]
     assert charge(request, read(pod, a30s())) == (builders.piece(1, 0, 6144),)
@@ -313,8 +317,8 @@ def test_allocation_without_gpus_is_not_written():
     pod, node = builders.pod(asking(3)), a30s()
 
     with pytest.raises(DialectError, match="pod default/p0: expected an allocation of a GPU"):
-        GPUSHARE.record_allocation(
-            pod, GPUSHARE.read_request(pod), Allocation(node.name), node, now_ns=NOW
+        GPUSHARE.pods.record_allocation(
+            pod, GPUSHARE.pods.read_request(pod), Allocation(node.name), node, now_ns=NOW
         )
 
 
@@ -348,7 +352,7 @@ def test_stale_division_does_not_outlive_a_new_decision():
 )
 def test_absurd_amounts_are_named(units, error, message):
     with pytest.raises(error) as raised:
-        GPUSHARE.read_request(builders.pod(asking(units)))
+        GPUSHARE.pods.read_request(builders.pod(asking(units)))
 
     assert message in str(raised.value)
 
@@ -365,8 +369,12 @@ def pods(draw):
 
 @given(st.data(), st.sampled_from([GIB, MIB]))
 def test_any_allocation_is_read_back(data, names):
-    pod, node, dialect = data.draw(pods()), data.draw(strategies.nodes(least=4)), Gpushare(names)
-    allocation = data.draw(strategies.allocations(dialect.read_request(pod), node))
+    pod, node, dialect = (
+        data.draw(pods()),
+        data.draw(strategies.nodes(least=4)),
+        build_gpushare(names.memory_unit),
+    )
+    allocation = data.draw(strategies.allocations(dialect.pods.read_request(pod), node))
 
     assert strategies.remember(dialect, pod, allocation, node) == allocation
 
@@ -377,7 +385,7 @@ def test_any_annotated_total_is_charged_exactly(units, data):
     steady = replace(
         pod, containers=tuple(replace(each, role=Role.MAIN) for each in pod.containers)
     )
-    request = GPUSHARE.read_request(steady)
+    request = GPUSHARE.pods.read_request(steady)
     gpus = node.gpus[: len(request.containers[0].shares)]
     index = ",".join(str(gpu.minor) for gpu in gpus)
 

@@ -1,6 +1,8 @@
 import pytest
 
-from slicewise.dialects.gpushare import GIB, GPUSHARE, MIB, detect_unit, read_unhealthy
+from slicewise.dialects import GPUSHARE
+from slicewise.dialects.gpushare.names import GIB, MIB, detect_unit
+from slicewise.dialects.gpushare.node import read_unhealthy
 from slicewise.model import DialectError, NodeNotice
 
 
@@ -28,7 +30,7 @@ def test_defect_gpushare_9_strange_entry_of_the_unhealthy_list_disables_nothing(
     ],
 )
 def test_node_capacities_become_equal_gpus(units, size):
-    node = GPUSHARE.read_node(
+    node = GPUSHARE.node.read_node(
         NodeNotice("n0", capacity={"aliyun.com/gpu-mem": units, "aliyun.com/gpu-count": 8})
     )
 
@@ -43,11 +45,11 @@ def test_unit_is_told_by_the_size_of_a_gpu():
 def test_defect_gpushare_2_count_without_memory_is_not_yet_a_node_with_gpus():
     notice = NodeNotice("n0", capacity={"aliyun.com/gpu-count": 8, "aliyun.com/gpu-mem": 0})
 
-    assert GPUSHARE.read_node(notice) is None
+    assert GPUSHARE.node.read_node(notice) is None
 
 
 def test_absurd_node_count_is_named():
     notice = NodeNotice("n0", capacity={"aliyun.com/gpu-count": "1G", "aliyun.com/gpu-mem": "2G"})
 
     with pytest.raises(DialectError, match=r"node n0: aliyun.com/gpu-count=1000000000"):
-        GPUSHARE.read_node(notice)
+        GPUSHARE.node.read_node(notice)

@@ -6,8 +6,7 @@ import pytest
 
 import builders
 from slicewise.dialects import DEFAULT
-from slicewise.dialects.injections import GIVERS
-from slicewise.dialects.offers import hash_ids
+from slicewise.dialects.elastic.agent import hash_ids
 from slicewise.dialects.shared.injection import (
     ContainerGpus,
     DeviceNode,
@@ -45,11 +44,11 @@ def grant(limits, *gpus, ids=("1", "2"), **facts):
 
 
 def give(one: ContainerGpus):
-    return GIVERS[DEFAULT.claim(one.pod).name].inject(one)
+    return DEFAULT.claim(one.pod).agent.inject(one)
 
 
 def flag(one: ContainerGpus):
-    return GIVERS[DEFAULT.claim(one.pod).name].flag(one, 9)
+    return DEFAULT.claim(one.pod).agent.flag(one, 9)
 
 
 def names(injection):

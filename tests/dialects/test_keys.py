@@ -1,23 +1,17 @@
 from dataclasses import fields, is_dataclass
+from importlib import import_module
+from pkgutil import walk_packages
 
 import pytest
 
-from slicewise.dialects import (
-    ALLOCATION,
-    AMOUNTS,
-    DEFAULT,
-    GPUS,
-    KEYS,
-    elastic,
-    gpuscheduler,
-    gpushare,
-    registry,
-    slicewise,
-    tkestack,
-)
-from slicewise.dialects.shared import inventory
+import slicewise.dialects
+from slicewise.dialects import ALLOCATION, DEFAULT, GPUS
 
-MODULES = (elastic, gpuscheduler, gpushare, inventory, registry, slicewise, tkestack)
+MODULES = [
+    import_module(each.name)
+    for each in walk_packages(slicewise.dialects.__path__, "slicewise.dialects.")
+    if each.name.endswith((".names", ".node", ".pods", ".agent", ".inventory"))
+]
 
 
 def spoken():
@@ -41,8 +35,8 @@ def keys_in(value):
 
 @pytest.mark.parametrize("key", sorted({*spoken(), ALLOCATION, GPUS}))
 def test_every_key_a_dialect_reads_is_kept(key):
-    assert key.startswith(KEYS)
+    assert key.startswith(DEFAULT.keys)
 
 
 def test_every_resource_and_the_host_amounts_are_kept():
-    assert all(name.startswith(AMOUNTS) for name in (*DEFAULT.resources, "cpu", "memory"))
+    assert all(name.startswith(DEFAULT.amounts) for name in (*DEFAULT.resources, "cpu", "memory"))

@@ -3,13 +3,9 @@ import hashlib
 import pytest
 
 import builders
-from slicewise.dialects.offers import (
-    build_editions,
-    count_lengths,
-    hash_ids,
-    name_units,
-    write_short,
-)
+from slicewise.dialects import DEFAULT, build_dialects
+from slicewise.dialects.elastic.agent import hash_ids
+from slicewise.dialects.shared.offers import count_lengths, name_units, write_short
 from slicewise.model import Container, DialectError, MiB
 
 EVERY = (
@@ -18,9 +14,9 @@ EVERY = (
 )  # fmt: skip
 
 
-def resources(*names, **facts):
+def resources(*names, dialects=DEFAULT):
     return {
-        each.name: each for edition in build_editions(names, **facts) for each in edition.resources
+        each.name: each for edition in dialects.find_editions(names) for each in edition.resources
     }
 
 
@@ -71,7 +67,7 @@ def test_gpus_make_as_many_units_as_their_system_counts(edition, resource, count
 
 def test_gpushare_counts_whole_gib_of_each_gpu_and_mib_when_told():
     assert len(units(resources("gpushare")["aliyun.com/gpu-mem"], 2, 23028)) == 2 * 22
-    mib = resources("gpushare", share_unit=MiB(1))["aliyun.com/gpu-mem"]
+    mib = resources("gpushare", dialects=build_dialects(MiB(1)))["aliyun.com/gpu-mem"]
     assert len(units(mib, 2, 23028)) == 2 * 23028
 
 
@@ -97,8 +93,8 @@ def test_short_numbers_are_unlike_each_other_and_short():
 
 
 def test_container_receives_its_gpus_through_the_first_resource_it_asks_for():
-    (own,) = build_editions(["slicewise"])
-    (fork,) = build_editions(["tkestack"])
+    (own,) = DEFAULT.find_editions(["slicewise"])
+    (fork,) = DEFAULT.find_editions(["tkestack"])
 
     def carrier(edition, **limits):
         return edition.carrier(Container("c", limits=limits))
@@ -112,7 +108,7 @@ def test_container_receives_its_gpus_through_the_first_resource_it_asks_for():
 
 def test_unknown_dialect_is_named_with_those_there_are():
     with pytest.raises(DialectError, match="dialect 'gpushar': expected slicewise, tkestack"):
-        build_editions(["gpushar"])
+        DEFAULT.find_editions(["gpushar"])
 
 
 def test_hash_is_of_sorted_ids():

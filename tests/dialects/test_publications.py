@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from builders import gpu, node
 from slicewise.dialects import DEFAULT, GPUS, TKESTACK
-from slicewise.dialects.publications import NodeFacts, publish, write_label, write_register
+from slicewise.dialects.shared.publication import NodeFacts, write_label
+from slicewise.dialects.tkestack.node import write_register
 from slicewise.model import NodeNotice
 
 _ALL = ("slicewise", "tkestack", "tkestack-upstream", "gpushare", "elastic", "nvidia")
@@ -19,7 +20,7 @@ _FACTS = NodeFacts(node("n0", gpus=2), (80, 80), "580.95.05", "13.0")
 
 
 def test_equal_gpus_are_published_for_every_system():
-    published = publish(_FACTS, _ALL)
+    published = DEFAULT.publish(_FACTS, _ALL)
 
     assert published.labels == {
         "gaia.nvidia.com/gpu-model": "A100-SXM4-40GB",
@@ -41,7 +42,7 @@ def test_equal_gpus_are_published_for_every_system():
 
 
 def test_systems_that_are_switched_off_publish_nothing():
-    published = publish(_FACTS, ())
+    published = DEFAULT.publish(_FACTS, ())
 
     assert set(published.annotations) == {GPUS}
     assert not published.labels
@@ -50,7 +51,7 @@ def test_systems_that_are_switched_off_publish_nothing():
 
 def test_mixed_models_are_named_together_and_no_single_model_is_claimed():
     gpus = [gpu(0, model="NVIDIA A10", memory=1), gpu(1, model="Tesla T4", memory=2)]
-    published = publish(NodeFacts(node("n0", gpus=gpus), (86, 75)), _ALL)
+    published = DEFAULT.publish(NodeFacts(node("n0", gpus=gpus), (86, 75)), _ALL)
 
     assert published.labels["gaia.nvidia.com/gpu-model"] == "A10_T4"
     assert "aliyun.accelerator/nvidia_name" not in published.labels
@@ -58,7 +59,7 @@ def test_mixed_models_are_named_together_and_no_single_model_is_claimed():
 
 
 def test_node_without_gpus_publishes_an_empty_list_alone():
-    published = publish(NodeFacts(node("n0", gpus=[])), _ALL)
+    published = DEFAULT.publish(NodeFacts(node("n0", gpus=[])), _ALL)
 
     assert published.annotations == {GPUS: '{"gpus":[]}'}
     assert not published.labels
@@ -90,7 +91,7 @@ def test_register_keeps_places_and_tells_health_cordons_and_mig():
 def test_troubles_are_told_by_uuid():
     facts = replace(_FACTS, troubles={"GPU-n0-1": "XID 79: it has fallen off the bus"})
 
-    written = publish(facts, ()).annotations["slicewise.io/gpu-troubles"]
+    written = DEFAULT.publish(facts, ()).annotations["slicewise.io/gpu-troubles"]
 
     assert json.loads(written) == {"GPU-n0-1": "XID 79: it has fallen off the bus"}
 
@@ -125,7 +126,7 @@ _nodes = st.lists(
 
 @given(_nodes)
 def test_every_label_is_legal_and_the_gpus_are_read_back(gpus):
-    published = publish(NodeFacts(gpus, (86,) * len(gpus.gpus), "1 2/3", "é"), _ALL)
+    published = DEFAULT.publish(NodeFacts(gpus, (86,) * len(gpus.gpus), "1 2/3", "é"), _ALL)
 
     for value in (*published.labels.values(), *published.offers.values()):
         assert _LEGAL.fullmatch(value)
@@ -135,9 +136,9 @@ def test_every_label_is_legal_and_the_gpus_are_read_back(gpus):
 
 @given(_nodes)
 def test_register_is_read_back_by_the_fork(gpus):
-    published = publish(NodeFacts(gpus), ("tkestack",))
+    published = DEFAULT.publish(NodeFacts(gpus), ("tkestack",))
     annotations = {key: value for key, value in published.annotations.items() if key != GPUS}
 
-    read = TKESTACK.read_node(NodeNotice("n0", published.labels, annotations))
+    read = TKESTACK.node.read_node(NodeNotice("n0", published.labels, annotations))
 
     assert (read.gpus if read else ()) == gpus.gpus

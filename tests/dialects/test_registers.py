@@ -1,7 +1,7 @@
 import pytest
 
 from slicewise.dialects import TKESTACK
-from slicewise.dialects.tkestack import FORK
+from slicewise.dialects.tkestack.names import FORK
 from slicewise.model import DialectError, InventoryError, NodeNotice
 
 REGISTER = (
@@ -14,7 +14,7 @@ REGISTER = (
 def test_device_register_gives_unequal_gpus():
     notice = NodeNotice("n0", annotations={"tydic.io/nvidia-device-register": REGISTER})
 
-    node = TKESTACK.read_node(notice)
+    node = TKESTACK.node.read_node(notice)
 
     assert node is not None
     assert [(gpu.uuid, gpu.memory, gpu.healthy, gpu.mig) for gpu in node.gpus[:2]] == [
@@ -37,7 +37,7 @@ def test_unreadable_register_is_named(text, message):
     notice = NodeNotice("n0", annotations={"tydic.io/nvidia-device-register": text})
 
     with pytest.raises(DialectError) as error:
-        TKESTACK.read_node(notice)
+        TKESTACK.node.read_node(notice)
 
     assert message in str(error.value)
 
@@ -47,7 +47,7 @@ def test_register_that_lists_a_gpu_twice_is_refused():
     notice = NodeNotice("n0", annotations={FORK.register: f"[{entry},{entry}]"})
 
     with pytest.raises(InventoryError, match="node n0: gpu uuid 'GPU-a' is listed twice"):
-        TKESTACK.read_node(notice)
+        TKESTACK.node.read_node(notice)
 
 
 def test_upstream_capacity_is_split_over_equal_gpus():
@@ -55,7 +55,7 @@ def test_upstream_capacity_is_split_over_equal_gpus():
         "n0", capacity={"tencent.com/vcuda-core": 200, "tencent.com/vcuda-memory": 120}
     )
 
-    node = TKESTACK.read_node(notice)
+    node = TKESTACK.node.read_node(notice)
 
     assert node is not None
     assert [gpu.memory for gpu in node.gpus] == [15360, 15360]
@@ -64,7 +64,7 @@ def test_upstream_capacity_is_split_over_equal_gpus():
 def test_defect_tkestack_5_less_than_one_gpu_of_capacity_is_no_gpu_node():
     notice = NodeNotice("n0", capacity={"tencent.com/vcuda-core": 99})
 
-    assert TKESTACK.read_node(notice) is None
+    assert TKESTACK.node.read_node(notice) is None
 
 
 def test_defect_tkestack_6_the_register_is_believed_before_an_equal_split():
@@ -74,7 +74,7 @@ def test_defect_tkestack_6_the_register_is_believed_before_an_equal_split():
         capacity={"nvidia.com/vcuda-core": 200, "nvidia.com/vcuda-memory": 106496},
     )
 
-    node = TKESTACK.read_node(notice)
+    node = TKESTACK.node.read_node(notice)
 
     assert node is not None
     assert [gpu.memory for gpu in node.gpus[:2]] == [24576, 81920]
@@ -88,4 +88,4 @@ def test_register_without_a_known_gpu_gives_way_to_the_capacities(text):
         capacity={"nvidia.com/vcuda-core": 100, "nvidia.com/vcuda-memory": 24576},
     )
 
-    assert [gpu.memory for gpu in TKESTACK.read_node(notice).gpus] == [24576]
+    assert [gpu.memory for gpu in TKESTACK.node.read_node(notice).gpus] == [24576]

@@ -251,5 +251,5 @@ def test_one_resource_has_one_owner():
 def test_pod_of_another_system_is_not_read(dialect):
     pod = builders.pod(limits={"example.com/gpu": 1})
 
-    assert dialect.claims(pod) is None
-    assert dialect.read_node(NodeNotice("n0")) is None
+    assert dialect.pods.claims(pod) is None
+    assert dialect.node.read_node(NodeNotice("n0")) is None

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 import builders
 import strategies
-from slicewise.dialects import ALLOCATION, apply_record
-from slicewise.dialects.slicewise import SLICEWISE, write_share
+from slicewise.dialects import ALLOCATION, SLICEWISE, apply_record
+from slicewise.dialects.own.pods import write_share
 from slicewise.model import (
     WHOLE_GPU,
     Constraints,
@@ -34,12 +34,12 @@ def saying(**annotations):
 
 def shares(container, annotations=None):
     pod = builders.pod(container, annotations=annotations or {})
-    return [each.shares for each in SLICEWISE.read_request(pod).containers]
+    return [each.shares for each in SLICEWISE.pods.read_request(pod).containers]
 
 
 def constraints(**annotations):
     pod = builders.pod(asking(gpu=1), annotations=saying(**annotations))
-    return SLICEWISE.read_request(pod).constraints
+    return SLICEWISE.pods.read_request(pod).constraints
 
 
 def refusal(container, annotations=None):
@@ -130,7 +130,7 @@ def test_every_constraint_can_be_said():
         },
     )
 
-    assert SLICEWISE.read_request(pod).constraints == Constraints(
+    assert SLICEWISE.pods.read_request(pod).constraints == Constraints(
         models=("a100", "h100"),
         models_refused=("t4",),
         uuids=("GPU-a", "GPU-b"),
@@ -164,14 +164,16 @@ def test_unreadable_constraints_are_named(key, text):
 
 def recorded(record, node=None):
     pod = builders.pod(asking(cores=30, memory=4096), annotations={ALLOCATION: record})
-    return SLICEWISE.read_allocation(pod, SLICEWISE.read_request(pod), node or builders.node())
+    return SLICEWISE.pods.read_allocation(
+        pod, SLICEWISE.pods.read_request(pod), node or builders.node()
+    )
 
 
 def test_record_is_compact_sorted_json():
     pod, node = builders.pod(asking(cores=30, memory=4096)), builders.node()
-    request = SLICEWISE.read_request(pod)
+    request = SLICEWISE.pods.read_request(pod)
 
-    marks = SLICEWISE.record_allocation(
+    marks = SLICEWISE.pods.record_allocation(
         pod, request, strategies.place(request, node), node, now_ns=1
     )
 
@@ -190,7 +192,9 @@ def test_whole_gpu_is_as_large_as_its_node_says_today():
     record = '{"containers":{"c0":[[0,"GPU-n0-0",100,16384]]},"node":"n0"}'
     pod = builders.pod(asking(gpu=1), annotations={ALLOCATION: record})
 
-    allocation = SLICEWISE.read_allocation(pod, SLICEWISE.read_request(pod), builders.node())
+    allocation = SLICEWISE.pods.read_allocation(
+        pod, SLICEWISE.pods.read_request(pod), builders.node()
+    )
 
     assert allocation.containers[0].slices == (builders.piece(0, 100, 40960),)
 
@@ -240,13 +244,16 @@ def test_one_gpu_twice_in_a_container_is_unreadable():
     )
 
     with pytest.raises(DialectError, match="expected each GPU once for c0"):
-        SLICEWISE.read_allocation(pod, SLICEWISE.read_request(pod), builders.node())
+        SLICEWISE.pods.read_allocation(pod, SLICEWISE.pods.read_request(pod), builders.node())
 
 
 def test_pod_without_record_has_no_allocation():
     pod = builders.pod(asking(gpu=1))
 
-    assert SLICEWISE.read_allocation(pod, SLICEWISE.read_request(pod), builders.node()) is None
+    assert (
+        SLICEWISE.pods.read_allocation(pod, SLICEWISE.pods.read_request(pod), builders.node())
+        is None
+    )
 
 
 words = st.text(alphabet="abc019-", min_size=1, max_size=8).filter(lambda word: word.strip("-"))
@@ -295,7 +302,7 @@ def spell(request):
 
 @given(requests())
 def test_everything_the_model_can_ask_can_be_said(request):
-    assert SLICEWISE.read_request(spell(request)) == request
+    assert SLICEWISE.pods.read_request(spell(request)) == request
 
 
 @given(st.data(), requests())
@@ -346,8 +353,8 @@ def test_any_json_in_the_record_reads_or_is_a_dialect_error(containers, slices):
 
 def test_marks_are_laid_over_what_the_pod_has():
     pod = builders.pod(asking(gpu=1), annotations={"kept": "yes", ALLOCATION: "old"})
-    request, node = SLICEWISE.read_request(pod), builders.node()
-    marks = SLICEWISE.record_allocation(
+    request, node = SLICEWISE.pods.read_request(pod), builders.node()
+    marks = SLICEWISE.pods.record_allocation(
         pod, request, strategies.place(request, node), node, now_ns=1
     )
 

@@ -4,8 +4,9 @@ from hypothesis import strategies as st
 
 import builders
 import strategies
-from slicewise.dialects import apply_record
-from slicewise.dialects.tkestack import FORK, TKESTACK, UPSTREAM, read_ceiling, read_shares
+from slicewise.dialects import TKESTACK, apply_record
+from slicewise.dialects.tkestack.names import FORK, UPSTREAM
+from slicewise.dialects.tkestack.pods import read_ceiling, read_shares
 from slicewise.model import (
     WHOLE_GPU,
     Allocation,
@@ -50,7 +51,7 @@ def gpu_pod2():
 
 
 def allocate(pod, node, *gpus):
-    request = TKESTACK.read_request(pod)
+    request = TKESTACK.pods.read_request(pod)
     return Allocation(
         node.name,
         tuple(
@@ -91,7 +92,7 @@ def test_refused_core_is_named_with_its_value():
 
 
 def test_admission_example_is_read():
-    request = TKESTACK.read_request(gpu_pod2())
+    request = TKESTACK.pods.read_request(gpu_pod2())
 
     assert request.containers == (
         ContainerRequest("c0", (builders.share(20, 1000),)),
@@ -105,8 +106,8 @@ def test_admission_example_is_written_as_the_fork_writes_it():
     pod, node = gpu_pod2(), builders.node()
     allocation = allocate(pod, node, [1], [0])
 
-    marks = TKESTACK.record_allocation(
-        pod, TKESTACK.read_request(pod), allocation, node, now_ns=NOW
+    marks = TKESTACK.pods.record_allocation(
+        pod, TKESTACK.pods.read_request(pod), allocation, node, now_ns=NOW
     )
 
     assert marks.annotations == {
@@ -126,8 +127,8 @@ def test_manager_example_of_two_gpus_is_read_and_written():
     pod, node = builders.pod(whole(200, "nvidia")), builders.node(gpus=4)
     allocation = allocate(pod, node, [2, 3])
 
-    marks = TKESTACK.record_allocation(
-        pod, TKESTACK.read_request(pod), allocation, node, now_ns=NOW
+    marks = TKESTACK.pods.record_allocation(
+        pod, TKESTACK.pods.read_request(pod), allocation, node, now_ns=NOW
     )
 
     assert marks.annotations["nvidia.com/predicate-gpu-idx-0"] == "2,3"
@@ -138,8 +139,8 @@ def test_upstream_edition_writes_its_own_prefix_and_no_labels():
     pod, node = builders.pod(shared(10, 1, names=UPSTREAM)), builders.node()
     allocation = allocate(pod, node, [0])
 
-    marks = TKESTACK.record_allocation(
-        pod, TKESTACK.read_request(pod), allocation, node, now_ns=NOW
+    marks = TKESTACK.pods.record_allocation(
+        pod, TKESTACK.pods.read_request(pod), allocation, node, now_ns=NOW
     )
 
     assert set(marks.annotations) == {
@@ -155,8 +156,8 @@ def test_positions_count_containers_without_gpus():
     pod = builders.pod(Container("web"), shared(30, 4096, "train"))
     node = builders.node()
 
-    marks = TKESTACK.record_allocation(
-        pod, TKESTACK.read_request(pod), allocate(pod, node, [1]), node, now_ns=NOW
+    marks = TKESTACK.pods.record_allocation(
+        pod, TKESTACK.pods.read_request(pod), allocate(pod, node, [1]), node, now_ns=NOW
     )
 
     assert marks.annotations["nvidia.com/predicate-gpu-idx-1"] == "1"
@@ -184,7 +185,7 @@ def swapped_node():
 def test_defect_tkestack_14_indexes_and_minor_numbers_are_told_apart(assigned, index):
     pod = builders.pod(shared(30, 4096), annotations=recorded("0", assigned))
 
-    allocation = TKESTACK.read_allocation(pod, TKESTACK.read_request(pod), swapped_node())
+    allocation = TKESTACK.pods.read_allocation(pod, TKESTACK.pods.read_request(pod), swapped_node())
 
     assert allocation is not None
     assert allocation.gpus == (index,)
@@ -198,9 +199,9 @@ def test_running_upstream_pod_is_charged_in_its_own_unit():
             "tencent.com/gpu-assigned": "true",
         },
     )
-    request = TKESTACK.read_request(pod)
+    request = TKESTACK.pods.read_request(pod)
 
-    allocation = TKESTACK.read_allocation(pod, request, builders.node())
+    allocation = TKESTACK.pods.read_allocation(pod, request, builders.node())
 
     assert charge(request, allocation) == (builders.piece(1, 10, 512),)
 
@@ -208,7 +209,9 @@ def test_running_upstream_pod_is_charged_in_its_own_unit():
 def test_pod_without_marks_has_no_allocation():
     pod = builders.pod(shared(30, 4096), annotations={"nvidia.com/gpu-assigned": "false"})
 
-    assert TKESTACK.read_allocation(pod, TKESTACK.read_request(pod), builders.node()) is None
+    assert (
+        TKESTACK.pods.read_allocation(pod, TKESTACK.pods.read_request(pod), builders.node()) is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -229,7 +232,7 @@ def test_unreadable_marks_are_named(annotations, message):
     pod = builders.pod(shared(30, 4096), annotations=annotations)
 
     with pytest.raises(DialectError) as error:
-        TKESTACK.read_allocation(pod, TKESTACK.read_request(pod), builders.node())
+        TKESTACK.pods.read_allocation(pod, TKESTACK.pods.read_request(pod), builders.node())
 
     assert message in str(error.value)
 
@@ -239,20 +242,24 @@ def test_allocation_of_a_gpu_the_node_lacks_is_not_written():
     allocation = allocate(pod, builders.node(gpus=4), [3])
 
     with pytest.raises(DialectError, match="allocation of gpu 3: node n0 has no such gpu"):
-        TKESTACK.record_allocation(pod, TKESTACK.read_request(pod), allocation, node, now_ns=NOW)
+        TKESTACK.pods.record_allocation(
+            pod, TKESTACK.pods.read_request(pod), allocation, node, now_ns=NOW
+        )
 
 
 def test_same_gpu_twice_is_refused():
     pod = builders.pod(whole(200), annotations=recorded("1,1", "false"))
 
     with pytest.raises(DialectError, match="'1,1': expected each GPU once"):
-        TKESTACK.read_allocation(pod, TKESTACK.read_request(pod), builders.node())
+        TKESTACK.pods.read_allocation(pod, TKESTACK.pods.read_request(pod), builders.node())
 
 
 def test_agent_that_moved_the_pod_to_another_node_is_believed():
     pod = builders.pod(shared(30, 4096), annotations=recorded("0", "true", node="n7"))
 
-    allocation = TKESTACK.read_allocation(pod, TKESTACK.read_request(pod), builders.node())
+    allocation = TKESTACK.pods.read_allocation(
+        pod, TKESTACK.pods.read_request(pod), builders.node()
+    )
 
     assert allocation is not None
     assert allocation.node == "n0"
@@ -262,13 +269,13 @@ def test_half_marked_pod_is_unreadable():
     pod = builders.pod(shared(30, 4096), shared(30, 4096, "c1"), annotations=recorded("0", "false"))
 
     with pytest.raises(DialectError, match="container c1: no annotation says"):
-        TKESTACK.read_allocation(pod, TKESTACK.read_request(pod), builders.node())
+        TKESTACK.pods.read_allocation(pod, TKESTACK.pods.read_request(pod), builders.node())
 
 
 def test_defect_tkestack_1_an_old_decision_is_overwritten():
     pod, node = gpu_pod2(), builders.node()
-    request = TKESTACK.read_request(pod)
-    first = TKESTACK.record_allocation(
+    request = TKESTACK.pods.read_request(pod)
+    first = TKESTACK.pods.record_allocation(
         pod, request, allocate(pod, node, [0], [0]), node, now_ns=NOW
     )
 
@@ -280,7 +287,7 @@ def test_defect_tkestack_1_an_old_decision_is_overwritten():
 @pytest.mark.parametrize("core", [101, 150, 250])
 def test_defect_tkestack_7_core_150_is_refused(core):
     with pytest.raises(DialectError) as error:
-        TKESTACK.read_request(builders.pod(shared(core, 4096)))
+        TKESTACK.pods.read_request(builders.pod(shared(core, 4096)))
 
     assert str(error.value) == (
         f"container c0: nvidia.com/vcuda-core={core}: expected less than 100 or a multiple of 100"
@@ -289,7 +296,7 @@ def test_defect_tkestack_7_core_150_is_refused(core):
 
 def test_defect_tkestack_7_share_without_memory_is_refused():
     with pytest.raises(DialectError, match=r"vcuda-core=30: expected nvidia.com/vcuda-memory"):
-        TKESTACK.read_request(builders.pod(whole(30)))
+        TKESTACK.pods.read_request(builders.pod(whole(30)))
 
 
 @pytest.mark.parametrize(
@@ -297,7 +304,7 @@ def test_defect_tkestack_7_share_without_memory_is_refused():
     [("NVIDIA A10", True), ("NVIDIA A100-SXM4-40GB", False), ("NVIDIA A10G", False)],
 )
 def test_defect_tkestack_11_a10_is_not_a100(model, admitted):
-    constraints = TKESTACK.read_request(gpu_pod2()).constraints
+    constraints = TKESTACK.pods.read_request(gpu_pod2()).constraints
 
     assert model_admitted(model, constraints.models, constraints.models_refused) is admitted
 
@@ -308,7 +315,7 @@ def test_model_lists_are_trimmed():
         annotations={"nvidia.com/use-gputype": "a10, RTX 3090,", "nvidia.com/nouse-gputype": " T4"},
     )
 
-    assert TKESTACK.read_request(pod).constraints == Constraints(
+    assert TKESTACK.pods.read_request(pod).constraints == Constraints(
         models=("a10", "RTX 3090"), models_refused=("T4",)
     )
 
@@ -317,16 +324,16 @@ def test_model_that_could_never_match_is_named():
     pod = builders.pod(shared(30, 4096), annotations={"nvidia.com/use-gputype": "a10,**"})
 
     with pytest.raises(DialectError, match=r"annotation nvidia.com/use-gputype='a10,\*\*'"):
-        TKESTACK.read_request(pod)
+        TKESTACK.pods.read_request(pod)
 
 
 def test_defect_tkestack_12_init_containers_are_read_and_recorded():
     pod = builders.pod(shared(50, 8192, "warm", role=Role.INIT), shared(30, 4096))
     node = builders.node()
     allocation = allocate(pod, node, [0], [1])
-    request = TKESTACK.read_request(pod)
+    request = TKESTACK.pods.read_request(pod)
 
-    marks = TKESTACK.record_allocation(pod, request, allocation, node, now_ns=NOW)
+    marks = TKESTACK.pods.record_allocation(pod, request, allocation, node, now_ns=NOW)
 
     assert request.containers[0].role is Role.INIT
     assert marks.annotations["nvidia.com/predicate-gpu-idx-0"] == "1"
@@ -338,7 +345,7 @@ def test_pod_of_both_editions_is_refused_naming_both():
     pod = builders.pod(shared(30, 4096), shared(30, 4, "c1", names=UPSTREAM))
 
     with pytest.raises(DialectError, match=r"nvidia.com/vcuda-core and tencent.com/vcuda-core"):
-        TKESTACK.read_request(pod)
+        TKESTACK.pods.read_request(pod)
 
 
 @pytest.mark.parametrize(
@@ -353,7 +360,7 @@ def test_pod_of_both_editions_is_refused_naming_both():
 )
 def test_absurd_amounts_are_named(core, memory, error, message):
     with pytest.raises(error) as raised:
-        TKESTACK.read_request(builders.pod(shared(core, memory)))
+        TKESTACK.pods.read_request(builders.pod(shared(core, memory)))
 
     assert message in str(raised.value)
 
@@ -361,7 +368,7 @@ def test_absurd_amounts_are_named(core, memory, error, message):
 def test_defect_tkestack_21_3090_finds_a_geforce():
     pod = builders.pod(shared(30, 4096), annotations={"nvidia.com/use-gputype": "3090"})
 
-    constraints = TKESTACK.read_request(pod).constraints
+    constraints = TKESTACK.pods.read_request(pod).constraints
 
     assert model_admitted("NVIDIA GeForce RTX 3090", constraints.models, ())
 
@@ -369,7 +376,9 @@ def test_defect_tkestack_21_3090_finds_a_geforce():
 def test_defect_tkestack_22_pod_bound_without_the_fork_s_labels_is_read():
     pod = builders.pod(shared(30, 4096), annotations=recorded("1", "true"), labels={})
 
-    assert TKESTACK.read_allocation(pod, TKESTACK.read_request(pod), builders.node()).gpus == (1,)
+    assert TKESTACK.pods.read_allocation(
+        pod, TKESTACK.pods.read_request(pod), builders.node()
+    ).gpus == (1,)
 
 
 @st.composite
@@ -389,7 +398,7 @@ def pods(draw):
 @given(st.data())
 def test_any_allocation_is_read_back(data):
     pod, node = data.draw(pods()), data.draw(strategies.nodes(least=4))
-    allocation = data.draw(strategies.allocations(TKESTACK.read_request(pod), node))
+    allocation = data.draw(strategies.allocations(TKESTACK.pods.read_request(pod), node))
 
     assert strategies.remember(TKESTACK, pod, allocation, node) == allocation
 

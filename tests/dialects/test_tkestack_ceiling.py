@@ -1,7 +1,8 @@
 import pytest
 
 import builders
-from slicewise.dialects.tkestack import TKESTACK, read_ceiling
+from slicewise.dialects import TKESTACK
+from slicewise.dialects.tkestack.pods import read_ceiling
 from slicewise.model import WHOLE_GPU, Container, DialectError
 
 
@@ -28,13 +29,13 @@ def test_unreadable_ceiling_of_a_shared_gpu_is_named():
     pod = builders.pod(shared(30, 4096), annotations={"nvidia.com/vcuda-core-limit": "half"})
 
     with pytest.raises(DialectError, match=r"annotation nvidia.com/vcuda-core-limit='half'"):
-        TKESTACK.read_request(pod)
+        TKESTACK.pods.read_request(pod)
 
 
 def test_unreadable_ceiling_of_whole_gpus_does_no_harm():
     pod = builders.pod(whole(100), annotations={"nvidia.com/vcuda-core-limit": "half"})
 
-    assert TKESTACK.read_request(pod).containers[0].shares == (WHOLE_GPU,)
+    assert TKESTACK.pods.read_request(pod).containers[0].shares == (WHOLE_GPU,)
 
 
 def test_ceiling_of_a_pod_without_gpus_is_refused():

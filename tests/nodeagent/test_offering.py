@@ -1,7 +1,7 @@
 import pytest
 
 import builders
-from slicewise.dialects.offers import build_editions
+from slicewise.dialects import DEFAULT, build_dialects
 from slicewise.kubelet.v1beta1 import MESSAGE_LIMIT, Unit, encode_units
 from slicewise.model import MiB
 from slicewise.nodeagent.plugin.offers import OfferKind, list_units, plan_offers
@@ -13,14 +13,14 @@ SMALL = builders.node(gpus=2, memory=8000)
 
 
 def test_small_node_offers_every_resource_unit_by_unit():
-    plan = plan_offers(build_editions(EVERY), SMALL)
+    plan = plan_offers(DEFAULT.find_editions(EVERY), SMALL)
 
     assert set(plan.ways.values()) == {OfferKind.DEVICES}
     assert plan.extended(SMALL) == {"aliyun.com/gpu-count": 2}
 
 
 def test_eight_gpus_of_80_gib_offer_memory_in_mib_as_an_amount():
-    plan = plan_offers(build_editions(EVERY), BIG)
+    plan = plan_offers(DEFAULT.find_editions(EVERY), BIG)
 
     amounts = {name for name, way in plan.ways.items() if way is OfferKind.AMOUNT}
     assert amounts == {"nvidia.com/vcuda-memory", "elasticgpu.io/gpu-memory", "slicewise.io/memory"}
@@ -30,7 +30,7 @@ def test_eight_gpus_of_80_gib_offer_memory_in_mib_as_an_amount():
 
 def test_memory_of_many_units_is_an_amount_unless_nothing_else_carries_the_gpus():
     node = builders.node(gpus=2, memory=24576)
-    editions = build_editions(["slicewise", "gpushare"], share_unit=MiB(1))
+    editions = build_dialects(MiB(1)).find_editions(["slicewise", "gpushare"])
     plan = plan_offers(editions, node)
 
     assert plan.ways["slicewise.io/memory"] is OfferKind.AMOUNT
@@ -42,12 +42,12 @@ def test_memory_of_many_units_is_an_amount_unless_nothing_else_carries_the_gpus(
 
 
 def test_no_message_of_any_offered_resource_exceeds_the_limit():
-    for _, resource in plan_offers(build_editions(EVERY), BIG).devices:
+    for _, resource in plan_offers(DEFAULT.find_editions(EVERY), BIG).devices:
         assert len(encode_units(list_units(resource, BIG))) <= MESSAGE_LIMIT
 
 
 def test_resource_that_nothing_else_carries_is_refused_with_its_size(caplog):
-    plan = plan_offers(build_editions(["gpushare"], share_unit=MiB(1)), BIG)
+    plan = plan_offers(build_dialects(MiB(1)).find_editions(["gpushare"]), BIG)
 
     assert plan.ways == {"aliyun.com/gpu-mem": OfferKind.REFUSED}
     assert plan.devices == ()
@@ -56,7 +56,7 @@ def test_resource_that_nothing_else_carries_is_refused_with_its_size(caplog):
 
 
 def test_line_is_drawn_at_the_exact_size():
-    (edition,) = build_editions(["tkestack"])
+    (edition,) = DEFAULT.find_editions(["tkestack"])
     memory = edition.resources[1]
     size = len(encode_units(Unit(unit.id, healthy=False) for unit in list_units(memory, SMALL)))
 
@@ -66,7 +66,7 @@ def test_line_is_drawn_at_the_exact_size():
 
 def test_units_of_an_ill_gpu_are_ill_and_gpus_in_mig_mode_make_none():
     gpus = [builders.gpu(0, healthy=False), builders.gpu(1), builders.gpu(2, mig=True)]
-    (edition,) = build_editions(["tkestack"])
+    (edition,) = DEFAULT.find_editions(["tkestack"])
     units = list(list_units(edition.resources[0], builders.node(gpus=gpus)))
 
     assert [sum(unit.healthy is state for unit in units) for state in (True, False)] == [100, 100]
@@ -90,14 +90,14 @@ class Board:
     ],
 )
 def test_container_whose_only_resource_is_an_amount_is_found(limits, found):
-    plan = plan_offers(build_editions(EVERY), BIG)
+    plan = plan_offers(DEFAULT.find_editions(EVERY), BIG)
 
     assert list(find_unserved(builders.pod(limits=limits), plan)) == found
 
 
 def test_container_without_a_gpu_is_complained_about_once():
     board = Board()
-    complaints = UnservedPodWarnings(plan_offers(build_editions(EVERY), BIG), board)
+    complaints = UnservedPodWarnings(plan_offers(DEFAULT.find_editions(EVERY), BIG), board)
     pod = builders.pod(limits={"slicewise.io/memory": 1})
     complaints.look(pod)
     complaints.look(pod)

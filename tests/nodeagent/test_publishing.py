@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from builders import gpu, node
 from fakes.door import FakeDoor
-from slicewise.dialects import GPUS, read_gpus
-from slicewise.dialects.publications import NodeFacts, publish
+from slicewise.dialects import DEFAULT, GPUS, read_gpus
+from slicewise.dialects.shared.publication import NodeFacts
 from slicewise.model import NodeNotice
 from slicewise.nodeagent.gpus.publisher import PUBLISHED, NodePublisher, plan_patch, read_published
 
@@ -186,4 +186,4 @@ def test_node_ends_as_if_only_the_last_had_been_published(steps):
 
 def _planned(step):
     facts, dialects = step
-    return publish(facts, sorted(dialects)), {}
+    return DEFAULT.publish(facts, sorted(dialects)), {}

@@ -7,7 +7,7 @@ import pytest
 
 from builders import gpu, node
 from slicewise.dialects import GPUS, read_gpus
-from slicewise.dialects.publications import NodeFacts
+from slicewise.dialects.shared.publication import NodeFacts
 from slicewise.kube.client import Client
 from slicewise.kube.kubeconfig import read_kubeconfig
 from slicewise.kube.node_patch import NodePatcher

@@ -10,7 +10,7 @@ import builders
 from conformance.bodies import config_map, pod
 from kube.lines import QUICK, client
 from slicewise.cluster import Assume, Ledger, NodeSeen, PodSeen, Quota
-from slicewise.dialects import AMOUNTS, DEFAULT, GPUS, KEYS, write_gpus
+from slicewise.dialects import DEFAULT, GPUS, write_gpus
 from slicewise.kube.objects import KeyFilter, NodeBody, ObjectReader, PodBody
 from slicewise.kube.watch import Gone, WatchSettings
 from slicewise.model import PolicyError
@@ -298,7 +298,10 @@ def operate(playground, what, number, gpu):
 
 def truth(playground):
     """What a ledger says that was told everything at once."""
-    ledger, reader = Ledger(DEFAULT), ObjectReader(KeyFilter(KEYS, KEYS, AMOUNTS))
+    ledger, reader = (
+        Ledger(DEFAULT),
+        ObjectReader(KeyFilter(DEFAULT.keys, DEFAULT.keys, DEFAULT.amounts)),
+    )
     for each in playground.objects("nodes"):
         notice = reader.read_node_notice(msgspec.convert(each, NodeBody))
         ledger.apply(NodeSeen(DEFAULT.read_node(notice), notice.version))

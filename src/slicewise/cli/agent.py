@@ -14,8 +14,8 @@ from slicewise import __version__
 from slicewise.cli.addresses import read_address, read_place
 from slicewise.cli.goflags import GoCommand, go_switch, klog_flags
 from slicewise.cli.logs import LEVELS, configure_logs, read_level
-from slicewise.dialects.gpushare import GIB, MIB
-from slicewise.dialects.offers import build_editions
+from slicewise.dialects import DEFAULT
+from slicewise.dialects.gpushare.names import GIB, MIB
 from slicewise.dialects.shared.injection import GpuManagerPaths
 from slicewise.httpd import ServerSettings
 from slicewise.model import SlicewiseError
@@ -132,7 +132,7 @@ def read_command(flags: dict[str, Any]) -> AgentOptions:
     host, port = read_address(flags["address"], DEFAULT_ADDRESS)
     dialects = tuple(word.strip() for word in flags["dialects"].split(",") if word.strip())
     try:
-        build_editions(dialects)
+        DEFAULT.find_editions(dialects)
     except SlicewiseError as error:
         raise click.BadParameter(str(error), param_hint="--dialects") from error
     unit = _UNITS.get(flags["memory_unit"].lower())

@@ -12,7 +12,6 @@ from slicewise.cli.cluster_access import CannotTell, ClusterFlags, open_reader, 
 from slicewise.diagnose.audit_report import AuditReport
 from slicewise.diagnose.evidence import Evidence, SpecFile
 from slicewise.dialects import DEFAULT
-from slicewise.dialects.offers import build_editions
 from slicewise.kube.client import Client
 from slicewise.kube.lists import list_all
 from slicewise.kube.local_pods import local_pods
@@ -86,7 +85,7 @@ class _Collector:
         self._driver = driver
         self._specs = CdiSpecs(place.cdi)
         self._pods = NodePods(place.node)
-        editions = build_editions(DIALECTS)
+        editions = DEFAULT.find_editions(DIALECTS)
         carrying = (each for edition in editions for each in edition.resources if each.carries)
         self._views = EvidenceCollector(
             pods=self._pods,

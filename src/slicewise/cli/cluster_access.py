@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from slicewise import __version__
-from slicewise.dialects import AMOUNTS, KEYS
+from slicewise.dialects import DEFAULT
 from slicewise.kube.client import Client, RequestTimeouts
 from slicewise.kube.kubeconfig import find_access
 from slicewise.kube.objects import KeyFilter, ObjectReader
@@ -70,4 +70,4 @@ def run_connected(
 
 def open_reader() -> ObjectReader:
     """Reads pods and nodes with everything that any dialect looks at."""
-    return ObjectReader(KeyFilter(KEYS, KEYS, AMOUNTS))
+    return ObjectReader(KeyFilter(DEFAULT.keys, DEFAULT.keys, DEFAULT.amounts))

@@ -11,7 +11,7 @@ from slicewise.cluster.events import Event, GpuHealth, NodeGone, NodeSeen
 from slicewise.cluster.problems import Problem, ProblemKind
 from slicewise.cluster.quota import Quota, read_quota
 from slicewise.dialects import DEFAULT, Dialects
-from slicewise.dialects.gpushare import read_unhealthy
+from slicewise.dialects.gpushare.node import read_unhealthy
 from slicewise.model import Node, NodeNotice, QuotaError, SlicewiseError
 
 QUOTA_KEY: Final = "gpu_quota"

@@ -123,8 +123,8 @@ def _check_resources(
     managed = frozenset(name for each in ours for name in _managed(each))
     # Two names of one system go together on a pod, and one of them is enough for it to be sent.
     for dialect in DEFAULT.dialects:
-        offered = sorted(resources & dialect.resources)
-        if offered and not managed & dialect.resources:
+        offered = sorted(resources & dialect.pods.resources)
+        if offered and not managed & dialect.pods.resources:
             what = f"{where}: nodes offer {', '.join(offered)}, which no extender manages"
             fix = f"add {offered[0]} to managedResources, or pods are placed without counting"
             yield warning(SCHEDULER, what, fix)

@@ -1,15 +1,20 @@
-"""How each existing system's pods and nodes are read and written, one file per system.
+"""How each existing system's pods and nodes are read and written, one package per system.
 
 A dialect translates between text and model and never places.
 """
 
-from typing import Final
-
 from slicewise.dialects.elastic import ELASTIC
 from slicewise.dialects.gpuscheduler import GPUSCHEDULER
 from slicewise.dialects.gpushare import GPUSHARE, GPUSHARE_MIB
-from slicewise.dialects.keys import AMOUNTS, KEYS
-from slicewise.dialects.registry import Dialect, Dialects
+from slicewise.dialects.own import SLICEWISE
+from slicewise.dialects.registry import DEFAULT, Dialects, build_dialects
+from slicewise.dialects.shared.dialect import (
+    AgentPart,
+    Dialect,
+    NodePart,
+    PodPart,
+    SchedulerPart,
+)
 from slicewise.dialects.shared.inventory import (
     AGENT,
     CORDONED,
@@ -19,16 +24,11 @@ from slicewise.dialects.shared.inventory import (
     write_gpus,
 )
 from slicewise.dialects.shared.records import ALLOCATION, apply_record
-from slicewise.dialects.slicewise import SLICEWISE
-from slicewise.dialects.tkestack import TKESTACK, read_ceiling
-
-# In the order in which a node's inventories are believed.
-DEFAULT: Final = Dialects((SLICEWISE, TKESTACK, GPUSHARE, ELASTIC, GPUSCHEDULER))
+from slicewise.dialects.tkestack import TKESTACK
 
 __all__ = [
     "AGENT",
     "ALLOCATION",
-    "AMOUNTS",
     "CORDONED",
     "COUNTED",
     "DEFAULT",
@@ -37,13 +37,16 @@ __all__ = [
     "GPUSCHEDULER",
     "GPUSHARE",
     "GPUSHARE_MIB",
-    "KEYS",
     "SLICEWISE",
     "TKESTACK",
+    "AgentPart",
     "Dialect",
     "Dialects",
+    "NodePart",
+    "PodPart",
+    "SchedulerPart",
     "apply_record",
-    "read_ceiling",
+    "build_dialects",
     "read_gpus",
     "write_gpus",
 ]

@@ -1,52 +1,27 @@
-"""Which system a pod speaks for, and one door to all of them.
+"""Every dialect that is known, and several of them as one.
 
 A pod speaks one dialect; a node may be published by several, and the most exact is believed.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol
+from typing import Final
 
+from slicewise.dialects.elastic import ELASTIC
+from slicewise.dialects.gpuscheduler import GPUSCHEDULER
+from slicewise.dialects.gpushare import GPUSHARE, build_gpushare
+from slicewise.dialects.own import SLICEWISE
+from slicewise.dialects.shared.dialect import Dialect
 from slicewise.dialects.shared.hosts import read_node_host, read_pod_host
 from slicewise.dialects.shared.inventory import cordon_gpus, read_counted
 from slicewise.dialects.shared.limits import check_containers, find_lone, refuse_mixture
-from slicewise.model import Allocation, DialectError, Node, NodeNotice, Pod, PodRecord, Request
+from slicewise.dialects.shared.offers import OfferedEdition
+from slicewise.dialects.shared.publication import NodeFacts, Publication, join_publications
+from slicewise.dialects.shared.routes import ExtenderConfig, ExtenderRoute, SnapshotRoute
+from slicewise.dialects.tkestack import TKESTACK
+from slicewise.model import Allocation, DialectError, MiB, Node, NodeNotice, Pod, PodRecord, Request
 
-TARGETS: Final = ("nvidia.com/predicate-node", "tencent.com/predicate-node")
-POOL_LABELS: Final = ("slicewise.io/gpu-pool", "gaia.tencent.com/gpu-pool", "tkestack.io/gpu-pool")
-
-
-class Dialect(Protocol):
-    """One system's way of writing requests, allocations and inventories."""
-
-    @property
-    def name(self) -> str:
-        """What people call the system."""
-
-    @property
-    def silent(self) -> bool:
-        """Whether the system never tells which GPUs a pod has, so that they are ours to give."""
-
-    @property
-    def resources(self) -> frozenset[str]:
-        """The resource names this dialect owns."""
-
-    def claims(self, pod: Pod) -> str | None:
-        """The resource by which the pod asks for GPUs in this dialect, if it does."""
-
-    def read_request(self, pod: Pod) -> Request:
-        """What a claimed pod asks for."""
-
-    def read_allocation(self, pod: Pod, request: Request, node: Node) -> Allocation | None:
-        """What is recorded on the pod; None when nothing is."""
-
-    def record_allocation(
-        self, pod: Pod, request: Request, allocation: Allocation, node: Node, *, now_ns: int
-    ) -> PodRecord:
-        """How the allocation is recorded, as this system's own agents read it."""
-
-    def read_node(self, notice: NodeNotice) -> Node | None:
-        """The GPUs this system's agent published; None when it published nothing."""
+_HOST_AMOUNTS: Final = ("cpu", "memory")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,22 +30,44 @@ class Dialects:
 
     dialects: Sequence[Dialect]
     _owners: Mapping[str, Dialect] = field(init=False, repr=False)
+    _targets: tuple[str, ...] = field(init=False, repr=False)
+    _pool_labels: tuple[str, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         owners: dict[str, Dialect] = {}
         for dialect in self.dialects:
-            for resource in sorted(dialect.resources):
+            for resource in sorted(dialect.pods.resources):
                 owner = owners.setdefault(resource, dialect)
                 if owner is not dialect:
                     raise DialectError(
                         f"{resource} is owned by {owner.name} and {dialect.name}: expected one"
                     )
         object.__setattr__(self, "_owners", owners)
+        targets = (key for each in self.dialects for key in each.pods.target_keys)
+        object.__setattr__(self, "_targets", tuple(targets))
+        pools = (key for each in self.dialects for key in each.node.pool_labels)
+        object.__setattr__(self, "_pool_labels", tuple(pools))
+
+    def with_dialect(self, dialect: Dialect) -> "Dialects":
+        """The same with this dialect in the place of the one of its name."""
+        return Dialects(
+            tuple(dialect if each.name == dialect.name else each for each in self.dialects)
+        )
 
     @property
     def resources(self) -> frozenset[str]:
         """Every resource name that any of the dialects owns."""
         return frozenset(self._owners)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """How every key begins that is read, so that edges can leave the others out."""
+        return tuple(dict.fromkeys(key for each in self.dialects for key in each.keys))
+
+    @property
+    def amounts(self) -> tuple[str, ...]:
+        """How every resource begins whose amounts are read."""
+        return (*self.keys, *_HOST_AMOUNTS)
 
     def claim(self, pod: Pod) -> Dialect | None:
         """The dialect in which the pod asks for GPUs; None when it asks for none."""
@@ -87,7 +84,7 @@ class Dialects:
         claims = [
             (resource, dialect)
             for dialect in self.dialects
-            if dialect.name in named and (resource := dialect.claims(pod)) is not None
+            if dialect.name in named and (resource := dialect.pods.claims(pod)) is not None
         ]
         refuse_mixture([resource for resource, _ in claims])
         return claims[0][1] if claims else None
@@ -95,8 +92,8 @@ class Dialects:
     def read_request(self, pod: Pod) -> Request:
         """All that the pod asks for, CPU and main memory included."""
         dialect = self.claim(pod)
-        request = Request() if dialect is None else dialect.read_request(pod)
-        lone = frozenset() if dialect is None else find_lone(pod, dialect.resources)
+        request = Request() if dialect is None else dialect.pods.read_request(pod)
+        lone = frozenset() if dialect is None else find_lone(pod, dialect.pods.resources)
         return replace(request, host=read_pod_host(pod), lone=lone)
 
     def read_allocation(
@@ -107,35 +104,107 @@ class Dialects:
         if dialect is None:
             return None
         if request is None:
-            request = dialect.read_request(pod)
-        return dialect.read_allocation(pod, request, node)
+            request = dialect.pods.read_request(pod)
+        return dialect.pods.read_allocation(pod, request, node)
 
     def is_silent(self, pod: Pod) -> bool:
         """Whether the pod's system never tells which GPUs it has."""
         dialect = self.claim(pod)
-        return dialect is not None and dialect.silent
+        return dialect is not None and dialect.pods.records_nothing
 
     def read_target(self, pod: Pod) -> str | None:
-        """The node that marks name before the pod is bound, as gpu-admission's do."""
-        return next((pod.annotations[key] for key in TARGETS if pod.annotations.get(key)), None)
+        """The node that a record names before the pod is bound, as gpu-admission's do."""
+        return next(
+            (pod.annotations[key] for key in self._targets if pod.annotations.get(key)), None
+        )
 
     def record_allocation(
         self, pod: Pod, request: Request, allocation: Allocation, node: Node, *, now_ns: int
     ) -> PodRecord:
-        """How the allocation is recorded; no marks for a pod that asks for no GPU."""
+        """How the allocation is recorded; nothing for a pod that asks for no GPU."""
         dialect = self.claim(pod)
         if dialect is None:
             return PodRecord()
-        return dialect.record_allocation(pod, request, allocation, node, now_ns=now_ns)
+        return dialect.pods.record_allocation(pod, request, allocation, node, now_ns=now_ns)
 
     def read_node(self, notice: NodeNotice) -> Node:
         """The node with its GPUs, its pool, and its CPU and main memory."""
-        published = (dialect.read_node(notice) for dialect in self.dialects)
+        published = (dialect.node.read_node(notice) for dialect in self.dialects)
         node = next((found for found in published if found is not None), Node(notice.name))
-        pool = next((notice.labels[key] for key in POOL_LABELS if notice.labels.get(key)), None)
+        pool = next(
+            (notice.labels[key] for key in self._pool_labels if notice.labels.get(key)), None
+        )
         return replace(
             cordon_gpus(node, notice),
             host=read_node_host(notice),
             pool=pool,
             counted=read_counted(notice),
         )
+
+    def publish(self, facts: NodeFacts, editions: Iterable[str]) -> Publication:
+        """What an agent that offers these editions publishes on its Node."""
+        offered = frozenset(editions)
+        return join_publications([each.node.publish(facts, offered) for each in self.dialects])
+
+    @property
+    def heartbeats(self) -> tuple[str, ...]:
+        """The annotations in which agents say that they live."""
+        found = (each.node.heartbeat for each in self.dialects)
+        return tuple(key for key in found if key is not None)
+
+    @property
+    def editions(self) -> Mapping[str, OfferedEdition]:
+        """Everything that an agent can offer, by name."""
+        return {edition.name: edition for each in self.dialects for edition in each.agent.editions}
+
+    def find_editions(self, names: Iterable[str]) -> tuple[OfferedEdition, ...]:
+        """The editions of these names."""
+        known = self.editions
+        chosen = []
+        for name in dict.fromkeys(names):
+            if name not in known:
+                raise DialectError(f"dialect {name!r}: expected {', '.join(known)}")
+            chosen.append(known[name])
+        return tuple(chosen)
+
+    @property
+    def default_editions(self) -> tuple[str, ...]:
+        """The editions that an agent offers which is told nothing."""
+        return tuple(name for name, edition in self.editions.items() if edition.by_default)
+
+    @property
+    def routes(self) -> Mapping[str, ExtenderRoute]:
+        """The paths that schedulers post to; systems may share one that means the same."""
+        found: dict[str, ExtenderRoute] = {}
+        for dialect in self.dialects:
+            for route in dialect.scheduler.routes:
+                if found.setdefault(route.path, route) != route:
+                    raise DialectError(f"dialect {dialect.name}: {route.path} is another's route")
+        return found
+
+    @property
+    def views(self) -> tuple[SnapshotRoute, ...]:
+        """The paths at which tools look at the cluster."""
+        return tuple(view for each in self.dialects for view in each.scheduler.views)
+
+    @property
+    def extender_configs(self) -> Mapping[str, ExtenderConfig]:
+        """How schedulers are configured, by name."""
+        return {config.name: config for each in self.dialects for config in each.scheduler.configs}
+
+
+# In the order in which a node's inventories are believed. A new dialect is one line here.
+DEFAULT: Final = Dialects(
+    (
+        SLICEWISE,
+        TKESTACK,
+        GPUSHARE,
+        ELASTIC,
+        GPUSCHEDULER,
+    )
+)
+
+
+def build_dialects(gpushare_unit: MiB) -> Dialects:
+    """The same where a unit of gpushare's memory is of this size."""
+    return DEFAULT.with_dialect(build_gpushare(gpushare_unit))

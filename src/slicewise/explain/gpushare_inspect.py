@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from slicewise.dialects import DEFAULT, GPUSHARE
-from slicewise.dialects.gpushare import GIB, MIB, detect_unit
+from slicewise.dialects.gpushare.names import GIB, MIB, detect_unit
 from slicewise.dialects.shared.inventory import is_invented
 from slicewise.kube.node_details import NodeDetails
 from slicewise.model import (
@@ -27,7 +27,7 @@ from slicewise.model import (
     read_bytes,
 )
 
-_NAMES: Final = GPUSHARE.names
+_NAMES: Final = GIB
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,9}")
 _UNITS: Final = {GIB.memory_unit: "GiB", MIB.memory_unit: "MiB"}
 
@@ -152,11 +152,11 @@ def _read_pod(
         dialect = DEFAULT.claim(pod)
         if dialect is None or node is None or dialect.name == GPUSHARE.name:
             return None
-        request = dialect.read_request(pod)
+        request = dialect.pods.read_request(pod)
     except SlicewiseError:
         return None
     try:
-        allocation = dialect.read_allocation(pod, request, node)
+        allocation = dialect.pods.read_allocation(pod, request, node)
     except SlicewiseError:
         allocation = None
     if allocation is None:

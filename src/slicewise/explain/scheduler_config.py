@@ -4,9 +4,6 @@ Old Policy files are read in any letter case, as old schedulers did, and written
 that schedulers from 1.25 on accept, which is strict.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, Final
 
 import click
@@ -40,52 +37,12 @@ _KEYS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ExtenderWiring:
-    """How one system's scheduler calls its extender."""
-
-    path: str
-    verbs: Mapping[str, str]
-    resources: tuple[str, ...] = ()
-    ignorable: bool = False
-    node_names: bool = True
-
-
-def _verbs(**verbs: str) -> Mapping[str, str]:
-    return MappingProxyType({f"{name}Verb": word for name, word in verbs.items()})
-
-
-_BIND: Final = _verbs(filter="filter", bind="bind")
-WIRINGS: Final[Mapping[str, ExtenderWiring]] = MappingProxyType(
-    {
-        "slicewise": ExtenderWiring(
-            "",
-            # One node comes back, so there is nothing to score and no prioritize verb.
-            _verbs(filter="place", preempt="preempt", bind="bind"),
-            ("slicewise.io/gpu", "slicewise.io/cores", "slicewise.io/memory"),
-        ),
-        "tkestack": ExtenderWiring(
-            "/scheduler", _BIND, ("nvidia.com/vcuda-core", "nvidia.com/vcuda-memory")
-        ),
-        "gpu-admission": ExtenderWiring(
-            "/scheduler", _verbs(filter="predicates"), node_names=False
-        ),
-        "gpushare": ExtenderWiring("/gpushare-scheduler", _BIND, ("aliyun.com/gpu-mem",)),
-        "elastic": ExtenderWiring(
-            "/scheduler",
-            _verbs(filter="filter", prioritize="priorities", bind="bind"),
-            ("elasticgpu.io/gpu-memory", "elasticgpu.io/gpu-core", "elastic-gpu/gpu-percent"),
-        ),
-        "gpuscheduler": ExtenderWiring(
-            "/apis/metrics.nvidia.com/v1alpha1/schedule",
-            _verbs(filter="filter", prioritize="prioritize", preempt="preempt"),
-            ignorable=True,
-        ),
-    }
-)
 ALL: Final = "all"
-# What the fork's users have their scheduler ignore, for its nodes do not count it per GPU.
-IGNORED: Final = frozenset(WIRINGS["tkestack"].resources)
+WIRINGS: Final = DEFAULT.extender_configs
+# What schedulers themselves do not count.
+IGNORED: Final = frozenset(
+    resource for each in WIRINGS.values() if each.ignored for resource in each.resources
+)
 
 
 def build_config(dialect: str, url: str, scheduler: str = "default-scheduler") -> dict[str, Any]:

@@ -5,12 +5,12 @@ An answer that a scheduler would not look at unless it is 200 is 200, with the r
 
 import asyncio
 import time
-from dataclasses import dataclass
 from typing import Any, Final
 
 import structlog
 
 from slicewise.dialects import DEFAULT, Dialects
+from slicewise.dialects.shared.routes import RouteOptions
 from slicewise.explain.explanation import PodInquiry, explain_pod
 from slicewise.extender.binder import Binder, BindTimeouts
 from slicewise.extender.commit_filter import CommitFilter
@@ -43,29 +43,7 @@ from slicewise.state.queries import NotReadyError, PodQueries
 TEXT: Final = "text/plain; charset=utf-8"
 
 
-@dataclass(frozen=True, slots=True)
-class RouteOptions:
-    """How one system's routes differ."""
-
-    name: str
-    bad_body: int = 200
-    """Status for a body that cannot be decoded; 200 carries the reason in `Error`."""
-    commits: bool = False
-    """Whether the decision is written in the filter."""
-    places: bool = False
-    """Whether one node is left over and its GPUs are held, so that nothing need be scored."""
-    counts_free: bool = False
-    """Whether points are free GPUs of the wanted model, not the policy's."""
-    holds: bool = False
-    """Whether the scheduler binds by itself, so that a filter holds GPUs on its last nodes."""
-
-
-OWN: Final = RouteOptions("slicewise")
-PLACE: Final = RouteOptions("slicewise", places=True)
-PREDICATES: Final = RouteOptions("gpu-admission", commits=True)
-GPUSCHEDULER: Final = RouteOptions(
-    "nvidia-gpu-scheduler", bad_body=400, counts_free=True, holds=True
-)
+_PLAIN: Final = RouteOptions()
 
 
 class Extender:
@@ -81,6 +59,7 @@ class Extender:
         metrics: Metrics | None = None,
     ) -> None:
         self.state = state
+        self.dialects = dialects
         self.verbs = Decisions(PodQueries(state, dialects))
         self.binder = Binder(self.verbs.stage, writer, timing)
         self.committer = CommitFilter(self.verbs, self.binder)
@@ -90,7 +69,7 @@ class Extender:
         self._writer = writer
         self._log = structlog.get_logger(__name__).bind()
 
-    async def filter(self, body: Body, flavour: RouteOptions = OWN) -> Answer:
+    async def filter(self, body: Body, options: RouteOptions = _PLAIN) -> Answer:
         """Which nodes can take the pod."""
         start = time.perf_counter()
         try:
@@ -98,10 +77,10 @@ class Extender:
                 ask = decode_args(body)
         except ProtocolError as error:
             self.metrics.decided("filter", "BadRequest")
-            return _refuse(flavour, FilterReply(error=str(error)))
+            return _refuse(options, FilterReply(error=str(error)))
         try:
             with self.metrics.stage("filter", "decide"):
-                filtered = await self._filter(ask, flavour)
+                filtered = await self._filter(ask, options)
         except SlicewiseError as error:
             filtered = Filtered(FilterReply(error=str(error)), 0, {_code(error): 1})
         with self.metrics.stage("filter", "encode"):
@@ -109,14 +88,14 @@ class Extender:
         self._note_filter(ask, filtered, start)
         return response
 
-    async def _filter(self, ask: SchedulerRequest, flavour: RouteOptions) -> Filtered:
-        if flavour.commits:
+    async def _filter(self, ask: SchedulerRequest, options: RouteOptions) -> Filtered:
+        if options.commits:
             return await self.committer.filter(ask)
-        if flavour.places:
+        if options.places:
             return await self.placer.filter(ask)
-        return (self.holder if flavour.holds else self.verbs).filter(ask)
+        return (self.holder if options.holds else self.verbs).filter(ask)
 
-    async def prioritize(self, body: Body, flavour: RouteOptions = OWN) -> HttpResponse:
+    async def prioritize(self, body: Body, options: RouteOptions = _PLAIN) -> HttpResponse:
         """How good each node is for the pod; no points when that cannot be told."""
         try:
             with self.metrics.stage("prioritize", "decode"):
@@ -126,7 +105,7 @@ class Extender:
         try:
             with self.metrics.stage("prioritize", "decide"):
                 verbs = self.verbs
-                judge = verbs.count_free if flavour.counts_free else verbs.prioritize
+                judge = verbs.count_free if options.counts_free else verbs.prioritize
                 scores = judge(ask)
             self.metrics.decided("prioritize", "Scored")
         except SlicewiseError as error:
@@ -135,7 +114,7 @@ class Extender:
         with self.metrics.stage("prioritize", "encode"):
             return _json(scores)
 
-    async def preempt(self, body: Body, flavour: RouteOptions = OWN) -> HttpResponse:  # noqa: ARG002
+    async def preempt(self, body: Body, options: RouteOptions = _PLAIN) -> HttpResponse:  # noqa: ARG002
         """On which nodes evicting pods makes room, and which pods."""
         try:
             with self.metrics.stage("preempt", "decode"):
@@ -159,7 +138,7 @@ class Extender:
         )
         return _json(reply)
 
-    async def bind(self, body: Body, flavour: RouteOptions = OWN) -> HttpResponse:  # noqa: ARG002
+    async def bind(self, body: Body, options: RouteOptions = _PLAIN) -> HttpResponse:  # noqa: ARG002
         """Put the pod on its node; errors are told with 200, or the scheduler drops their text."""
         start = time.perf_counter()
         try:
@@ -247,10 +226,10 @@ class Extender:
         )
 
 
-def _refuse(flavour: RouteOptions, reply: FilterReply) -> HttpResponse:
-    if flavour.bad_body == 200:
+def _refuse(options: RouteOptions, reply: FilterReply) -> HttpResponse:
+    if options.bad_body == 200:
         return _json(reply)
-    return _text(flavour.bad_body, f"{reply.error}\n")
+    return _text(options.bad_body, f"{reply.error}\n")
 
 
 def _json(value: Any, status: int = 200) -> HttpResponse:

@@ -10,9 +10,9 @@ from functools import partial
 from typing import Final
 
 from slicewise import __version__
-from slicewise.extender.handlers import GPUSCHEDULER, OWN, PLACE, PREDICATES, TEXT, Extender
+from slicewise.dialects.shared.routes import ExtenderRoute, SnapshotRoute, Verb
+from slicewise.extender.handlers import TEXT, Extender
 from slicewise.extender.metrics import CONTENT_TYPE
-from slicewise.extender.views import inspect, status
 from slicewise.httpd import (
     Answer,
     Body,
@@ -23,49 +23,26 @@ from slicewise.httpd import (
     Router,
     json_response,
 )
+from slicewise.httpd.router import POST
 
-_INSPECT: Final = "/gpushare-scheduler/inspect"
-_SCHEDULE: Final = "/apis/metrics.nvidia.com/v1alpha1/schedule"
 _PPROF: Final = "Slicewise is not a Go program and has no pprof; see /metrics.\n"
 
 
 def build_routes(extender: Extender, *, commit_in_filter: bool = False) -> Router:
-    """Every path and its route; `/scheduler/filter` commits when it is told to."""
-    shared = PREDICATES if commit_in_filter else OWN
-    posts: dict[str, Handler] = {
-        "/filter": partial(_body, partial(extender.filter, flavour=OWN)),
-        "/filter-dryrun": partial(_body, partial(extender.filter, flavour=OWN)),
-        "/place": partial(_body, partial(extender.filter, flavour=PLACE)),
-        "/prioritize": partial(_body, extender.prioritize),
-        "/preempt": partial(_body, extender.preempt),
-        "/bind": partial(_body, extender.bind),
-        "/what-if": partial(_body, extender.what_if),
-        "/scheduler/predicates": partial(_body, partial(extender.filter, flavour=PREDICATES)),
-        "/scheduler/filter": partial(_body, partial(extender.filter, flavour=shared)),
-        "/scheduler/priorities": partial(_body, extender.prioritize),
-        "/scheduler/bind": partial(_body, extender.bind),
-        "/gpushare-scheduler/filter": partial(_body, extender.filter),
-        "/gpushare-scheduler/bind": partial(_body, extender.bind),
-        f"{_SCHEDULE}/filter": partial(_body, partial(extender.filter, flavour=GPUSCHEDULER)),
-        f"{_SCHEDULE}/prioritize": partial(
-            _body, partial(extender.prioritize, flavour=GPUSCHEDULER)
-        ),
-        f"{_SCHEDULE}/preempt": partial(_body, partial(extender.preempt, flavour=GPUSCHEDULER)),
-    }
-    gets: dict[str, Handler] = {
-        "/scheduler/status": partial(_status, extender),
-        _INSPECT: partial(_inspect, extender),
-        f"{_INSPECT}/{{node}}": partial(_inspect, extender),
-        "/version": _version,
-        "/metrics": partial(_metrics, extender),
-        "/debug/pprof": _pprof,
-    }
+    """Every path and its route; filters that may commit do so when they are told to."""
     router = Router(lenient=True)
-    for path, handler in posts.items():
-        router.add(path, handler, ("POST",))
-    for path, handler in gets.items():
-        router.add(path, handler)
+    for route in extender.dialects.routes.values():
+        run = _choose_handler(extender, route, commit_in_filter=commit_in_filter)
+        router.add(route.path, partial(_body, run), POST)
+    for view in extender.dialects.views:
+        router.add(view.path, partial(_show, extender, view))
+        if view.by_node:
+            router.add(f"{view.path}/{{node}}", partial(_show, extender, view))
+    router.add("/what-if", partial(_body, extender.what_if), POST)
     router.add("/explain", partial(_explain, extender), ("GET", "POST"))
+    router.add("/version", _version)
+    router.add("/metrics", partial(_metrics, extender))
+    router.add("/debug/pprof", _pprof)
     return router
 
 
@@ -87,6 +64,23 @@ def build_handler(extender: Extender, *, commit_in_filter: bool = False) -> Hand
     return handle
 
 
+def _choose_handler(
+    extender: Extender, route: ExtenderRoute, *, commit_in_filter: bool
+) -> Callable[[Body], Awaitable[Answer]]:
+    options = route.options
+    if route.may_commit and commit_in_filter:
+        options = replace(options, commits=True)
+    match route.verb:
+        case Verb.FILTER:
+            return partial(extender.filter, options=options)
+        case Verb.PRIORITIZE:
+            return partial(extender.prioritize, options=options)
+        case Verb.PREEMPT:
+            return extender.preempt
+        case Verb.BIND:
+            return extender.bind
+
+
 async def _body(run: Callable[[Body], Awaitable[Answer]], request: HttpRequest) -> Answer:
     return await run(request.body)
 
@@ -95,12 +89,8 @@ async def _explain(extender: Extender, request: HttpRequest) -> HttpResponse:
     return await extender.explain(request.body, dict(request.query))
 
 
-async def _inspect(extender: Extender, request: HttpRequest) -> HttpResponse:
-    return json_response(inspect(extender.state.snapshot(), request.parameters.get("node")))
-
-
-async def _status(extender: Extender, request: HttpRequest) -> HttpResponse:  # noqa: ARG001
-    return json_response(status(extender.state.snapshot()))
+async def _show(extender: Extender, view: SnapshotRoute, request: HttpRequest) -> HttpResponse:
+    return json_response(view.show(extender.state.snapshot(), request.parameters.get("node")))
 
 
 async def _metrics(extender: Extender, request: HttpRequest) -> HttpResponse:  # noqa: ARG001

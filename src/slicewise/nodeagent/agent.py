@@ -11,16 +11,8 @@ from typing import Any, Final
 import structlog
 
 from slicewise import __version__
-from slicewise.dialects import (
-    AGENT,
-    AMOUNTS,
-    DEFAULT,
-    GPUSHARE,
-    GPUSHARE_MIB,
-    KEYS,
-    Dialects,
-)
-from slicewise.dialects.offers import OfferedEdition, OfferedResource, build_editions
+from slicewise.dialects import AGENT, Dialects, build_dialects
+from slicewise.dialects.shared.offers import OfferedEdition, OfferedResource
 from slicewise.kube.client import Call, Client
 from slicewise.kube.events import EventRecorder
 from slicewise.kube.lists import read_one
@@ -59,7 +51,6 @@ from slicewise.nodeagent.settings import AgentSettings, IdentityMode
 
 _log = structlog.get_logger(__name__)
 COMPONENT: Final = "slicewise-agent"
-_CGPU: Final = "cgpu."
 # Without CDI an admission waits for a record, and every other admission waits for it.
 _ADMISSION_SECONDS: Final = 5.0
 
@@ -78,16 +69,24 @@ class AgentEdges:
 class Agent:
     """One agent on one node; `run` lives until it is cancelled."""
 
-    def __init__(self, settings: AgentSettings, inventory: GpuInventory, edges: AgentEdges) -> None:
+    def __init__(
+        self,
+        settings: AgentSettings,
+        inventory: GpuInventory,
+        edges: AgentEdges,
+        dialects: Dialects | None = None,
+    ) -> None:
         self.settings = settings
+        self.dialects = dialects or build_dialects(settings.share_unit)
         self.inventory = inventory
-        self.pods = NodePods(settings.node, self._dialects())
-        self.editions = build_editions(settings.dialects, share_unit=settings.share_unit)
+        self.pods = NodePods(settings.node, self.dialects)
+        self.editions = self.dialects.find_editions(settings.dialects)
         self.plan = plan_offers(self.editions, inventory.node, most_units=settings.most_units)
         self._edges = edges
         self.identity = settings.identity or IdentityMode.CDI
         self.starts = StartCounts()
-        reader = ObjectReader(KeyFilter((*KEYS, _CGPU), KEYS, AMOUNTS))
+        keys = self.dialects.keys
+        reader = ObjectReader(KeyFilter(keys, keys, self.dialects.amounts))
         self._reader = reader
         self.writes = PodWriter(edges.client, reader)
         self.flags = PodFlagWriter(self.writes)
@@ -170,7 +169,7 @@ class Agent:
             wait_seconds=settings.watch_seconds,
         )
         promises = AllocationReader(
-            self._dialects(),
+            self.dialects,
             self.pods,
             self._setting,
             read_pod=self._read_pod,
@@ -193,6 +192,7 @@ class Agent:
                 self.complaints.forget,
                 self.limiters.forget,
             ),
+            dialects=self.dialects,
         )
         self._folders = folders
         exchange = AllocationExchange(self.pods, promises, matches, self.writes)
@@ -203,14 +203,6 @@ class Agent:
             exchange,
             folders,
             min(settings.record_seconds, _ADMISSION_SECONDS),
-        )
-
-    def _dialects(self) -> Dialects:
-        """Every dialect, with gpushare in the unit of this node."""
-        if self.settings.share_unit == GPUSHARE.names.memory_unit:
-            return DEFAULT
-        return Dialects(
-            tuple(GPUSHARE_MIB if each is GPUSHARE else each for each in DEFAULT.dialects)
         )
 
     def _build_plugin(self, edition: OfferedEdition, resource: OfferedResource) -> DevicePlugin:

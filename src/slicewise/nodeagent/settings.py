@@ -5,21 +5,14 @@ from enum import Enum
 from pathlib import Path
 from typing import Final
 
-from slicewise.dialects.gpushare import GIB
+from slicewise.dialects import DEFAULT
+from slicewise.dialects.gpushare.names import GIB
 from slicewise.dialects.shared.injection import GpuManagerPaths
 from slicewise.model import MiB
 from slicewise.nodeagent.plugin.offers import MOST_UNITS
 from slicewise.nodeagent.usage.sampler import INTERVAL_SECONDS
 
-DIALECTS: Final = (
-    "slicewise",
-    "tkestack",
-    "tkestack-upstream",
-    "gpushare",
-    "elastic",
-    "elastic-percent",
-    "nvidia",
-)
+DIALECTS: Final = DEFAULT.default_editions
 
 
 class IdentityMode(Enum):

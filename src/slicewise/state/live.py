@@ -28,7 +28,7 @@ from slicewise.cluster import (
     Problem,
     Quota,
 )
-from slicewise.dialects import AMOUNTS, DEFAULT, KEYS, Dialects
+from slicewise.dialects import DEFAULT, Dialects
 from slicewise.kube import sources
 from slicewise.kube.client import Client
 from slicewise.kube.objects import ConfigMap, KeyFilter, ObjectReader
@@ -95,7 +95,7 @@ class LiveState:
         self.settings = settings or StateSettings()
         self.synced = asyncio.Event()
         """Set once everything has been listed."""
-        keep = KeyFilter((*KEYS, *self.settings.labels), KEYS, AMOUNTS)
+        keep = KeyFilter((*dialects.keys, *self.settings.labels), dialects.keys, dialects.amounts)
         self.reader = ObjectReader(keep)
         """Reads pods and nodes as the ledger knows them; for the Writes beside this state."""
         self.lessons = WorkloadStats()

@@ -17,6 +17,7 @@ from slicewise.dialects.shared.texts import (
     write_json,
 )
 from slicewise.model import (
+    FULL,
     DialectError,
     Gpu,
     Links,
@@ -129,6 +130,15 @@ def read_gpu_count(notice: NodeNotice, resource: str, per_gpu: int = 1) -> int:
     """How many GPUs the node has, counting so many of the resource as one GPU."""
     amount = read_capacity(notice, resource)
     return check_count(f"node {notice.name}: {resource}={amount}", amount // per_gpu)
+
+
+def read_capacities(notice: NodeNotice, core: str, memory: str | None, unit: MiB) -> Node | None:
+    """Equal GPUs, 100 cores each; None when the node has less than one GPU's cores."""
+    count = read_gpu_count(notice, core, FULL)
+    if count == 0:
+        return None
+    units = 0 if memory is None else read_capacity(notice, memory)
+    return Node(notice.name, equal_gpus(notice, count, units * unit // count))
 
 
 def read_model(notice: NodeNotice) -> str:

@@ -12,7 +12,6 @@ from typing import Any, Final
 from slicewise.diagnose.audit import audit
 from slicewise.diagnose.audit_report import AuditReport, AuditVerdict, confirm
 from slicewise.diagnose.evidence import Evidence, SpecFile
-from slicewise.dialects import DEFAULT
 from slicewise.kubelet.errors import KubeletError
 from slicewise.kubelet.holders import HolderSource
 from slicewise.nodeagent.agent import Agent
@@ -80,7 +79,7 @@ def collect_from(agent: Agent, kubelet: HolderSource, sampler: UsageSampler) -> 
         sampler=sampler,
         kubelet=kubelet,
         specs=read_specs if agent.identity is IdentityMode.CDI else None,
-        resources=DEFAULT.resources,
+        resources=agent.dialects.resources,
         served=frozenset(each.name for _, each in agent.plan.devices if each.carries),
         gaps=find_gaps,
     )

@@ -12,8 +12,8 @@ from typing import Final
 
 import structlog
 
-from slicewise.dialects.publications import NodeFacts
 from slicewise.dialects.shared.inventory import GPUS, cordon_gpus, read_gpus
+from slicewise.dialects.shared.publication import NodeFacts
 from slicewise.model import DialectError, InventoryError, MiB, Node, NodeNotice
 from slicewise.nodeagent.gpus.health import GpuHealthTracker, HealthChange
 from slicewise.nvml.driver import Driver, DriverError, GpuDevice, GpuFault, Hardware

@@ -13,7 +13,8 @@ from typing import Final, Protocol
 
 import structlog
 
-from slicewise.dialects.publications import HEARTBEAT, NodeFacts, Publication, publish
+from slicewise.dialects import DEFAULT, Dialects
+from slicewise.dialects.shared.publication import NodeFacts, Publication
 from slicewise.dialects.shared.texts import write_json
 from slicewise.kube.errors import KubeError
 from slicewise.kube.node_patch import NodePatch
@@ -107,13 +108,15 @@ class NodePublisher:
     def __init__(
         self,
         door: NodeApi,
-        dialects: Iterable[str],
+        editions: Iterable[str],
         *,
+        dialects: Dialects = DEFAULT,
         heartbeat_seconds: float | None = None,
         clock_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         self._door = door
-        self._dialects = tuple(dialects)
+        self._editions = tuple(editions)
+        self._dialects = dialects
         self.heartbeat_seconds = heartbeat_seconds
         self._clock_ns = clock_ns
         self._beat_ns = 0
@@ -157,13 +160,13 @@ class NodePublisher:
         return max(known, key=lambda each: each.version, default=None)
 
     def _compose(self, facts: NodeFacts, annotations: Mapping[str, str]) -> Publication:
-        publication = publish(facts, self._dialects)
+        publication = self._dialects.publish(facts, self._editions)
         beats: dict[str, str] = {}
         if self.heartbeat_seconds is not None:
             now = self._clock_ns()
             if now - self._beat_ns >= self.heartbeat_seconds * 1e9:
                 self._beat_ns = now
-            beats[HEARTBEAT] = str(self._beat_ns)
+            beats = dict.fromkeys(self._dialects.heartbeats, str(self._beat_ns))
         return replace(publication, annotations={**publication.annotations, **annotations, **beats})
 
     def _fail(self, problem: str) -> bool:

@@ -3,9 +3,9 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from slicewise.dialects import Dialects
-from slicewise.dialects.offers import OfferedEdition
+from slicewise.dialects import Dialect, Dialects
 from slicewise.dialects.shared.injection import ContainerGpus, GpuManagerPaths
+from slicewise.dialects.shared.offers import OfferedEdition
 from slicewise.kube.errors import KubeError
 from slicewise.kube.local_pods import LocalPod
 from slicewise.kubelet.errors import DeniedError
@@ -29,7 +29,7 @@ class PodAllocation:
     """A pod's request and allocation, in the words of its dialect."""
 
     found: LocalPod
-    dialect: str
+    dialect: Dialect
     request: Request
     allocation: Allocation
 
@@ -71,11 +71,11 @@ class AllocationReader:
         dialect = self.dialects.claim(found.pod)
         if dialect is None:
             return None
-        request = dialect.read_request(found.pod)
-        allocation = dialect.read_allocation(found.pod, request, self.setting().node)
+        request = dialect.pods.read_request(found.pod)
+        allocation = dialect.pods.read_allocation(found.pod, request, self.setting().node)
         if allocation is None:
             return None
-        return PodAllocation(found, dialect.name, request, allocation)
+        return PodAllocation(found, dialect, request, allocation)
 
     async def wait(self, owner: ContainerRef) -> PodAllocation:
         """The promise to this container's pod, or why there is none."""

@@ -12,9 +12,8 @@ from typing import Final
 
 import structlog
 
-from slicewise.dialects.injections import GIVERS
-from slicewise.dialects.offers import OfferedEdition, OfferedResource
 from slicewise.dialects.shared.injection import ContainerGpus, Injection
+from slicewise.dialects.shared.offers import OfferedEdition, OfferedResource
 from slicewise.kubelet.errors import DeniedError
 from slicewise.kubelet.v1beta1 import CdiDevice, ContainerAllocateResponse
 from slicewise.model import SlicewiseError
@@ -113,7 +112,7 @@ class CdiHandler:
         owner = await desk.owners.find(resource, units)
         promise = await desk.promises.wait(owner)
         grant = desk.promises.grant(promise, owner.container, resource, units)
-        injection = GIVERS[promise.dialect].inject(grant)
+        injection = promise.dialect.agent.inject(grant)
         given = StartedContainer(owner, promise, grant, injection)
         # Files are written beside the loop: a slow disk holds up this container alone.
         await asyncio.to_thread(self._describe, given)

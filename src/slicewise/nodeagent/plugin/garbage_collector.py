@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final
 
 import structlog
 
-from slicewise.dialects.offers import hash_ids
+from slicewise.dialects import DEFAULT, Dialects
 from slicewise.kubelet.errors import KubeletError
 from slicewise.model import SlicewiseError
 from slicewise.nodeagent.files import remove
@@ -24,7 +23,6 @@ from slicewise.nodeagent.plugin.containers import UnitHolders, held_names
 from slicewise.nodeagent.plugin.match_store import MatchStore
 
 _log = structlog.get_logger(__name__)
-_LINKS: Final = ("elastic-gpu-", "elastic-gpuctl-")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +52,9 @@ class GarbageCollector:
         holders: UnitHolders,
         premises: AgentFiles,
         forgetters: Iterable[Callable[[Callable[[str], bool]], None]] = (),
+        dialects: Dialects = DEFAULT,
     ) -> None:
+        self._links = tuple(each.agent.links for each in dialects.dialects if each.agent.links)
         self._pods = pods
         self._holders = holders
         self._specs = premises.specs
@@ -88,7 +88,12 @@ class GarbageCollector:
         links = await asyncio.to_thread(self._list_links)
         held = await self._holders.list()
         names = held_names(held)
-        hashes = {hash_ids(ids) for each in held for ids in each.units.values()}
+        hashes = {
+            links.digest(ids)
+            for links in self._links
+            for each in held
+            for ids in each.units.values()
+        }
         linked = {link for title in specs.values() if title for link in title.links}
 
         doubts: dict[str, Callable[[], object]] = {}
@@ -132,11 +137,12 @@ class GarbageCollector:
         return title is not None and self._pods.by_uid(title.uid) is not None
 
     def _list_links(self) -> tuple[Path, ...]:
+        prefixes = tuple(prefix for links in self._links for prefix in links.prefixes)
         try:
             return tuple(
                 path
                 for path in self._dev.iterdir()
-                if path.name.startswith(_LINKS) and path.is_symlink()
+                if path.name.startswith(prefixes) and path.is_symlink()
             )
         except OSError:
             return ()

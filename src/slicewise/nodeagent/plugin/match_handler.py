@@ -13,9 +13,8 @@ from typing import Final
 
 import structlog
 
-from slicewise.dialects.injections import GIVERS
-from slicewise.dialects.offers import OfferedEdition, OfferedResource
 from slicewise.dialects.shared.injection import Injection
+from slicewise.dialects.shared.offers import OfferedEdition, OfferedResource
 from slicewise.kubelet.errors import DeniedError, KubeletError
 from slicewise.kubelet.holders import Holder
 from slicewise.kubelet.v1beta1 import ContainerAllocateResponse
@@ -187,7 +186,7 @@ class MatchHandler:
             promise = await table.exchange.settle(owner, promise, match)
         table.matches.settle(name, match, promise.pod.uid, owner.container.name)
         grant = desk.promises.grant(promise, owner.container, resource, units)
-        injection = GIVERS[promise.dialect].inject(grant)
+        injection = promise.dialect.agent.inject(grant)
         await asyncio.to_thread(desk.outfitter.prepare, grant, injection)
         if injection.limit is not None:
             await asyncio.to_thread(table.folders.alias, name, promise.pod.uid)
@@ -199,7 +198,7 @@ class MatchHandler:
         self, promise: PodAllocation, container: Container, units: frozenset[str]
     ) -> ContainerAllocateResponse:
         grant = self._desk.promises.grant(promise, container, self._resource.name, units)
-        injection = GIVERS[promise.dialect].inject(grant)
+        injection = promise.dialect.agent.inject(grant)
         late = self._mount_late(injection, promise, name_units(self._resource.name, units))
         answer = self._desk.outfitter.answer(late)
         return replace(

@@ -13,7 +13,12 @@ from typing import Final
 import structlog
 
 from slicewise.dialects import COUNTED
-from slicewise.dialects.offers import OfferedEdition, OfferedResource, count_lengths, name_units
+from slicewise.dialects.shared.offers import (
+    OfferedEdition,
+    OfferedResource,
+    count_lengths,
+    name_units,
+)
 from slicewise.kubelet.v1beta1 import MESSAGE_LIMIT, Unit, measure_units
 from slicewise.model import Gpu, Node
 

@@ -10,7 +10,6 @@ from typing import Final, Protocol
 
 import structlog
 
-from slicewise.dialects.injections import GIVERS
 from slicewise.kube.outcomes import PodKey, WriteOutcome, WriteStatus
 from slicewise.model import Pod, PodRecord
 from slicewise.nodeagent.plugin.cdi_handler import StartedContainer
@@ -47,7 +46,7 @@ class PodFlagWriter:
         pod = given.promise.pod
         if pod.uid in self._written:
             return
-        marks = GIVERS[given.promise.dialect].flag(given.grant, self._clock())
+        marks = given.promise.dialect.agent.flag(given.grant, self._clock())
         if has_flags(pod, marks):
             return
         self._written.add(pod.uid)

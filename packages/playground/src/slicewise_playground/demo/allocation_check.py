@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from slicewise.cluster import Ledger, NodeSeen, PodSeen, Problem
-from slicewise.dialects import ALLOCATION, AMOUNTS, DEFAULT, GPUSCHEDULER, KEYS, SLICEWISE
+from slicewise.dialects import ALLOCATION, DEFAULT, GPUSCHEDULER, SLICEWISE
 from slicewise.kube.objects import KeyFilter, NodeBody, ObjectReader, PodBody
 from slicewise.model import Allocation, Node, NodeState, Pod, Request, SlicewiseError, Snapshot
 from slicewise.placement import UNLIMITED, admitted_gpus
@@ -36,7 +36,7 @@ class AllocationCheck:
 
     def __init__(self, nodes: Iterable[Mapping[str, Any]], pods: Iterable[Mapping[str, Any]]):
         """Read objects as the API stores them."""
-        reader = ObjectReader(KeyFilter(KEYS, KEYS, AMOUNTS))
+        reader = ObjectReader(KeyFilter(DEFAULT.keys, DEFAULT.keys, DEFAULT.amounts))
         self.ledger = Ledger(DEFAULT)
         self.nodes: dict[str, Node] = {}
         for item in nodes:
@@ -70,16 +70,16 @@ class AllocationCheck:
         node = None if pod.node is None else self.nodes.get(pod.node)
         if node is None:
             return CheckedPod(pod, dialect.name, broken="is on no node")
-        request = dialect.read_request(pod)
-        allocation = dialect.read_allocation(pod, request, node)
+        request = dialect.pods.read_request(pod)
+        allocation = dialect.pods.read_allocation(pod, request, node)
         if allocation is None:
             # Where NVIDIA's own plugin serves the GPUs, the kubelet chooses and tells nobody.
-            broken = "" if dialect.silent and not node.agent else "carries no marks"
+            broken = "" if dialect.pods.records_nothing and not node.agent else "carries no marks"
             return CheckedPod(pod, dialect.name, None, broken or _check_room(request, node))
         broken = _check_gpus(request, allocation, node)
         if not broken and dialect.name not in _UNMARKED:
             bare = {key: text for key, text in pod.annotations.items() if key != ALLOCATION}
-            own = dialect.read_allocation(replace(pod, annotations=bare), request, node)
+            own = dialect.pods.read_allocation(replace(pod, annotations=bare), request, node)
             broken = "" if own == allocation else "its system's own marks say otherwise"
         return CheckedPod(pod, dialect.name, allocation, broken)
 

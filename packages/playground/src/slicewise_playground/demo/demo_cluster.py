@@ -154,7 +154,7 @@ def _publish(node: Node, *systems: str) -> SimulatedNode:
     awaits = {}
     if "slicewise" in systems:
         annotations[GPUS] = write_gpus(node)
-        awaits = dict.fromkeys(GPUSCHEDULER.resources, ALLOCATION)
+        awaits = dict.fromkeys(GPUSCHEDULER.pods.resources, ALLOCATION)
     if "tkestack" in systems:
         annotations[REGISTER] = json.dumps([_register(gpu) for gpu in node.gpus])
     if len({gpu.model for gpu in node.gpus}) == 1:

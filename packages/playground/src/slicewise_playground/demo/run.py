@@ -198,7 +198,7 @@ def _extending(master: str) -> AbstractContextManager[str]:
 def build_profiles(url: str) -> list[SchedulerProfile]:
     """A scheduler of every system, each by that system's own configuration."""
     return [
-        SchedulerProfile(name, dialect.resources, read_extenders(build_config(name, url)))
+        SchedulerProfile(name, dialect.pods.resources, read_extenders(build_config(name, url)))
         for name, dialect in _SCHEDULERS.items()
     ]
 

@@ -6,7 +6,8 @@ The original records nothing on pods, so the allocation is spelled out in our ow
 from dataclasses import dataclass
 from typing import Final
 
-from slicewise.dialects.shared.inventory import equal_gpus, read_gpu_count
+from slicewise.dialects.gpuscheduler.names import GPU, V0_1_0, V0_2_0, GpuSchedulerNames
+from slicewise.dialects.shared.dialect import Limits
 from slicewise.dialects.shared.limits import first_asked, read_amount, read_containers, whole_gpus
 from slicewise.dialects.shared.records import add_full_record, prefer_full_record
 from slicewise.dialects.shared.texts import annotation, read_models, refuse
@@ -15,7 +16,6 @@ from slicewise.model import (
     Constraints,
     Container,
     Node,
-    NodeNotice,
     Pod,
     PodRecord,
     Request,
@@ -25,24 +25,12 @@ from slicewise.model import (
 
 
 @dataclass(frozen=True, slots=True)
-class GpuSchedulerNames:
-    """How one release spells the annotation of the wanted model."""
-
-    model: str
-
-
-V0_1_0: Final = GpuSchedulerNames("nvidia.com/gpu.model")
-V0_2_0: Final = GpuSchedulerNames("nvidia-gpu-scheduler/gpu.model")
-GPU: Final = "nvidia.com/gpu"
-
-
-@dataclass(frozen=True, slots=True)
-class GpuScheduler:
+class GpuSchedulerPods:
     """Reads pods of nvidia-gpu-scheduler, and of NVIDIA's device plugin in general."""
 
     editions: tuple[GpuSchedulerNames, ...]
-    name: str = "gpuscheduler"
-    silent: bool = True
+    records_nothing: bool = True
+    target_keys: tuple[str, ...] = ()
 
     @property
     def resources(self) -> frozenset[str]:
@@ -69,10 +57,9 @@ class GpuScheduler:
         """Our record alone."""
         return add_full_record(PodRecord(), allocation, node)
 
-    def read_node(self, notice: NodeNotice) -> Node | None:
-        """Equal GPUs by NVIDIA's capacity and labels."""
-        count = read_gpu_count(notice, GPU)
-        return Node(notice.name, equal_gpus(notice, count, 0)) if count else None
+    def write_limits(self, pod: Pod, what: str, amount: int) -> Limits:
+        """The number of GPUs; nothing smaller can be asked for."""
+        return {GPU: amount} if what == "gpus" else {}
 
     def _read_models(self, pod: Pod) -> tuple[str, ...]:
         given = [names.model for names in self.editions if names.model in pod.annotations]
@@ -88,4 +75,4 @@ def _read_shares(container: Container) -> tuple[Share, ...]:
     return whole_gpus(GPU, read_amount(container, GPU), 1)
 
 
-GPUSCHEDULER: Final = GpuScheduler((V0_1_0, V0_2_0))
+PODS: Final = GpuSchedulerPods((V0_1_0, V0_2_0))

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from slicewise.dialects.registers import read_capacities
+from slicewise.dialects.elastic.names import EDITIONS, ElasticNames
+from slicewise.dialects.shared.dialect import Limits
 from slicewise.dialects.shared.indexes import (
     cut_gpus,
     gpu_with_minor,
@@ -40,51 +41,12 @@ from slicewise.model import (
     DialectError,
     MiB,
     Node,
-    NodeNotice,
     Percent,
     Pod,
     PodRecord,
     Request,
     Share,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class ElasticNames:
-    """How one generation spells its names; the percent generations know no memory."""
-
-    core: str
-    memory: str | None
-    assumed: str
-    container: str
-
-    @property
-    def asking(self) -> tuple[str, ...]:
-        """The resources that ask for a GPU."""
-        return (self.core,) if self.memory is None else (self.core, self.memory)
-
-
-NANO_OLD: Final = ElasticNames(
-    "nano-gpu.io/gpu-core", "nano-gpu.io/gpu-memory", "nano-gpu/assume", "nano-gpu/container-"
-)
-NANO: Final = ElasticNames("nano-gpu/gpu-percent", None, "nano-gpu/assume", "nano-gpu/container-")
-PERCENT: Final = ElasticNames(
-    "elastic-gpu/gpu-percent", None, "elastic-gpu/assume", "elastic-gpu/container-"
-)
-CURRENT: Final = ElasticNames(
-    "elasticgpu.io/gpu-core",
-    "elasticgpu.io/gpu-memory",
-    "elasticgpu.io/assumed",
-    "elasticgpu.io/container-",
-)
-# Schedulers built from the last source ask for these, while every agent reads the marks above.
-ALIAS: Final = ElasticNames(
-    "elasticgpu.com/gpu-core",
-    "elasticgpu.com/gpu-memory",
-    CURRENT.assumed,
-    CURRENT.container,
-)
-EDITIONS: Final = (CURRENT, ALIAS, PERCENT, NANO, NANO_OLD)
 
 
 def read_shares(container: Container, names: ElasticNames) -> tuple[Share, ...]:
@@ -101,12 +63,12 @@ def read_shares(container: Container, names: ElasticNames) -> tuple[Share, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Elastic:
+class ElasticPods:
     """Reads and writes pods of elastic-gpu, in the generations it is given."""
 
     editions: tuple[ElasticNames, ...]
-    name: str = "elastic"
-    silent: bool = False
+    records_nothing: bool = False
+    target_keys: tuple[str, ...] = ()
 
     @property
     def resources(self) -> frozenset[str]:
@@ -147,12 +109,12 @@ class Elastic:
             return marks
         return add_full_record(marks, allocation, node)
 
-    def read_node(self, notice: NodeNotice) -> Node | None:
-        """Equal GPUs by the node's capacities, in the first generation that shows any."""
-        nodes = (
-            read_capacities(notice, names.core, names.memory, MiB(1)) for names in self.editions
-        )
-        return next((node for node in nodes if node is not None), None)
+    def write_limits(self, pod: Pod, what: str, amount: int) -> Limits:
+        """The limit in the pod's own generation, which may know no memory."""
+        names = find_edition(pod, self.editions)
+        if what == "memory":
+            return {} if names.memory is None else {names.memory: amount}
+        return {names.core: amount * (FULL if what == "gpus" else 1)}
 
     def _read_own(self, pod: Pod, request: Request, node: Node) -> Allocation | None:
         names = find_edition(pod, self.editions)
@@ -171,4 +133,4 @@ class Elastic:
         return Allocation(node.name, tuple(allocated))
 
 
-ELASTIC: Final = Elastic(EDITIONS)
+PODS: Final = ElasticPods(EDITIONS)

@@ -4,11 +4,11 @@ Limits count GPUs, percent of each and MiB of each; annotations say what limits 
 """
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from slicewise.dialects.shared.inventory import GPUS, read_gpus
+from slicewise.dialects.shared.dialect import Limits
 from slicewise.dialects.shared.limits import (
     check_count,
     first_asked,
@@ -28,7 +28,6 @@ from slicewise.model import (
     MiB,
     Nearness,
     Node,
-    NodeNotice,
     Percent,
     Pod,
     PodRecord,
@@ -103,11 +102,11 @@ def read_constraints(pod: Pod) -> Constraints:
 
 
 @dataclass(frozen=True, slots=True)
-class Slicewise:
+class OwnPods:
     """Reads and writes pods in our own words."""
 
-    name: str = "slicewise"
-    silent: bool = False
+    records_nothing: bool = False
+    target_keys: tuple[str, ...] = ()
 
     @property
     def resources(self) -> frozenset[str]:
@@ -139,13 +138,14 @@ class Slicewise:
         """The record."""
         return add_full_record(PodRecord(), allocation, node)
 
-    def read_node(self, notice: NodeNotice) -> Node | None:
-        """The GPUs our own agent published."""
-        text = notice.annotations.get(GPUS)
-        return None if text is None else replace(read_gpus(notice.name, text), agent=True)
+    def write_limits(self, pod: Pod, what: str, amount: int) -> Limits:
+        """The limit of this kind; nothing where an annotation lists unequal shares."""
+        if any(key.startswith(SHARES) for key in pod.annotations):
+            return {}
+        return {{"memory": MEMORY, "cores": CORES, "gpus": GPU}[what]: amount}
 
 
-SLICEWISE: Final = Slicewise()
+PODS: Final = OwnPods()
 
 
 def _read_listed(container: Container, text: str, count: int, *, equal: bool) -> tuple[Share, ...]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from slicewise.dialects.registers import read_capacities, read_register
+from slicewise.dialects.shared.dialect import Limits
 from slicewise.dialects.shared.indexes import (
     cut_gpus,
     gpu_at,
@@ -33,6 +33,7 @@ from slicewise.dialects.shared.records import (
     reads_back_as,
 )
 from slicewise.dialects.shared.texts import annotation, read_models, read_number, refuse
+from slicewise.dialects.tkestack.names import EDITIONS, TkestackNames
 from slicewise.model import (
     FULL,
     Allocation,
@@ -40,50 +41,12 @@ from slicewise.model import (
     Container,
     ContainerAllocation,
     DialectError,
-    MiB,
     Node,
-    NodeNotice,
     Percent,
     Pod,
     PodRecord,
     Request,
     Share,
-)
-
-
-@dataclass(frozen=True, slots=True)
-class TkestackNames:
-    """How one edition spells its names, and how large its memory unit is."""
-
-    core: str
-    memory: str
-    memory_unit: MiB
-    models: str | None = None
-    models_refused: str | None = None
-    bind_time: str | None = None
-    bind_phase: str | None = None
-    register: str | None = None
-
-    @property
-    def asking(self) -> tuple[str, ...]:
-        """The resources that ask for a GPU; memory alone asks for none."""
-        return (self.core,)
-
-    def key(self, word: str) -> str:
-        """The pod annotation with this word under the edition's prefix."""
-        return f"{self.core.partition('/')[0]}/{word}"
-
-
-UPSTREAM: Final = TkestackNames("tencent.com/vcuda-core", "tencent.com/vcuda-memory", MiB(256))
-FORK: Final = TkestackNames(
-    "nvidia.com/vcuda-core",
-    "nvidia.com/vcuda-memory",
-    MiB(1),
-    models="nvidia.com/use-gputype",
-    models_refused="nvidia.com/nouse-gputype",
-    bind_time="tydic.io/bind-time",
-    bind_phase="tydic.io/bind-phase",
-    register="tydic.io/nvidia-device-register",
 )
 
 
@@ -111,17 +74,21 @@ def read_ceiling(pod: Pod) -> Percent | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Tkestack:
+class TkestackPods:
     """Reads and writes pods of gpu-admission and gpu-manager, in the editions it is given."""
 
     editions: tuple[TkestackNames, ...]
-    name: str = "tkestack"
-    silent: bool = False
+    records_nothing: bool = False
 
     @property
     def resources(self) -> frozenset[str]:
         """The core and memory resources of every edition."""
         return frozenset(each for names in self.editions for each in (names.core, names.memory))
+
+    @property
+    def target_keys(self) -> tuple[str, ...]:
+        """The annotation in which gpu-admission names the node before it is bound."""
+        return tuple(names.key("predicate-node") for names in self.editions)
 
     def claims(self, pod: Pod) -> str | None:
         """The core resource the pod asks for, if any."""
@@ -161,7 +128,7 @@ class Tkestack:
         }
         for at, container in enumerate(pod.main_containers):
             if slices := allocation.slices_of(container.name):
-                annotations[_index_key(names, at)] = write_numbers(
+                annotations[index_key(names, at)] = write_numbers(
                     used_gpu(node, piece).index for piece in slices
                 )
         labels = {}
@@ -175,24 +142,17 @@ class Tkestack:
             return marks
         return add_full_record(marks, allocation, node)
 
-    def read_node(self, notice: NodeNotice) -> Node | None:
-        """The fork's device register, otherwise equal GPUs by the node's capacities."""
-        for names in self.editions:
-            text = notice.annotations.get(names.register) if names.register else None
-            if names.register and text is not None:
-                node = read_register(notice, names.register, text)
-                if node is not None:
-                    return node
-        for names in self.editions:
-            node = read_capacities(notice, names.core, names.memory, names.memory_unit)
-            if node is not None:
-                return node
-        return None
+    def write_limits(self, pod: Pod, what: str, amount: int) -> Limits:
+        """The limit in the pod's own edition."""
+        names = find_edition(pod, self.editions)
+        if what == "memory":
+            return {names.memory: amount // names.memory_unit}
+        return {names.core: amount * (FULL if what == "gpus" else 1)}
 
     def _read_own(self, pod: Pod, request: Request, node: Node) -> Allocation | None:
         names = find_edition(pod, self.editions)
         positions = {each.name: at for at, each in enumerate(pod.main_containers)}
-        keys = {name: _index_key(names, at) for name, at in positions.items()}
+        keys = {name: index_key(names, at) for name, at in positions.items()}
         wanting = {each.name for each in request.containers}
         if not any(keys[name] in pod.annotations for name in keys if name in wanting):
             return None
@@ -207,7 +167,7 @@ class Tkestack:
             if key is None or text is None:
                 raise DialectError(
                     f"container {container.name}: no annotation says which GPUs it has, "
-                    f"expected one like {_index_key(names, 0)}"
+                    f"expected one like {index_key(names, 0)}"
                 )
             find = gpu_with_minor if assigned else gpu_at
             gpus = read_numbered_gpus(annotation(key), text, node, find)
@@ -216,11 +176,11 @@ class Tkestack:
         return Allocation(node.name, tuple(allocated))
 
 
-EDITIONS: Final = (FORK, UPSTREAM)
-TKESTACK: Final = Tkestack(EDITIONS)
+PODS: Final = TkestackPods(EDITIONS)
 
 
-def _index_key(names: TkestackNames, at: int) -> str:
+def index_key(names: TkestackNames, at: int) -> str:
+    """The annotation that lists the GPUs of the main container at this position."""
     return names.key(f"predicate-gpu-idx-{at}")
 
 

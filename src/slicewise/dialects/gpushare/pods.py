@@ -5,15 +5,22 @@ All containers of a pod are on the same GPUs. Compute is not counted: a share is
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
 
+from slicewise.dialects.gpushare.division import (
+    divide_exactly,
+    divide_units,
+    measure_peak,
+    read_division,
+    write_division,
+)
+from slicewise.dialects.gpushare.names import GIB, GpushareNames
+from slicewise.dialects.shared.dialect import Limits
 from slicewise.dialects.shared.indexes import (
     gpu_with_minor,
     read_numbered_gpus,
     used_gpu,
     write_numbers,
 )
-from slicewise.dialects.shared.inventory import equal_gpus, read_capacity, read_gpu_count
 from slicewise.dialects.shared.limits import (
     check_count,
     first_asked,
@@ -31,18 +38,9 @@ from slicewise.dialects.shared.records import (
 from slicewise.dialects.shared.texts import (
     annotation,
     count_of,
-    is_number,
     label,
     read_number,
-    read_words,
     refuse,
-)
-from slicewise.dialects.sharing import (
-    divide_exactly,
-    divide_units,
-    measure_peak,
-    read_division,
-    write_division,
 )
 from slicewise.model import (
     Allocation,
@@ -51,7 +49,6 @@ from slicewise.model import (
     DialectError,
     MiB,
     Node,
-    NodeNotice,
     Percent,
     Pod,
     PodRecord,
@@ -59,31 +56,6 @@ from slicewise.model import (
     Role,
     Share,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class GpushareNames:
-    """How gpushare spells its names, and how large a unit of its memory is."""
-
-    memory_unit: MiB
-    memory: str = "aliyun.com/gpu-mem"
-    count: str = "aliyun.com/gpu-count"
-    index: str = "ALIYUN_COM_GPU_MEM_IDX"
-    gpu_units: str = "ALIYUN_COM_GPU_MEM_DEV"
-    pod_units: str = "ALIYUN_COM_GPU_MEM_POD"
-    assigned: str = "ALIYUN_COM_GPU_MEM_ASSIGNED"
-    assume_time: str = "ALIYUN_COM_GPU_MEM_ASSUME_TIME"
-    division: str = "scheduler.framework.gpushare.allocation"
-
-
-GIB: Final = GpushareNames(MiB(1024))
-MIB: Final = GpushareNames(MiB(1))
-
-
-def detect_unit(units_per_gpu: int) -> MiB:
-    """The unit in which a node counts, told by how many units one of its GPUs has."""
-    # The original tool drew this line at 100 and took GPUs above 100 GiB for MiB.
-    return MIB.memory_unit if units_per_gpu > 1024 else GIB.memory_unit
 
 
 def read_span(pod: Pod, names: GpushareNames) -> int:
@@ -102,21 +74,13 @@ def read_span(pod: Pod, names: GpushareNames) -> int:
     return check_count(f"{names.count}={count}", count)
 
 
-def read_unhealthy(text: str) -> tuple[frozenset[int], tuple[str, ...]]:
-    """The minor numbers that an `unhealthy-gpu-<node>` list says to avoid, and what is none."""
-    entries = read_words(text)
-    numbers = frozenset(int(entry) for entry in entries if is_number(entry))
-    # The original took whatever it could not read for GPU 0.
-    return numbers, tuple(entry for entry in entries if not is_number(entry))
-
-
 @dataclass(frozen=True, slots=True)
-class Gpushare:
+class GpusharePods:
     """Reads and writes pods of gpushare, in the unit its cluster uses."""
 
     names: GpushareNames = GIB
-    name: str = "gpushare"
-    silent: bool = False
+    records_nothing: bool = False
+    target_keys: tuple[str, ...] = ()
 
     @property
     def resources(self) -> frozenset[str]:
@@ -178,14 +142,16 @@ class Gpushare:
             return marks
         return add_full_record(marks, allocation, node)
 
-    def read_node(self, notice: NodeNotice) -> Node | None:
-        """Equal GPUs by the node's capacities; None until both of them are there."""
-        count = read_gpu_count(notice, self.names.count)
-        units = read_capacity(notice, self.names.memory)
-        if count == 0 or units < count:
-            return None
-        per_gpu = units // count
-        return Node(notice.name, equal_gpus(notice, count, per_gpu * detect_unit(per_gpu)))
+    def write_limits(self, pod: Pod, what: str, amount: int) -> Limits:
+        """Memory in the cluster's unit, for all of the pod's GPUs together."""
+        names, count = self.names, read_span(pod, self.names)
+        if what == "memory":
+            return {names.memory: amount // names.memory_unit * count}
+        if what == "gpus":
+            [container] = self.read_request(pod).containers
+            each = container.shares[0].memory // names.memory_unit
+            return {names.memory: each * amount, names.count: amount}
+        return {}
 
     def _read_own(self, pod: Pod, request: Request, node: Node) -> Allocation | None:
         names = self.names
@@ -213,7 +179,3 @@ class Gpushare:
             raise refuse(annotation(names.pod_units), total, expected)
         memory = read_memory(annotation(names.pod_units), units, names.memory_unit)
         return divide_exactly(request, gpus, node, memory)
-
-
-GPUSHARE: Final = Gpushare(GIB)
-GPUSHARE_MIB: Final = Gpushare(MIB)

@@ -1,13 +1,19 @@
-"""The cluster's GPUs as the original systems show them: gpushare's inspect, elastic's status."""
+"""gpushare's routes: its extender's two verbs, and the page that its inspect tool reads."""
 
 from typing import Any, Final
 
-import msgspec
-
-from slicewise.dialects import GPUSHARE
+from slicewise.dialects.gpushare.names import GIB
+from slicewise.dialects.shared.dialect import SchedulerPart
+from slicewise.dialects.shared.routes import (
+    ExtenderConfig,
+    ExtenderRoute,
+    SnapshotRoute,
+    Verb,
+    write_verbs,
+)
 from slicewise.model import Gpu, NodeState, Snapshot
 
-_STATUS_NAMES: Final = ("elasticgpu.io/gpu-core", "elasticgpu.io/gpu-memory")
+_PATH: Final = "/gpushare-scheduler"
 
 
 def inspect(snapshot: Snapshot, name: str | None = None) -> dict[str, Any]:
@@ -23,33 +29,13 @@ def inspect(snapshot: Snapshot, name: str | None = None) -> dict[str, Any]:
     return {"nodes": [_inspect_node(state)]}
 
 
-def status(snapshot: Snapshot) -> dict[str, str]:
-    """What is free and what there is per GPU, under both of elastic's resource names."""
-    gpus = {
-        state.node.name: [
-            {
-                "CoreAvailable": state.free_cores(at),
-                "MemoryAvailable": state.free_memory(at),
-                "CoreTotal": 100,
-                "MemoryTotal": gpu.memory,
-            }
-            for at, gpu in enumerate(state.node.gpus)
-        ]
-        for state in sorted(snapshot, key=lambda state: state.node.name)
-        if state.node.gpus
-    }
-    # The original sends the inner document as a text.
-    text = msgspec.json.encode(gpus).decode()
-    return dict.fromkeys(_STATUS_NAMES, text)
-
-
 def _inspect_node(state: NodeState) -> dict[str, Any]:
     gpus = [_inspect_gpu(state, at, gpu) for at, gpu in enumerate(state.node.gpus)]
     return {
         "name": state.node.name,
-        "totalGPU": sum(row["totalGPU"] for row in gpus),
-        "usedGPU": sum(row["usedGPU"] for row in gpus),
-        "devs": sorted(gpus, key=lambda row: row["id"]),
+        "totalGPU": sum(each["totalGPU"] for each in gpus),
+        "usedGPU": sum(each["usedGPU"] for each in gpus),
+        "devs": sorted(gpus, key=lambda each: each["id"]),
     }
 
 
@@ -67,11 +53,23 @@ def _inspect_gpu(state: NodeState, at: int, gpu: Gpu) -> dict[str, Any]:
     return {
         # The number that gpushare's own annotation and device plugin know the GPU by.
         "id": gpu.minor,
-        "totalGPU": gpu.memory // GPUSHARE.names.memory_unit,
+        "totalGPU": gpu.memory // GIB.memory_unit,
         "usedGPU": _units_up(state.used_memory[at]),
         "pods": sorted(pods, key=lambda pod: (pod["namespace"], pod["name"])),
     }
 
 
 def _units_up(memory: int) -> int:
-    return -(-memory // GPUSHARE.names.memory_unit)
+    return -(-memory // GIB.memory_unit)
+
+
+SCHEDULER: Final = SchedulerPart(
+    routes=(
+        ExtenderRoute(f"{_PATH}/filter", Verb.FILTER),
+        ExtenderRoute(f"{_PATH}/bind", Verb.BIND),
+    ),
+    configs=(
+        ExtenderConfig("gpushare", _PATH, write_verbs(filter="filter", bind="bind"), (GIB.memory,)),
+    ),
+    views=(SnapshotRoute(f"{_PATH}/inspect", inspect, by_node=True),),
+)

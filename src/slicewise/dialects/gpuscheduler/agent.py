@@ -1,0 +1,18 @@
+"""Whole GPUs, offered and handed out as NVIDIA's own device plugin does."""
+
+from typing import Final
+
+from slicewise.dialects.gpuscheduler.names import EDITION, GPU
+from slicewise.dialects.shared.dialect import AgentPart
+from slicewise.dialects.shared.injection import VISIBLE, ContainerGpus, Injection, gpu_nodes
+from slicewise.dialects.shared.offers import OfferedEdition, OfferedResource, one
+
+OFFERED: Final = OfferedEdition(EDITION, (OfferedResource(GPU, "nvidia-gpu.sock", one),))
+
+
+def inject(given: ContainerGpus) -> Injection:
+    """Whole GPUs, as NVIDIA's own plugin gives them."""
+    return Injection(env={VISIBLE: given.uuids}, devices=gpu_nodes(given))
+
+
+AGENT: Final = AgentPart(editions=(OFFERED,), inject=inject)

@@ -1,0 +1,47 @@
+"""NVIDIA's capacity and labels, as its device plugin and feature discovery write them."""
+
+from typing import Final
+
+from slicewise.dialects.gpuscheduler.names import EDITION, GPU
+from slicewise.dialects.shared.dialect import NodePart
+from slicewise.dialects.shared.inventory import equal_gpus, read_gpu_count
+from slicewise.dialects.shared.publication import (
+    NodeFacts,
+    Publication,
+    one_memory,
+    one_model,
+    write_label,
+)
+from slicewise.model import Node, NodeNotice
+
+
+def read_node(notice: NodeNotice) -> Node | None:
+    """Equal GPUs by NVIDIA's capacity and labels."""
+    count = read_gpu_count(notice, GPU)
+    return Node(notice.name, equal_gpus(notice, count, 0)) if count else None
+
+
+def publish(facts: NodeFacts, editions: frozenset[str]) -> Publication:
+    """NVIDIA's own labels, unless NVIDIA's discovery is there to write them."""
+    gpus = facts.node.gpus
+    if EDITION not in editions or not gpus:
+        return Publication()
+    offers = {"nvidia.com/gpu.count": str(len(gpus))}
+    if (model := one_model(gpus)) is not None:
+        offers["nvidia.com/gpu.product"] = model
+    if (memory := one_memory(gpus)) is not None:
+        offers["nvidia.com/gpu.memory"] = str(memory)
+    capabilities = set(facts.capabilities)
+    if len(capabilities) == 1 and (capability := capabilities.pop()):
+        offers["nvidia.com/gpu.compute.major"] = str(capability // 10)
+        offers["nvidia.com/gpu.compute.minor"] = str(capability % 10)
+    for key, text in (
+        ("nvidia.com/cuda.driver-version.full", facts.driver),
+        ("nvidia.com/cuda.runtime-version.full", facts.cuda),
+    ):
+        if value := write_label(text):
+            offers[key] = value
+    return Publication(offers=offers)
+
+
+NODE: Final = NodePart(read_node=read_node, publish=publish)

@@ -1,0 +1,53 @@
+"""What gpushare's memory resource is made of, and what its containers receive."""
+
+from typing import Final
+
+from slicewise.dialects.gpushare.division import measure_peak
+from slicewise.dialects.gpushare.names import GIB, MIB, GpushareNames
+from slicewise.dialects.shared.dialect import AgentPart
+from slicewise.dialects.shared.injection import VISIBLE, ContainerGpus, Injection, gpu_nodes
+from slicewise.dialects.shared.limits import read_amount
+from slicewise.dialects.shared.offers import OfferedEdition, OfferedResource, one, units
+from slicewise.model import PodRecord
+
+_CGPU_LABEL: Final = "cgpu.disable.isolation"
+
+
+def offer(names: GpushareNames) -> OfferedEdition:
+    """The memory resource; the number of GPUs stands on the node alone."""
+    memory = OfferedResource(names.memory, "aliyungpushare.sock", units(names.memory_unit))
+    return OfferedEdition("gpushare", (memory,), ((names.count, one),))
+
+
+def inject(given: ContainerGpus) -> Injection:
+    """The GPUs, and gpushare's account of the memory in its units."""
+    names = _find_names(given)
+    used = -(-measure_peak(given.request, given.allocation) // names.memory_unit)
+    env = {
+        # The original's number was read as an NVML index, which need not be the minor number.
+        VISIBLE: given.uuids,
+        names.index: given.minors,
+        names.pod_units: given.pod.annotations.get(names.pod_units, str(used)),
+        "ALIYUN_COM_GPU_MEM_CONTAINER": str(read_amount(given.container, names.memory)),
+        names.gpu_units: str(given.gpus[0].memory // names.memory_unit),
+    }
+    if given.labels.get(_CGPU_LABEL) == "true":
+        env["CGPU_DISABLE"] = "true"
+    return Injection(env=env, devices=gpu_nodes(given))
+
+
+def flag(_: ContainerGpus, now_ns: int) -> PodRecord:
+    """The assigned flag and the time of it."""
+    return PodRecord({GIB.assigned: "true", GIB.assume_time: str(now_ns)})
+
+
+def build_agent(names: GpushareNames) -> AgentPart:
+    """The agent's part where memory is counted in this unit."""
+    return AgentPart(editions=(offer(names),), inject=inject, flag=flag)
+
+
+def _find_names(given: ContainerGpus) -> GpushareNames:
+    """The unit in which the pod was counted, told by what its container was allocated."""
+    asked = read_amount(given.container, GIB.memory)
+    allocated = sum(piece.memory for piece in given.slices)
+    return MIB if allocated == asked else GIB

@@ -1,0 +1,95 @@
+"""What gpu-manager's resources are made of, and what their containers receive."""
+
+from typing import Final
+
+from slicewise.dialects.shared.dialect import AgentPart
+from slicewise.dialects.shared.indexes import used_gpu, write_numbers
+from slicewise.dialects.shared.injection import (
+    VISIBLE,
+    ContainerGpus,
+    HostMount,
+    Injection,
+    VcudaLimit,
+    gpu_nodes,
+)
+from slicewise.dialects.shared.limits import find_edition, read_amount
+from slicewise.dialects.shared.offers import OfferedEdition, OfferedResource, percents, units
+from slicewise.dialects.tkestack.names import EDITIONS, FORK, UPSTREAM, TkestackNames
+from slicewise.dialects.tkestack.pods import index_key, read_ceiling
+from slicewise.model import FULL, MiB, Percent, PodRecord
+
+_BYTES_PER_MIB: Final = 1 << 20
+# The pod's own value wins over this one, which it would not if it came with the GPUs.
+_LIBRARIES: Final = {"LD_LIBRARY_PATH": "/usr/local/nvidia/lib64"}
+
+
+def offer(name: str, names: TkestackNames, prefix: str) -> OfferedEdition:
+    """The resources of one set of names."""
+    # gpu-manager's memory resource brings nothing: a container has GPUs by its cores alone.
+    return OfferedEdition(
+        name,
+        (
+            OfferedResource(
+                names.core, f"{prefix}vcore.sock", percents, env=_LIBRARIES, annotation_unit=1
+            ),
+            OfferedResource(
+                names.memory,
+                f"{prefix}vmemory.sock",
+                units(names.memory_unit),
+                carries=False,
+                annotation_unit=names.memory_unit * _BYTES_PER_MIB,
+            ),
+        ),
+    )
+
+
+def inject(given: ContainerGpus) -> Injection:
+    """The GPUs, the folder of the limiter and gpu-manager's copy of the driver."""
+    names = find_edition(given.pod, EDITIONS)
+    limit = _read_limit(given, names)
+    volume = "origin" if limit.whole else "nvidia"
+    memory = read_amount(given.container, names.memory) * names.memory_unit * _BYTES_PER_MIB
+    env = {VISIBLE: given.uuids}
+    if given.compat32:
+        env["LD_LIBRARY_PATH"] = "/usr/local/nvidia/lib"
+    return Injection(
+        env=env,
+        devices=gpu_nodes(given, tools=False),
+        mounts=(
+            HostMount(f"{given.places.drivers}/{volume}", "/usr/local/nvidia", optional=True),
+            HostMount(f"{given.places.pods}/{given.pod.uid}", "/etc/vcuda"),
+        ),
+        annotations={
+            names.core: str(read_amount(given.container, names.core)),
+            names.memory: str(memory),
+            names.key("vcuda-device"): ",".join(f"/dev/nvidia{gpu.minor}" for gpu in given.gpus),
+        },
+        limit=limit,
+    )
+
+
+def flag(given: ContainerGpus, _: int) -> PodRecord:
+    """The assigned flag, with minor numbers where the extender wrote indexes."""
+    names = find_edition(given.pod, EDITIONS)
+    annotations = {names.key("gpu-assigned"): "true"}
+    for at, container in enumerate(given.pod.main_containers):
+        if slices := given.allocation.slices_of(container.name):
+            annotations[index_key(names, at)] = write_numbers(
+                used_gpu(given.node, piece).minor for piece in slices
+            )
+    labels = {} if names.bind_phase is None else {names.bind_phase: "success"}
+    return PodRecord(annotations, labels)
+
+
+def _read_limit(given: ContainerGpus, names: TkestackNames) -> VcudaLimit:
+    cores = read_amount(given.container, names.core)
+    memory = read_amount(given.container, names.memory) * names.memory_unit
+    ceiling = None if cores >= FULL else read_ceiling(given.pod)
+    return VcudaLimit(MiB(memory), Percent(min(cores, FULL)), ceiling, cores >= FULL)
+
+
+AGENT: Final = AgentPart(
+    editions=(offer("tkestack", FORK, ""), offer("tkestack-upstream", UPSTREAM, "tencent-")),
+    inject=inject,
+    flag=flag,
+)
