@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import builders
-from slicewise.cli.service_thread import serving
+from slicewise.cli.service_runner import serving
 from slicewise.dialects import GPUS, write_gpus
 from slicewise.model import NodeState
 from slicewise_playground.cluster import Playground

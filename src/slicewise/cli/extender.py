@@ -1,8 +1,7 @@
 """`slicewise extender`: what kube-scheduler talks to, under its own flags and the originals'."""
 
-import asyncio
 import os
-import signal
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +13,7 @@ from slicewise.cli.addresses import read_address
 from slicewise.cli.goflags import go_switch, klog_flags
 from slicewise.cli.logs import LEVELS, configure_logs, read_level
 from slicewise.cli.options import Document, ServiceCommand
+from slicewise.cli.service_runner import run_service
 from slicewise.extender.run import ExtenderSettings, run_extender
 from slicewise.extender.tracing import VARIABLES
 from slicewise.httpd import ServerSettings, Tls
@@ -67,19 +67,7 @@ def translate_admission(document: Document) -> Document:
 def extender(**flags: Any) -> None:
     """Serve kube-scheduler: filter, prioritize, preempt and bind pods that ask for GPUs."""
     configure_logs(read_level(flags))
-    settings = read_settings(flags)
-
-    async def serve() -> None:
-        stop = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stop.set)
-        await run_extender(settings, stop)
-
-    try:
-        uvloop.run(serve())
-    except (SlicewiseError, OSError) as error:
-        raise click.ClickException(str(error)) from error
+    run_service(partial(run_extender, read_settings(flags)), run=uvloop.run)
 
 
 def read_settings(flags: dict[str, Any]) -> ExtenderSettings:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from slicewise.cli.dashboard import DashboardSettings, run_dashboard
-from slicewise.cli.service_thread import Started, serving
+from slicewise.cli.service_runner import Started, serving
 from slicewise.dashboard.server import PageSettings
 from slicewise.dashboard.table_updater import UpdateIntervals
 from slicewise.dashboard.usage import MeasuredGpu, MeasuredNode, MeasuredPod

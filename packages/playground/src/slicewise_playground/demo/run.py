@@ -15,7 +15,7 @@ from time import monotonic
 from typing import Any, Final
 
 from slicewise.cli.extender_client import ExtenderTarget, fetch
-from slicewise.cli.service_thread import Started, serving
+from slicewise.cli.service_runner import Started, serving
 from slicewise.dialects import ELASTIC, GPUS, GPUSCHEDULER, GPUSHARE, SLICEWISE, TKESTACK, Dialect
 from slicewise.explain.scheduler_config import build_config
 from slicewise.extender.run import ExtenderSettings, run_extender

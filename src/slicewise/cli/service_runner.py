@@ -1,17 +1,49 @@
-"""Running a service of ours inside another command: on a thread and a loop of its own."""
+"""Running a service: as the command itself until a signal, or beside a command on a thread."""
 
 import asyncio
 import contextlib
+import os
+import signal
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final
 
+import click
+
+from slicewise.model import SlicewiseError
+
 Started = Callable[[str], None]
 Serve = Callable[[asyncio.Event, Started], Coroutine[Any, Any, None]]
 """Serves until the event is set, and says its address once it listens."""
 _SECONDS: Final = 30.0
+
+
+def run_service(
+    serve: Callable[[asyncio.Event], Coroutine[Any, Any, None]],
+    *,
+    run: Callable[[Coroutine[Any, Any, None]], None] = asyncio.run,
+    impatient: bool = False,
+) -> None:
+    """Serve until SIGINT or SIGTERM; an `impatient` service leaves at once on the second one."""
+
+    async def live() -> None:
+        stop = asyncio.Event()
+
+        def ask_to_stop() -> None:
+            if impatient and stop.is_set():
+                os._exit(1)
+            stop.set()
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, ask_to_stop)
+        await serve(stop)
+
+    try:
+        run(live())
+    except (SlicewiseError, OSError) as error:
+        raise click.ClickException(str(error)) from error
 
 
 @contextlib.contextmanager
