@@ -3,9 +3,9 @@ import logging
 import click
 import pytest
 
-from slicewise.cli.addresses import read_address
 from slicewise.cli.extender import DEFAULT_ADDRESS, extender, read_settings
 from slicewise.cli.logs import read_level
+from slicewise.cli.options import read_address
 
 
 def settings(*arguments, monkeypatch=None):

@@ -11,9 +11,9 @@ import builders
 from metricsapi.scene import Scene
 from reports.listener import Listener, reporting
 from reports.values import gpu, node, pod
-from slicewise.cli.addresses import read_place
 from slicewise.cli.agent import _read_report
 from slicewise.cli.metrics_api import metrics_api, read_choices, read_settings
+from slicewise.cli.options import read_service_name
 from slicewise.dialects import ALLOCATION, GPUS
 from slicewise.kube.errors import RefusedError
 from slicewise.kube.secrets import Secret
@@ -118,7 +118,7 @@ def test_files_are_needed_where_certificates_are_not_made():
     ],
 )
 def test_service_is_named_after_the_pod(environment, place):
-    assert read_place(environment) == place
+    assert read_service_name(environment) == place
 
 
 def test_agent_of_the_originals_chart_reports_to_the_server_beside_it(monkeypatch):

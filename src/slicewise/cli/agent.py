@@ -11,9 +11,9 @@ import click
 import yaml
 
 from slicewise import __version__
-from slicewise.cli.addresses import read_address, read_place
 from slicewise.cli.goflags import GoCommand, go_switch, klog_flags
 from slicewise.cli.logs import LEVELS, configure_logs, read_level
+from slicewise.cli.options import read_address, read_service_name
 from slicewise.dialects import DEFAULT
 from slicewise.dialects.gpushare.names import GIB, MIB
 from slicewise.dialects.shared.injection import GpuManagerPaths
@@ -186,7 +186,7 @@ def _read_node_flags(flags: dict[str, Any]) -> NodeFlags:
 def _read_report(flags: dict[str, Any]) -> ReportTarget | None:
     """Whom to report to: the flag's server, or the one that the original's chart puts beside."""
     beside = "MetadataName" in os.environ
-    name, namespace = read_place(os.environ)
+    name, namespace = read_service_name(os.environ)
     address = flags["report_to"] or (f"https://{name}.{namespace}.svc" if beside else None)
     if address is None:
         return None

@@ -2,21 +2,27 @@
 
 import os
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 import click
 import uvloop
 
 from slicewise import __version__
-from slicewise.cli.addresses import read_address
 from slicewise.cli.goflags import go_switch, klog_flags
-from slicewise.cli.logs import LEVELS, configure_logs, read_level
-from slicewise.cli.options import Document, ServiceCommand
+from slicewise.cli.logs import configure_logs, read_level
+from slicewise.cli.options import (
+    FILE,
+    Document,
+    ServiceCommand,
+    log_options,
+    read_address,
+    read_namespaced_name,
+    read_tls,
+)
 from slicewise.cli.service_runner import run_service
 from slicewise.extender.run import ExtenderSettings, run_extender
 from slicewise.extender.tracing import VARIABLES
-from slicewise.httpd import ServerSettings, Tls
+from slicewise.httpd import ServerSettings
 from slicewise.model import SlicewiseError
 from slicewise.placement import read_policy
 from slicewise.state.live import StateSettings
@@ -25,7 +31,6 @@ DEFAULT_ADDRESS: Final = "127.0.0.1:3456"
 # What gpu-admission's own file may say beside its quota; none of it changes anything here.
 _ADMISSION_KEYS: Final = ("GPUModelLabel", "GPUPoolLabel", "SkipBindTime")
 _MODES: Final = ("gpushare", "pgpu", "qgpu")
-_FILE = click.Path(dir_okay=False, exists=True, path_type=Path)
 
 
 def translate_admission(document: Document) -> Document:
@@ -39,25 +44,74 @@ def translate_admission(document: Document) -> Document:
 
 
 @click.command(cls=ServiceCommand, service="extender", translate=translate_admission)
-@click.option("--address", help=f"host:port to listen on [default: {DEFAULT_ADDRESS}; env PORT].")
-@click.option("--kubeconfig", "--kubeconf", type=_FILE, help="Kubeconfig of the API server.")
-@click.option("--master", help="Address of the API server, in place of the kubeconfig's.")
-@click.option("--policy", help="How nodes and GPUs are chosen [default: default].")
-@click.option("--priority", help="elastic-gpu's word for the policy: binpack, spread or random.")
+@click.option(
+    "--address",
+    help=f"host:port to listen on [default: {DEFAULT_ADDRESS}; env PORT sets the port alone].",
+)
+@click.option(
+    "--kubeconfig",
+    "--kubeconf",
+    type=FILE,
+    help="Kubeconfig of the API server [default: KUBECONFIG, the pod's own, ~/.kube/config].",
+)
+@click.option("--master", help="URL of the API server, in place of the kubeconfig's.")
+@click.option(
+    "--policy",
+    help="Placement policy of pods that name none, like binpack, spread, random or fgd "
+    "[default: default].",
+)
+@click.option("--priority", help="elastic-gpu's flag for the policy: binpack, spread or random.")
 @click.option("--mode", help="elastic-gpu's list of modes; all are served whatever it says.")
-@click.option("--commit-in-filter", is_flag=True, help="Let /scheduler/filter write the decision.")
-@click.option("--quota-configmap", help="namespace/name of the quota; '' for none.")
-@click.option("--leader-elect/--no-leader-elect", help="Decide only while holding a lease.")
-@click.option("--lease", default="kube-system/slicewise-extender", show_default=True)
-@click.option("--tls-cert", type=_FILE, help="PEM certificate chain; read again when it changes.")
-@click.option("--tls-key", type=_FILE, help="PEM key of that certificate.")
-@click.option("--tls-client-ca", type=_FILE, help="PEM authorities that clients must be from.")
-@click.option("--health-address", help="host:port of a plain listener for probes alone.")
-@click.option("--max-body-mib", default=128, show_default=True, help="Largest request body.")
-@click.option("--request-seconds", default=30.0, show_default=True, help="Longest answer.")
-@click.option("--otlp-endpoint", help="OpenTelemetry collector, like http://127.0.0.1:4318.")
-@click.option("--log-level", type=click.Choice(sorted(LEVELS)), help="[env LOG_LEVEL]")
-@click.option("-v", "--v", "verbosity", type=int, default=0, help="klog's level; 4 logs more.")
+@click.option(
+    "--commit-in-filter",
+    is_flag=True,
+    help="Let /scheduler/filter choose the node and write the allocation on the pod, "
+    "for schedulers that are configured without a bind verb.",
+)
+@click.option(
+    "--quota-configmap",
+    help="namespace/name of the ConfigMap with the GPU quota of namespaces; '' for no quota "
+    "[default: kube-system/gpuquota].",
+)
+@click.option(
+    "--leader-elect/--no-leader-elect",
+    help="Answer schedulers only while holding a Lease, so that one of several replicas decides.",
+)
+@click.option(
+    "--lease",
+    default="kube-system/slicewise-extender",
+    show_default=True,
+    help="namespace/name of the Lease of --leader-elect.",
+)
+@click.option("--tls-cert", type=FILE, help="PEM certificate chain; read again when it changes.")
+@click.option("--tls-key", type=FILE, help="PEM private key of --tls-cert.")
+@click.option(
+    "--tls-client-ca",
+    type=FILE,
+    help="PEM certificate authorities; clients without a certificate from them are refused.",
+)
+@click.option(
+    "--health-address",
+    help="host:port of a second listener, without TLS, for /healthz, /livez and /readyz alone.",
+)
+@click.option(
+    "--max-body-mib",
+    default=128,
+    show_default=True,
+    help="Largest request body in MiB; a larger one is refused with 413.",
+)
+@click.option(
+    "--request-seconds",
+    default=30.0,
+    show_default=True,
+    help="Longest time for reading a request, and for answering it.",
+)
+@click.option(
+    "--otlp-endpoint",
+    help="Send traces to this OpenTelemetry collector, like http://127.0.0.1:4318 "
+    "[env OTEL_EXPORTER_OTLP_ENDPOINT].",
+)
+@log_options
 @click.option("--pprofAddress", "--pprofaddress", expose_value=False, hidden=True)
 @go_switch("--nodeCacheCapable", expose_value=False, hidden=True)
 @go_switch("--enableComputeCapability", expose_value=False, hidden=True)
@@ -73,14 +127,14 @@ def extender(**flags: Any) -> None:
 def read_settings(flags: dict[str, Any]) -> ExtenderSettings:
     """The settings that flags, environment and gpu-admission's file amount to."""
     host, port = read_address(flags["address"], DEFAULT_ADDRESS, os.environ.get("PORT"))
-    lease = _read_pair("--lease", flags["lease"]) if flags["leader_elect"] else None
+    lease = read_namespaced_name("--lease", flags["lease"]) if flags["leader_elect"] else None
     return ExtenderSettings(
         kubeconfig=flags["kubeconfig"],
         master=flags["master"],
         listen=ServerSettings(
             host=host,
             port=port,
-            tls=_read_tls(flags),
+            tls=read_tls(flags["tls_cert"], flags["tls_key"], flags["tls_client_ca"]),
             max_body_bytes=flags["max_body_mib"] << 20,
             request_seconds=flags["request_seconds"],
         ),
@@ -128,22 +182,4 @@ def _read_quota(flags: dict[str, Any]) -> tuple[str, str] | None:
     text = flags["quota_configmap"]
     if text is None:
         return StateSettings().quota
-    return _read_pair("--quota-configmap", text) if text else None
-
-
-def _read_pair(flag: str, text: str) -> tuple[str, str]:
-    namespace, slash, name = text.partition("/")
-    if not (slash and namespace and name):
-        raise click.BadParameter(f"{text!r}: expected namespace/name", param_hint=flag)
-    return namespace, name
-
-
-def _read_tls(flags: dict[str, Any]) -> Tls | None:
-    certificate, key, authority = flags["tls_cert"], flags["tls_key"], flags["tls_client_ca"]
-    if certificate is None and key is None:
-        if authority is not None:
-            raise click.UsageError("--tls-client-ca needs --tls-cert and --tls-key beside it")
-        return None
-    if certificate is None or key is None:
-        raise click.UsageError("--tls-cert and --tls-key are only of use together")
-    return Tls(certificate, key, authority, require_client=authority is not None)
+    return read_namespaced_name("--quota-configmap", text) if text else None

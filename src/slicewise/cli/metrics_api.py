@@ -12,9 +12,9 @@ import click
 import yaml
 
 from slicewise import __version__
-from slicewise.cli.addresses import read_place
 from slicewise.cli.goflags import GoCommand, klog_flags
 from slicewise.cli.logs import configure_logs
+from slicewise.cli.options import read_service_name
 from slicewise.httpd import ServerSettings, Tls
 from slicewise.metricsapi.agents import AgentRules
 from slicewise.metricsapi.run import MetricsApiOptions, run_metrics_api
@@ -112,7 +112,7 @@ def read_choices(flags: Mapping[str, Any]) -> dict[str, Any]:
 
 def read_settings(flags: Mapping[str, Any], choices: Mapping[str, Any]) -> MetricsApiOptions:
     """How the service runs."""
-    name, namespace = read_place(os.environ)
+    name, namespace = read_service_name(os.environ)
     authority = choices["tls-config.tls-ca-file"]
     return MetricsApiOptions(
         kubeconfig=flags["kubeconfig"],

@@ -2,19 +2,25 @@
 
 Every flag of a service is also `SLICEWISE_<SERVICE>_<FLAG>` in the environment and a key of the
 YAML file that `--config` names. Variables that the original systems' users know come after ours.
+Flags that several services have are read here, so that they mean the same everywhere.
 """
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import click
 import yaml
 
 from slicewise.cli.goflags import GoCommand
+from slicewise.cli.logs import LEVELS
+from slicewise.httpd import Tls
 
+F = TypeVar("F", bound=Callable[..., Any])
 Document = Mapping[str, Any]
-_FILE: Final = click.Path(dir_okay=False, exists=True, path_type=Path)
+FILE: Final = click.Path(dir_okay=False, exists=True, path_type=Path)
+_NAME: Final = "nvidia-gpu-scheduler"
+_NAMESPACE: Final = "kube-system"
 
 
 class ServiceCommand(GoCommand):
@@ -39,7 +45,7 @@ class ServiceCommand(GoCommand):
                 _name_variables(option, prefix)
         config = click.Option(
             config_names,
-            type=_FILE,
+            type=FILE,
             is_eager=True,
             expose_value=False,
             callback=self._load,
@@ -108,3 +114,56 @@ def _read_document(path: Path) -> Document:
     if not isinstance(document, dict):
         raise click.BadParameter(f"{path}: expected flags and their values")
     return document
+
+
+def log_options(command: F) -> F:
+    """The flags that say how much is logged, ours and klog's; see `logs.read_level`."""
+    command = click.option(
+        "-v", "--v", "verbosity", type=int, default=0, help="klog's level; from 4 on, log more."
+    )(command)
+    return click.option(
+        "--log-level",
+        type=click.Choice(sorted(LEVELS)),
+        help="Log from this level up [default: info; env LOG_LEVEL].",
+    )(command)
+
+
+def read_address(
+    text: str | None, default: str, port: str | None = None, *, flag: str = "--address"
+) -> tuple[str, int]:
+    """Host and port; without an address the originals' PORT counts, on the default's host."""
+    if text is None:
+        host, _, fallback = default.rpartition(":")
+        return host, int(port if port and port.isdecimal() else fallback)
+    host, colon, number = text.rpartition(":")
+    if not colon or not number.isdecimal() or int(number) > 65535:
+        raise click.BadParameter(f"{text!r}: expected host:port", param_hint=flag)
+    return host.strip("[]") or "0.0.0.0", int(number)
+
+
+def read_service_name(environment: Mapping[str, str]) -> tuple[str, str]:
+    """Name and namespace of the Service: the pod's name without its last part."""
+    pod = environment.get("MetadataName", "")
+    name = pod.rpartition("-")[0] or _NAME
+    return name, environment.get("MetadataNamespace") or _NAMESPACE
+
+
+def read_namespaced_name(flag: str, text: str) -> tuple[str, str]:
+    """Namespace and name out of `namespace/name`."""
+    namespace, slash, name = text.partition("/")
+    if not (slash and namespace and name):
+        raise click.BadParameter(f"{text!r}: expected namespace/name", param_hint=flag)
+    return namespace, name
+
+
+def read_tls(
+    certificate: Path | None, key: Path | None, client_ca: Path | None = None
+) -> Tls | None:
+    """The files to serve HTTPS with; None without --tls-cert and --tls-key."""
+    if certificate is None and key is None:
+        if client_ca is not None:
+            raise click.UsageError("--tls-client-ca needs --tls-cert and --tls-key beside it")
+        return None
+    if certificate is None or key is None:
+        raise click.UsageError("--tls-cert and --tls-key are only of use together")
+    return Tls(certificate, key, client_ca, require_client=client_ca is not None)
