@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from slicewise.cli.agent import agent, read_command
+from slicewise.cli.agent import agent, read_options
 from slicewise.model import MiB
 from slicewise.nodeagent.settings import DIALECTS, IdentityMode
 
@@ -17,7 +17,7 @@ def command(*argv, env=None):
     found = {}
     runner = CliRunner(env={"NODE_NAME": None, **(env or {})})
     original = agent.callback
-    agent.callback = lambda **flags: found.update(read=read_command(flags))
+    agent.callback = lambda **flags: found.update(read=read_options(flags))
     try:
         result = runner.invoke(agent, list(argv), catch_exceptions=False)
     finally:
@@ -41,7 +41,7 @@ def test_flag_beats_environment_beats_file_beats_default(tmp_path):
     file = tmp_path / "agent.yaml"
     file.write_text("identity: match\nmemory-unit: MiB\naddress: 0.0.0.0:1\nrecord-seconds: 3\n")
     env = {"SLICEWISE_AGENT_IDENTITY": "cdi", "SLICEWISE_AGENT_ADDRESS": "0.0.0.0:2"}
-    read = command(f"--config-file={file}", "--address=0.0.0.0:3", env=env)
+    read = command(f"--config={file}", "--address=0.0.0.0:3", env=env)
 
     assert read.listen.port == 3
     assert read.settings.identity is IdentityMode.CDI

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-import yaml
 
 from slicewise import __version__
-from slicewise.cli.goflags import GoCommand, go_switch, klog_flags
-from slicewise.cli.logs import LEVELS, configure_logs, read_level
-from slicewise.cli.options import read_address, read_service_name
+from slicewise.cli.goflags import go_switch, klog_flags
+from slicewise.cli.logs import configure_logs, read_level
+from slicewise.cli.options import ServiceCommand, log_options, read_address, read_service_name
 from slicewise.dialects import DEFAULT
 from slicewise.dialects.gpushare.names import GIB, MIB
 from slicewise.dialects.shared.injection import GpuManagerPaths
@@ -27,99 +26,106 @@ from slicewise.nodeagent.settings import DIALECTS, AgentSettings, IdentityMode, 
 from slicewise.nodeagent.usage.sampler import INTERVAL_SECONDS
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:5678"
-_PREFIX: Final = "SLICEWISE_AGENT"
 _UNITS: Final = {"gib": GIB.memory_unit, "mib": MIB.memory_unit}
 _PATH = click.Path(path_type=Path)
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
-def _load_config(ctx: click.Context, _: click.Parameter, path: Path | None) -> None:
-    """Take defaults from a file of flags without their dashes."""
-    if path is None:
-        return
-    try:
-        document = yaml.safe_load(path.read_text())
-    except (OSError, yaml.YAMLError) as error:
-        raise click.BadParameter(f"{path}: {error}") from error
-    if not isinstance(document, dict):
-        raise click.BadParameter(f"{path}: expected flags and their values")
-    names = {option.lstrip("-"): each.name for each in ctx.command.params for option in each.opts}
-    for key in document:
-        if key not in names:
-            raise click.BadParameter(f"{path}: {key!r}: expected a flag of this command")
-    ctx.default_map = {str(names[key]): value for key, value in document.items()}
-
-
-@click.command(cls=GoCommand, context_settings={"auto_envvar_prefix": _PREFIX})
-@click.option("--config-file", type=_FILE, is_eager=True, expose_value=False,
-              callback=_load_config, help="YAML of these flags, without their dashes.")  # fmt: skip
+@click.command(cls=ServiceCommand, service="agent", config_names=("--config", "--config-file"))
 @click.option("--node-name", "--hostname-override", "--nodeName", envvar="NODE_NAME",
-              help="[default: the machine's name]")  # fmt: skip
-@click.option("--kubeconfig", "--kubeconf", type=_FILE, help="Kubeconfig of the API server.")
-@click.option("--address", help=f"host:port of metrics and health [default: {DEFAULT_ADDRESS}].")
+              help="Name of this agent's Node [default: the machine's name].")  # fmt: skip
+@click.option("--kubeconfig", "--kubeconf", type=_FILE,
+              help="Kubeconfig of the API server [default: as kubectl and pods find it]."
+              )  # fmt: skip
+@click.option("--address", help=f"host:port for health, metrics, usage and audit "
+              f"[default: {DEFAULT_ADDRESS}].")  # fmt: skip
 @click.option("--nvml", default="library", show_default=True,
-              help="library, library:FILE, simulated or simulated:FILE.")  # fmt: skip
+              help="Where GPUs are read from: library is NVIDIA's driver, library:FILE an NVML "
+              "of your own, simulated:FILE a YAML description of GPUs.")  # fmt: skip
 @click.option("--dialects", default=",".join(DIALECTS), show_default=True,
-              help="Systems whose resources are offered.")  # fmt: skip
+              help="Systems whose resources this node offers, separated by commas."
+              )  # fmt: skip
 @click.option("--identity", type=click.Choice(["auto", "cdi", "match"]), default="auto",
-              show_default=True, help="How the owner of units is known.")  # fmt: skip
+              show_default=True,
+              help="How the agent learns which container it prepares GPUs for: cdi is exact, "
+              "match is for runtimes without CDI, auto asks the runtime.")  # fmt: skip
 @click.option("--device-plugins", "--device-plugin-path", type=_PATH,
-              default=Paths().plugins, show_default=True)  # fmt: skip
-@click.option("--pod-resources", type=_PATH, default=Paths().pod_resources, show_default=True)
+              default=Paths().plugins, show_default=True,
+              help="The kubelet's folder of device plugin sockets.")  # fmt: skip
+@click.option("--pod-resources", type=_PATH, default=Paths().pod_resources, show_default=True,
+              help="The kubelet's pod-resources socket.")  # fmt: skip
 @click.option("--runtime-endpoint", "--container-runtime-endpoint",
-              help="The runtime's socket [default: where runtimes usually listen].")  # fmt: skip
+              help="Socket of the container runtime [default: where runtimes usually listen]."
+              )  # fmt: skip
 @click.option("--cdi", type=_PATH, default=Paths().cdi, show_default=True,
-              help="Where CDI specs are written.")  # fmt: skip
-@click.option("--vendor-cdi", type=_PATH, multiple=True, help="Folders of NVIDIA's CDI specs.")
-@click.option("--dev", type=_PATH, default=Paths().dev, show_default=True)
-@click.option("--state", type=_PATH, default=Paths().state, show_default=True)
+              help="Folder to write CDI specs to; the runtime must read it.")  # fmt: skip
+@click.option("--vendor-cdi", type=_PATH, multiple=True,
+              help="Folder of NVIDIA's own CDI specs; can be repeated "
+              "[default: /etc/cdi and --cdi].")  # fmt: skip
+@click.option("--dev", type=_PATH, default=Paths().dev, show_default=True,
+              help="Folder of the host's device nodes.")  # fmt: skip
+@click.option("--state", type=_PATH, default=Paths().state, show_default=True,
+              help="Folder for what must survive a restart of the agent.")  # fmt: skip
 @click.option("--virtual-manager-path", default=GpuManagerPaths().pods, show_default=True,
-              help="gpu-manager's folders of pods.")  # fmt: skip
+              help="Folder of gpu-manager's limits, one folder for each pod.")  # fmt: skip
 @click.option("--driver-volumes", default=GpuManagerPaths().drivers, show_default=True,
-              help="gpu-manager's copies of the driver.")  # fmt: skip
-@click.option("--memory-unit", default="GiB", show_default=True, help="gpushare's unit.")
-@click.option("--device-memory-scaling", type=float, help="Part of each GPU's memory to offer.")
-@click.option("--cgroup-driver", type=click.Choice(["cgroupfs", "systemd"], case_sensitive=False))
+              help="Folder of gpu-manager's copies of the driver's libraries.")  # fmt: skip
+@click.option("--memory-unit", default="GiB", show_default=True,
+              help="Size of one unit of gpushare's memory: GiB or MiB.")  # fmt: skip
+@click.option("--device-memory-scaling", type=float,
+              help="Fraction of each GPU's memory to offer, above 0 and at most 1."
+              )  # fmt: skip
+@click.option("--cgroup-driver", type=click.Choice(["cgroupfs", "systemd"], case_sensitive=False),
+              help="The kubelet's cgroup driver [default: as the host shows].")  # fmt: skip
 @click.option("--node-config", type=_FILE, default=NODE_CONFIG, show_default=True,
-              help="gpu-manager's nodeConfig of all nodes.")  # fmt: skip
+              help="gpu-manager's nodeConfig file, whose entry for this node comes before flags."
+              )  # fmt: skip
 @click.option("--recover-seconds", type=click.FloatRange(0), default=RecoveryPolicy().first_seconds,
-              show_default=True, help="How long an ill GPU must be well to return."
+              show_default=True,
+              help="Return an unhealthy GPU to service after this long without a critical XID."
               )  # fmt: skip
-@click.option("--heartbeat/--no-heartbeat", help="Publish the heartbeat the fork's extender needs.")
-@click.option("--report-to", help="https://host of the metrics API to report usage to.")
-@click.option("--report-ca", type=_FILE, help="PEM authorities [default: in its Secret].")
-@click.option("--report-token", type=_FILE, help="Token file to show to that server.")
+@click.option("--heartbeat/--no-heartbeat",
+              help="Publish the heartbeat annotation that the gpu-admission fork's extender needs."
+              )  # fmt: skip
+@click.option("--report-to",
+              help="Report usage to the metrics API at this address, like https://name.namespace."
+              )  # fmt: skip
+@click.option("--report-ca", type=_FILE,
+              help="PEM authorities of the metrics API [default: those in its Secret]."
+              )  # fmt: skip
+@click.option("--report-token", type=_FILE,
+              help="File of the token to show the metrics API [default: the pod's own]."
+              )  # fmt: skip
 @click.option("--record-seconds", type=click.FloatRange(0, 20), default=10.0, show_default=True,
-              help="How long a start waits for its pod's record.")  # fmt: skip
+              help="How long a container start waits for the scheduler's record on its pod."
+              )  # fmt: skip
 @click.option("--sample-seconds", "--sample-period", type=click.FloatRange(0.1),
-              default=INTERVAL_SECONDS, show_default=True, help="How often usage is read."
-              )  # fmt: skip
+              default=INTERVAL_SECONDS, show_default=True,
+              help="How often the usage of GPUs is read.")  # fmt: skip
 @click.option("--sweep-seconds", type=click.FloatRange(0.1), default=60.0, show_default=True,
-              help="How often leftovers are looked for.")  # fmt: skip
-@click.option("--most-units", type=click.IntRange(0), default=MOST_UNITS, show_default=True,
-              help="Units of a resource above which it is a plain amount.")  # fmt: skip
-@click.option("--missing-gpus", type=click.Choice(["refuse", "skip"]), default=None,
-              help="What to do without a GPU's device node [default: refuse, skip if simulated]."
+              help="How often files that deleted pods left behind are looked for and removed."
               )  # fmt: skip
-@click.option("--log-level", type=click.Choice(sorted(LEVELS)), help="[env LOG_LEVEL]")
-@click.option("-v", "--v", "verbosity", type=int, default=0, help="klog's level; 4 logs more.")
+@click.option("--most-units", type=click.IntRange(0), default=MOST_UNITS, show_default=True,
+              help="Offer a resource with more units than this as a plain amount on the Node, "
+              "where another resource brings the GPU.")  # fmt: skip
+@click.option("--missing-gpus", type=click.Choice(["refuse", "skip"]), default=None,
+              help="Refuse or start a container whose GPU has no device node on the host "
+              "[default: refuse; skip if simulated].")  # fmt: skip
+@log_options
 @go_switch("--share-mode", expose_value=False, hidden=True)
 @klog_flags
 @click.version_option(__version__, prog_name="slicewise")
 def agent(**flags: Any) -> None:
-    """Give every container of this node its own GPUs, and tell the cluster what GPUs there are.
-
-    Every flag can also be set as SLICEWISE_AGENT_<FLAG>, or in the file of --config-file.
-    """
+    """Give every container of this node its own GPUs, and tell the cluster what GPUs there are."""
     configure_logs(read_level(flags))
-    command = read_command(flags)
+    options = read_options(flags)
 
     async def serve() -> None:
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop.set)
-        await run_agent(command, stop)
+        await run_agent(options, stop)
 
     try:
         asyncio.run(serve())
@@ -127,7 +133,7 @@ def agent(**flags: Any) -> None:
         raise click.ClickException(str(error)) from error
 
 
-def read_command(flags: dict[str, Any]) -> AgentOptions:
+def read_options(flags: dict[str, Any]) -> AgentOptions:
     """The settings that flags, environment and file amount to."""
     host, port = read_address(flags["address"], DEFAULT_ADDRESS)
     dialects = tuple(word.strip() for word in flags["dialects"].split(",") if word.strip())
