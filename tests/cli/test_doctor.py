@@ -23,8 +23,7 @@ from slicewise.extender.handlers import Extender
 from slicewise.extender.routes import build_handler
 from slicewise.httpd import ThreadedServer
 from slicewise.kube.errors import LostError
-from slicewise.kube.node_details import NodeDetails
-from slicewise.model import NodeNotice
+from slicewise.model import NodeDetails, NodeNotice
 from slicewise_playground.cluster import Playground
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)

@@ -28,9 +28,9 @@ class Bench:
         self.writer = FakeWriter(*pods)
         if known:
             self.state.see(*pods)
-        stage = PodQueries(self.state)
-        self.binder = Binder(stage, self.writer, BindTimeouts(clock=lambda: 0.0, wall=lambda: 7))
-        self.committer = CommitFilter(Decisions(stage), self.binder)
+        queries = PodQueries(self.state)
+        self.binder = Binder(queries, self.writer, BindTimeouts(clock=lambda: 0.0, wall=lambda: 7))
+        self.committer = CommitFilter(Decisions(queries), self.binder)
 
     def bind(self, node, name="p0", uid="u0"):
         return self.binder.bind(decode_binding(bodies.binding(node, name, uid)))

@@ -23,10 +23,10 @@ class Bench:
         self.state = FakeState(*nodes)
         self.writer = FakeWriter(*pods)
         self.state.see(*pods)
-        stage = PodQueries(self.state)
+        queries = PodQueries(self.state)
         timing = BindTimeouts(hold_seconds=60.0, clock=lambda: self.now, wall=lambda: 7)
-        self.binder = Binder(stage, self.writer, timing)
-        self.placer = PlaceFilter(Decisions(stage), self.binder)
+        self.binder = Binder(queries, self.writer, timing)
+        self.placer = PlaceFilter(Decisions(queries), self.binder)
 
     def place(self, pod, *names):
         ask = SchedulerRequest(pod, CandidateNodes(list(names)))

@@ -1,8 +1,7 @@
 import pytest
 
 from slicewise.kube.affinity import read_node_requirements, rejection
-from slicewise.kube.node_details import NodeDetails, Taint
-from slicewise.model import NodeNotice
+from slicewise.model import NodeDetails, NodeNotice, Taint
 
 
 def machine(labels=None, taints=(), **facts):

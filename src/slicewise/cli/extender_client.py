@@ -1,6 +1,6 @@
-"""Who answers `why` and `what-if`: an extender at an address, one behind a Service, or we.
+"""Who answers `why` and `what-if`: an extender at an address, behind a Service, or this process.
 
-Without an extender to ask, its own state and verbs are built here from the API server: the same
+Without an extender to ask, its state and handlers are built here from the API server: the same
 code on the same cluster, minus what a running extender has decided and not yet written.
 """
 
@@ -19,6 +19,7 @@ from urllib.parse import urlencode
 import click
 
 from slicewise.cli.cluster_access import FILE, CannotTell
+from slicewise.explain.candidates import LeftOut, name_short_nodes
 from slicewise.extender.handlers import Extender
 from slicewise.kube.client import Call, Client
 from slicewise.kube.errors import RefusedError
@@ -30,8 +31,8 @@ from slicewise.state.live import LiveState, StateSettings
 F = TypeVar("F", bound=Callable[..., Any])
 URL: Final = "SLICEWISE_URL"
 _SYNC_SECONDS: Final = 120.0
-# Nobody else waits while we place pods for ourselves.
-_MOST_WISHES: Final = 10_000
+# No scheduler waits for answers while this process places pods for itself.
+_MAX_PODS: Final = 10_000
 _FORBIDDEN: Final = (401, 403)
 
 
@@ -90,17 +91,17 @@ def read_target(flags: dict[str, Any]) -> ExtenderTarget:
 
 
 def fetch(
-    oracle: ExtenderTarget, path: str, query: Mapping[str, str] | None = None, body: Any = None
+    target: ExtenderTarget, path: str, query: Mapping[str, str] | None = None, body: Any = None
 ) -> dict[str, Any]:
-    """What the extender at the oracle's address answers."""
+    """What the extender at the target's address answers."""
     words = f"?{urlencode(query)}" if query else ""
-    url = f"{(oracle.url or '').rstrip('/')}{path}{words}"
+    url = f"{(target.url or '').rstrip('/')}{path}{words}"
     data = None if body is None else json.dumps(body).encode()
     context = None
     if url.startswith("https:"):
-        context = ssl.create_default_context(cafile=None if oracle.ca is None else str(oracle.ca))
-        if oracle.cert is not None:
-            context.load_cert_chain(oracle.cert)
+        context = ssl.create_default_context(cafile=None if target.ca is None else str(target.ca))
+        if target.cert is not None:
+            context.load_cert_chain(target.cert)
     try:
         request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
         with urllib.request.urlopen(request, timeout=30, context=context) as response:
@@ -113,12 +114,12 @@ def fetch(
 
 
 @contextlib.asynccontextmanager
-async def open_call(client: Client, oracle: ExtenderTarget) -> AsyncIterator[ExtenderCall]:
+async def open_call(client: Client, target: ExtenderTarget) -> AsyncIterator[ExtenderCall]:
     """The way to ask, through the API server or without anybody's help."""
-    if oracle.service:
-        yield _ask_service(client, oracle.service)
+    if target.service:
+        yield _ask_service(client, target.service)
         return
-    settings = await choose_settings(client, oracle.policy)
+    settings = await choose_settings(client, target.policy)
     state = LiveState(client, settings)
     try:
         try:
@@ -137,7 +138,7 @@ def _ask_ourselves(extender: Extender) -> ExtenderCall:
     ) -> dict[str, Any]:
         data = b"" if body is None else json.dumps(body).encode()
         if path == "/what-if":
-            response = await extender.what_if(data, _MOST_WISHES)
+            response = await extender.what_if(data, _MAX_PODS)
         else:
             response = await extender.explain(data, dict(query or {}))
         if response.status != 200:
@@ -173,6 +174,19 @@ def _ask_service(client: Client, service: str) -> ExtenderCall:
     return ask
 
 
+async def add_suggestions(
+    ask: ExtenderCall, pod: Mapping[str, Any], told: dict[str, Any], left_out: LeftOut
+) -> None:
+    """Say as well what would fit on nodes whose sums fell short, if no other node is of help."""
+    short = name_short_nodes(left_out)
+    if not short or told.get("best") or told.get("fits") or told.get("smallestChange"):
+        return
+    more = await ask("/explain", body={"Pod": pod, "NodeNames": short})
+    told["nodes"] = [*told["nodes"], *(node for node in more["nodes"] if not node["fits"])]
+    if "smallestChange" in more:
+        told["smallestChange"] = more["smallestChange"]
+
+
 async def choose_settings(client: Client, policy: str) -> StateSettings:
     """What we may read; without ConfigMaps there is no quota to be known."""
     for resource in ("nodes", "pods"):
@@ -184,7 +198,7 @@ async def choose_settings(client: Client, policy: str) -> StateSettings:
     except RefusedError as error:
         if error.code not in _FORBIDDEN:
             raise
-        click.echo(f"quota and lists of ill GPUs are left out: {error.message}", err=True)
+        click.echo(f"quota and lists of unhealthy GPUs are left out: {error.message}", err=True)
         return StateSettings(policy=policy, quota=None, unhealthy_namespace=None)
     return settings
 

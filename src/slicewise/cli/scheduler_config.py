@@ -6,7 +6,13 @@ from pathlib import Path
 import click
 import yaml
 
-from slicewise.explain.scheduler_config import ALL, WIRINGS, build_config, convert_policy
+from slicewise.explain.scheduler_config import (
+    ALL,
+    WIRINGS,
+    SchedulerConfigError,
+    build_config,
+    convert_policy,
+)
 
 _FILE = click.Path(dir_okay=False, exists=True, path_type=Path)
 
@@ -31,10 +37,11 @@ def scheduler_config(
         config = build_config(dialect, url or "http://127.0.0.1:3456", scheduler_name)
     else:
         try:
-            document = yaml.safe_load(source.read_text())
+            config, notes = convert_policy(yaml.safe_load(source.read_text()), url)
         except yaml.YAMLError as error:
             raise click.ClickException(f"{source}: {error}") from error
-        config, notes = convert_policy(document, url)
+        except SchedulerConfigError as error:
+            raise click.ClickException(str(error)) from error
         for note in notes:
             print(f"# {note}", file=sys.stderr)
     if kubeconfig is not None:

@@ -16,20 +16,19 @@ from slicewise.cli.cluster_access import (
 )
 from slicewise.cli.extender_client import (
     ExtenderTarget,
+    add_suggestions,
     fetch,
     open_call,
     read_target,
     target_options,
 )
 from slicewise.cli.render.explain_text import describe_what_if
-from slicewise.explain.candidates import LeftOut, SchedulerView, add_changes
-from slicewise.explain.manifests import PodTemplate, read_templates
-from slicewise.kube import sources
+from slicewise.explain.candidates import LeftOut
+from slicewise.explain.manifests import ManifestError, PodTemplate, read_templates
 from slicewise.kube.client import Client
-from slicewise.kube.lists import list_all
-from slicewise.kube.node_details import list_node_details
+from slicewise.state.candidates import SchedulerView
 
-Wish = tuple[dict[str, Any], list[str] | None, LeftOut]
+WantedPod = tuple[dict[str, Any], list[str] | None, LeftOut]
 
 
 @click.command("what-if", short_help="Say where pods would go if they came now.")
@@ -58,15 +57,19 @@ def what_if(
 
     Ends with 0 when all of them fit, 1 when one does not, and 2 when nobody can tell.
     """
-    oracle, templates = read_target(flags), read_templates(*files)
+    target = read_target(flags)
+    try:
+        templates = read_templates(*files)
+    except ManifestError as error:
+        raise CannotTell(str(error)) from error
     if replicas is not None:
         templates = [_resize(each, replicas) for each in templates]
-    if oracle.url:
-        answer = ask_address(oracle, templates, namespace or "default")
+    if target.url:
+        answer = ask_address(target, templates, namespace or "default")
     else:
 
         async def ask(client: Client) -> dict[str, Any]:
-            return await ask_cluster(client, oracle, templates, namespace)
+            return await ask_cluster(client, target, templates, namespace)
 
         answer = run_connected(ClusterFlags(**flags), ask, CannotTell)
     if output == "json":
@@ -78,7 +81,7 @@ def what_if(
 
 
 def ask_address(
-    oracle: ExtenderTarget, templates: Sequence[PodTemplate], namespace: str
+    target: ExtenderTarget, templates: Sequence[PodTemplate], namespace: str
 ) -> dict[str, Any]:
     """What an extender says, which knows GPUs and nothing of taints and selectors."""
     daemon = next((each.name for each in templates if each.per_node), None)
@@ -86,29 +89,27 @@ def ask_address(
         raise CannotTell(
             f"DaemonSet {daemon}: its nodes are known to the API alone; leave --url out"
         )
-    wishes: list[Wish] = [(pod, None, []) for pod in _make_all(templates, namespace)]
-    return _combine(fetch(oracle, "/what-if", body=_body(wishes)) if wishes else _NOTHING, wishes)
+    wanted: list[WantedPod] = [(pod, None, []) for pod in _make_all(templates, namespace)]
+    return _combine(fetch(target, "/what-if", body=_body(wanted)) if wanted else _NOTHING, wanted)
 
 
 async def ask_cluster(
     client: Client,
-    oracle: ExtenderTarget,
+    target: ExtenderTarget,
     templates: Sequence[PodTemplate],
     namespace: str | None = None,
 ) -> dict[str, Any]:
     """What the cluster's state says, about the nodes the scheduler would ask about."""
-    reader = open_reader()
-    machines = await list_node_details(client, reader)
-    candidates = SchedulerView(machines, await list_all(client, sources.pods(reader)))
+    candidates = await SchedulerView.read(client, open_reader())
     home = namespace or client.access.namespace
-    wishes = [wish for each in templates for wish in _wish(each, candidates, home)]
-    if not wishes:
+    wanted = [each_pod for each in templates for each_pod in _want(each, candidates, home)]
+    if not wanted:
         return _NOTHING
-    async with open_call(client, oracle) as ask:
-        answer = _combine(await ask("/what-if", body=_body(wishes)), wishes)
-        first, (pod, _, left_out) = answer["pods"][0], wishes[0]
+    async with open_call(client, target) as ask:
+        answer = _combine(await ask("/what-if", body=_body(wanted)), wanted)
+        first, (pod, _, left_out) = answer["pods"][0], wanted[0]
         # Later pods were refused by a cluster that has the earlier ones on it.
-        await add_changes(ask, pod, first, left_out)
+        await add_suggestions(ask, pod, first, left_out)
         return answer
 
 
@@ -127,7 +128,7 @@ def _make_all(templates: Sequence[PodTemplate], namespace: str) -> Iterator[dict
             yield each.make(at, namespace)
 
 
-def _wish(template: PodTemplate, candidates: SchedulerView, namespace: str) -> Iterator[Wish]:
+def _want(template: PodTemplate, candidates: SchedulerView, namespace: str) -> Iterator[WantedPod]:
     """Each pod with the nodes it may go to; a DaemonSet has one for each of them."""
     names, left_out = candidates.choose(template.pod["spec"])
     if template.per_node:
@@ -138,13 +139,13 @@ def _wish(template: PodTemplate, candidates: SchedulerView, namespace: str) -> I
         yield template.make(at, namespace), names, left_out
 
 
-def _body(wishes: Sequence[Wish]) -> dict[str, Any]:
-    return {"Pods": [{"Pod": pod, "NodeNames": names} for pod, names, _ in wishes]}
+def _body(wanted: Sequence[WantedPod]) -> dict[str, Any]:
+    return {"Pods": [{"Pod": pod, "NodeNames": names} for pod, names, _ in wanted]}
 
 
-def _combine(answer: dict[str, Any], wishes: Sequence[Wish]) -> dict[str, Any]:
+def _combine(answer: dict[str, Any], wanted: Sequence[WantedPod]) -> dict[str, Any]:
     """The answer with the nodes that were never asked about."""
-    for told, (_, _, left_out) in zip(answer["pods"], wishes, strict=True):
+    for told, (_, _, left_out) in zip(answer["pods"], wanted, strict=True):
         if left_out and not told["fits"]:
             told["leftOut"] = left_out
     return answer

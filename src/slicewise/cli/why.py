@@ -14,17 +14,16 @@ from slicewise.cli.cluster_access import (
 )
 from slicewise.cli.extender_client import (
     ExtenderTarget,
+    add_suggestions,
     fetch,
     open_call,
     read_target,
     target_options,
 )
 from slicewise.cli.render.explain_text import describe, fits_somewhere
-from slicewise.explain.candidates import SchedulerView, add_changes
-from slicewise.kube import sources
 from slicewise.kube.client import Call, Client
-from slicewise.kube.lists import list_all, read_one
-from slicewise.kube.node_details import list_node_details
+from slicewise.kube.lists import read_one
+from slicewise.state.candidates import SchedulerView
 
 
 @click.command(short_help="Say why a pod is where it is, or nowhere.")
@@ -43,16 +42,16 @@ def why(pod: str, namespace: str | None, node: str | None, **flags: Any) -> None
     when nobody can tell.
     """
     every, output, as_json = (flags.pop(each) for each in ("every", "output", "as_json"))
-    oracle = read_target(flags)
+    target = read_target(flags)
     space, _, name = pod.rpartition("/")
-    if oracle.url:
+    if target.url:
         query = {"pod": f"{space or namespace or 'default'}/{name}"}
-        answer = fetch(oracle, "/explain", {**query, **({"node": node} if node else {})})
+        answer = fetch(target, "/explain", {**query, **({"node": node} if node else {})})
     else:
 
         async def ask(client: Client) -> dict[str, Any]:
             home = space or namespace or client.access.namespace
-            return await explain(client, oracle, home, name, node)
+            return await explain(client, target, home, name, node)
 
         answer = run_connected(ClusterFlags(**flags), ask, CannotTell)
     if as_json or output == "json":
@@ -64,23 +63,21 @@ def why(pod: str, namespace: str | None, node: str | None, **flags: Any) -> None
 
 
 async def explain(
-    client: Client, oracle: ExtenderTarget, namespace: str, name: str, node: str | None = None
+    client: Client, target: ExtenderTarget, namespace: str, name: str, node: str | None = None
 ) -> dict[str, Any]:
     """The answer for a pod that exists, about the nodes the scheduler would ask about."""
     path = f"/api/v1/namespaces/{namespace}/pods/{name}"
     body = await read_one(client, Call("get", "pods", path), dict)
     if body is None:
         raise CannotTell(f"pod '{namespace}/{name}': not found")
-    reader = open_reader()
-    machines = await list_node_details(client, reader)
-    candidates = SchedulerView(machines, await list_all(client, sources.pods(reader)))
+    candidates = await SchedulerView.read(client, open_reader())
     names, left_out = candidates.choose(body["spec"], placed=True)
     if node is not None:
         names = [each for each in names if each == node]
         left_out = [each for each in left_out if each["node"] == node]
         if not names and not left_out:
             raise CannotTell(f'node "{node}" not found')
-    async with open_call(client, oracle) as ask:
+    async with open_call(client, target) as ask:
         answer = await ask("/explain", body={"Pod": body, "NodeNames": names})
-        await add_changes(ask, body, answer, left_out)
+        await add_suggestions(ask, body, answer, left_out)
     return {**answer, "leftOut": left_out} if left_out else answer

@@ -45,7 +45,7 @@ class PageContext:
     """Everything that is answered from."""
 
     tables: PageTables
-    stage: PodQueries
+    queries: PodQueries
     gate: Authorizer
     find: FindPod
     manner: FeedSettings
@@ -118,9 +118,9 @@ async def _explain(site: PageContext, name: str) -> HttpResponse:
     if pod is None:
         return _say(404, f"pod {name!r}: not found\n".encode())
     try:
-        scene = site.stage.set(pod)
-        names = sorted(scene.snapshot.slots)
-        inquiry = PodInquiry.of(scene, names, site.stage.screen(scene, names))
+        query = site.queries.build(pod)
+        names = sorted(query.snapshot.slots)
+        inquiry = PodInquiry.of(query, names, site.queries.screen(query, names))
         # Trying changes may take seconds, and other readers must not wait for it.
         answer = json_response(await asyncio.to_thread(explain_pod, inquiry))
     except NotReadyError as error:

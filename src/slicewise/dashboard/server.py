@@ -52,7 +52,7 @@ class DashboardServer:
         self.keeper = TableUpdater(state, self.tables, uses=uses, pace=self.habits.pace)
         site = PageContext(
             tables=self.tables,
-            stage=PodQueries(state),
+            queries=PodQueries(state),
             gate=gate,
             find=find,
             manner=self.habits.manner,

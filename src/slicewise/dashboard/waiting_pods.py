@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from slicewise.explain.format import describe_request
+from slicewise.explain.pod_query import PodQuery
 from slicewise.model import Pod, SlicewiseError, Snapshot
 from slicewise.placement import Screening
-from slicewise.state.queries import PodQueries, PodQuery
+from slicewise.state.queries import PodQueries
 
 _MOST_REASONS: Final = 6
 
@@ -37,8 +38,8 @@ class WaitingPod:
 class WaitingPods:
     """Every pod on no node, by UID."""
 
-    def __init__(self, stage: PodQueries, clock: Callable[[], float]) -> None:
-        self._stage = stage
+    def __init__(self, queries: PodQueries, clock: Callable[[], float]) -> None:
+        self._queries = queries
         self._clock = clock
         self._waits: dict[str, WaitingPod] = {}
 
@@ -83,20 +84,20 @@ class WaitingPods:
         about = [pod.uid, pod.namespace, pod.name]
         since = round(1000 * wait.since)
         try:
-            scene = self._stage.set(pod)
+            query = self._queries.build(pod)
         except SlicewiseError as error:
             return [*about, "", since, 0, len(names), [[str(error), len(names)]]]
-        if not scene.wants_gpu:
+        if not query.wants_gpu:
             return None
-        key = (scene.wanted.request, scene.wanted.limits, id(scene.planner), id(scene.snapshot))
+        key = (query.wanted.request, query.wanted.limits, id(query.planner), id(query.snapshot))
         if key not in told:
-            told[key] = self._screen(scene, names)
+            told[key] = self._screen(query, names)
         fits, reasons = told[key]
-        asks = describe_request(scene.wanted.request)
+        asks = describe_request(query.wanted.request)
         return [*about, asks, since, fits, len(names), reasons]
 
-    def _screen(self, scene: PodQuery, names: list[str]) -> tuple[int, list[list[Any]]]:
-        screening = self._stage.screen(scene, names)
+    def _screen(self, query: PodQuery, names: list[str]) -> tuple[int, list[list[Any]]]:
+        screening = self._queries.screen(query, names)
         return sum(screening.fits), count_reasons(screening)
 
 

@@ -17,8 +17,8 @@ from slicewise.diagnose.services import check_certificates
 from slicewise.dialects import GPUS
 from slicewise.kube.client import Client
 from slicewise.kube.errors import KubeError, RefusedError
-from slicewise.kube.node_details import NodeDetails
 from slicewise.kube.node_proxy import read_page
+from slicewise.model import NodeDetails
 
 AGENTS: Final = "agents"
 EXTENDER: Final = "extender"

@@ -7,8 +7,7 @@ from typing import Final
 from slicewise.diagnose.findings import Finding, note, ok, problem, warning
 from slicewise.dialects import CORDONED, DEFAULT, GPUS
 from slicewise.dialects.shared.inventory import is_invented, read_capacity
-from slicewise.kube.node_details import NodeDetails
-from slicewise.model import Node, SlicewiseError
+from slicewise.model import Node, NodeDetails, SlicewiseError
 
 NODES: Final = "nodes"
 RUNTIME: Final = "container runtimes"

@@ -4,12 +4,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-import click
 import yaml
 
 from slicewise.diagnose.findings import Finding, note, ok, problem, warning
 from slicewise.dialects import DEFAULT
-from slicewise.explain.scheduler_config import convert_policy
+from slicewise.explain.scheduler_config import SchedulerConfigError, convert_policy
 
 SCHEDULER: Final = "scheduler"
 _PRINT: Final = "slicewise scheduler-config prints a configuration that does"
@@ -35,7 +34,7 @@ def read_config(text: str) -> dict[str, Any] | None:
     if str(document.get("kind", "")).lower() == "policy":
         try:
             return convert_policy(document)[0] | {"percentageOfNodesToScore": 0}
-        except click.ClickException:
+        except SchedulerConfigError:
             return None
     return None
 

@@ -6,10 +6,10 @@ from typing import Any, Final
 
 from slicewise.explain.format import describe_container, describe_request, describe_slice
 from slicewise.explain.limits import write_smaller_limits
+from slicewise.explain.pod_query import PodQuery
 from slicewise.explain.suggestions import Suggestion, find_suggestions
 from slicewise.model import Allocation, NodeState, Request, Slice
 from slicewise.placement import Placement, Screening, admitted_gpus, explain, feasible
-from slicewise.state.queries import PodQuery
 
 # Trying changes takes time; beyond so many nodes only their reasons are counted.
 _DETAILED: Final = 32
@@ -19,7 +19,7 @@ _DETAILED: Final = 32
 class PodInquiry:
     """What is known at once of a pod and the nodes asked; the details take longer."""
 
-    scene: PodQuery
+    query: PodQuery
     names: list[str]
     screening: Screening
     placement: Placement | None
@@ -28,11 +28,11 @@ class PodInquiry:
 
     @classmethod
     def of(
-        cls, scene: PodQuery, names: list[str], screening: Screening, held: tuple[Slice, ...] = ()
+        cls, query: PodQuery, names: list[str], screening: Screening, held: tuple[Slice, ...] = ()
     ) -> "PodInquiry":
         """The inquiry into these nodes, with the best place among them."""
-        placement = scene.planner.place(scene.snapshot, scene.ask(names))
-        return cls(scene, names, screening, placement, held)
+        placement = query.planner.place(query.snapshot, query.ask(names))
+        return cls(query, names, screening, placement, held)
 
 
 def explain_pod(inquiry: PodInquiry) -> dict[str, Any]:
@@ -40,26 +40,26 @@ def explain_pod(inquiry: PodInquiry) -> dict[str, Any]:
 
     It reads nothing but the inquiry, so that it may take its time on another thread.
     """
-    scene, screening = inquiry.scene, inquiry.screening
-    pod = scene.pod
+    query, screening = inquiry.query, inquiry.screening
+    pod = query.pod
     about: dict[str, Any] = {
         "pod": f"{pod.namespace}/{pod.name}",
         "node": pod.node,
-        "asks": describe_request(scene.wanted.request),
+        "asks": describe_request(query.wanted.request),
     }
-    if not scene.wants_gpu:
+    if not query.wants_gpu:
         return {**about, "summary": "asks for no GPU: Slicewise lets it pass", "nodes": []}
-    state = None if pod.node is None else scene.snapshot.get(pod.node)
+    state = None if pod.node is None else query.snapshot.get(pod.node)
     if state is not None:
         about["holds"] = [describe_slice(piece, state.node) for piece in inquiry.held]
     listed = [
-        _explain_node(scene, name) if at < _DETAILED else _tell_reason(screening, name)
+        _explain_node(query, name) if at < _DETAILED else _tell_reason(screening, name)
         for at, name in enumerate(inquiry.names)
     ]
     answer = {**about, "summary": _summarise(screening), "nodes": listed}
     nearest = _nearest(listed)
     if inquiry.placement is not None:
-        answer["best"] = _describe_best(scene, inquiry.placement.allocation)
+        answer["best"] = _describe_best(query, inquiry.placement.allocation)
     elif nearest is not None:
         node, change = nearest
         steps = {key: value for key, value in change.items() if key != "text"}
@@ -67,13 +67,13 @@ def explain_pod(inquiry: PodInquiry) -> dict[str, Any]:
     return answer
 
 
-def _describe_best(scene: PodQuery, allocation: Allocation) -> dict[str, Any]:
-    state = scene.snapshot.get(allocation.node)
+def _describe_best(query: PodQuery, allocation: Allocation) -> dict[str, Any]:
+    state = query.snapshot.get(allocation.node)
     assert state is not None
     return {
         "node": allocation.node,
         "allocation": [describe_container(each, state.node) for each in allocation.containers],
-        "policy": scene.planner.policy.name,
+        "policy": query.planner.policy.name,
     }
 
 
@@ -84,13 +84,13 @@ def _tell_reason(screening: Screening, name: str) -> dict[str, Any]:
     return {"node": name, "fits": False, "reason": reason.code, "phrase": reason.phrase}
 
 
-def _explain_node(scene: PodQuery, name: str) -> dict[str, Any]:
-    state = scene.snapshot.get(name)
+def _explain_node(query: PodQuery, name: str) -> dict[str, Any]:
+    state = query.snapshot.get(name)
     if state is None:
         return {"node": name, "fits": False, "reason": "UnknownNode", "changes": []}
-    wanted = scene.wanted
+    wanted = query.wanted
     if feasible(state, wanted.request, wanted.limits):
-        return {"node": name, "fits": True, "gpus": _gpus(scene, state)}
+        return {"node": name, "fits": True, "gpus": _gpus(query, state)}
     refusal = explain(state, wanted.request, wanted.limits)
     changes = find_suggestions(state, wanted, refusal.reason)
     return {
@@ -99,24 +99,24 @@ def _explain_node(scene: PodQuery, name: str) -> dict[str, Any]:
         "reason": refusal.reason.code,
         "phrase": refusal.reason.phrase,
         "detail": refusal.detail,
-        "gpus": _gpus(scene, state),
-        "changes": [_describe_change(scene, each) for each in changes],
+        "gpus": _gpus(query, state),
+        "changes": [_describe_change(query, each) for each in changes],
     }
 
 
-def _describe_change(scene: PodQuery, change: Suggestion) -> dict[str, Any]:
+def _describe_change(query: PodQuery, change: Suggestion) -> dict[str, Any]:
     """The change, with the limits that make it in the words of the pod's own system."""
     told = change.describe()
-    limits = write_smaller_limits(scene.pod, change.steps["ask"]) if "ask" in change.steps else None
+    limits = write_smaller_limits(query.pod, change.steps["ask"]) if "ask" in change.steps else None
     if limits is None:
         return told
     words = ", ".join(f"{key}: {value}" for key, value in limits.items())
     return {**told, "text": f"{change.text}, as {words}", "limits": limits}
 
 
-def _gpus(scene: PodQuery, state: NodeState) -> list[dict[str, Any]]:
-    request = scene.wanted.request
-    admitted = set(admitted_gpus(state, request, scene.wanted.limits))
+def _gpus(query: PodQuery, state: NodeState) -> list[dict[str, Any]]:
+    request = query.wanted.request
+    admitted = set(admitted_gpus(state, request, query.wanted.limits))
     return [
         {
             "gpu": gpu.index,

@@ -13,10 +13,10 @@ from typing import Final
 from slicewise.dialects import DEFAULT, GPUSHARE
 from slicewise.dialects.gpushare.names import GIB, MIB, detect_unit
 from slicewise.dialects.shared.inventory import is_invented
-from slicewise.kube.node_details import NodeDetails
 from slicewise.model import (
     Container,
     Node,
+    NodeDetails,
     NodeNotice,
     Pod,
     Quantity,

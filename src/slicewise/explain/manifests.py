@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import yaml
 
-from slicewise.cli.cluster_access import CannotTell
+from slicewise.model import SlicewiseError
 
 # Objects that stand beside workloads in their files and make no pods.
 _MUTE: Final = frozenset(
@@ -21,6 +21,10 @@ _MUTE: Final = frozenset(
         "StorageClass",
     )
 )  # fmt: skip
+
+
+class ManifestError(SlicewiseError):
+    """A manifest that cannot be read as pods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +57,7 @@ def read_templates(*paths: Path) -> list[PodTemplate]:
     ]
     if not found:
         where = ", ".join(map(str, paths))
-        raise CannotTell(f"{where}: expected a pod, or a workload with a pod template")
+        raise ManifestError(f"{where}: expected a pod, or a workload with a pod template")
     return found
 
 
@@ -68,14 +72,14 @@ def _read_file(path: Path) -> list[Any]:
         text = sys.stdin.read() if str(path) == "-" else path.read_text()
         return [each for each in yaml.safe_load_all(text) if each is not None]
     except OSError as error:
-        raise CannotTell(f"cannot read {path}: {error.strerror}") from error
+        raise ManifestError(f"cannot read {path}: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise CannotTell(f"{path}: not YAML: {' '.join(str(error).split())}") from error
+        raise ManifestError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
 
 
 def _read_document(path: Path, document: Any) -> Iterator[PodTemplate]:
     if not isinstance(document, Mapping) or not document.get("kind"):
-        raise CannotTell(
+        raise ManifestError(
             f"{path}: {str(document)[:40]!r}: expected a Kubernetes object with a kind"
         )
     kind = str(document["kind"])
@@ -98,7 +102,9 @@ def _read_object(path: Path, kind: str, document: Mapping[str, Any]) -> PodTempl
     pod = document if kind == "Pod" else _map(spec.get("template"))
     inside = _map(pod.get("spec"))
     if not isinstance(inside.get("containers"), list) or not inside["containers"]:
-        raise CannotTell(f"{where}: expected containers in its pod{'' if kind == 'Pod' else 's'}")
+        raise ManifestError(
+            f"{where}: expected containers in its pod{'' if kind == 'Pod' else 's'}"
+        )
     return PodTemplate(
         name=name,
         namespace=meta.get("namespace"),
@@ -122,7 +128,7 @@ def _number(where: str, key: str, value: Any) -> int:
     if value is None:
         return 1
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise CannotTell(f"{where}: {key}={value!r}: expected a whole number from 0")
+        raise ManifestError(f"{where}: {key}={value!r}: expected a whole number from 0")
     return value
 
 

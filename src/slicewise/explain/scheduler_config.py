@@ -6,9 +6,8 @@ that schedulers from 1.25 on accept, which is strict.
 
 from typing import Any, Final
 
-import click
-
 from slicewise.dialects import DEFAULT
+from slicewise.model import SlicewiseError
 
 API_VERSION: Final = "kubescheduler.config.k8s.io/v1"
 _TLS: Final = {
@@ -35,6 +34,10 @@ _KEYS: Final = (
     "managedResources",
     "ignorable",
 )
+
+
+class SchedulerConfigError(SlicewiseError):
+    """A scheduler's policy that cannot be converted."""
 
 
 ALL: Final = "all"
@@ -68,7 +71,7 @@ def convert_policy(document: Any, url: str | None = None) -> tuple[dict[str, Any
     """The configuration that an old Policy document amounts to, and what could not be kept."""
     policy = _lower(document, "the policy")
     if str(policy.get("kind", "")).lower() != "policy":
-        raise click.ClickException(f"kind={policy.get('kind')!r}: expected Policy")
+        raise SchedulerConfigError(f"kind={policy.get('kind')!r}: expected Policy")
     notes = [
         f"{key} is not carried over: plugins took the place of predicates and priorities"
         for key in ("predicates", "priorities", "hardpodaffinitysymmetricweight")
@@ -121,7 +124,7 @@ def _convert_value(name: str, value: Any) -> Any:
 
 def _lower(document: Any, what: str) -> dict[str, Any]:
     if not isinstance(document, dict):
-        raise click.ClickException(f"{what} is {document!r}: expected an object")
+        raise SchedulerConfigError(f"{what} is {document!r}: expected an object")
     return {str(key).lower(): value for key, value in document.items()}
 
 

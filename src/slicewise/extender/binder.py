@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from slicewise.cluster import Assume, Confirm, Extend, Forget, PodSeen
+from slicewise.explain.pod_query import PodQuery
 from slicewise.extender.locks import KeyedLocks
 from slicewise.extender.pod_events import placement_event
 from slicewise.extender.ports import Clock, ClusterWriter, WallClock
@@ -19,7 +20,7 @@ from slicewise.extender.protocol import BindingArgs
 from slicewise.kube.outcomes import BindOutcome, PodName, WriteStatus
 from slicewise.model import Allocation, Node, Pod, PodRecord, Request, SlicewiseError
 from slicewise.placement import explain
-from slicewise.state.queries import PodQueries, PodQuery
+from slicewise.state.queries import PodQueries
 
 T = TypeVar("T")
 _HELD: Final = 1 << 14
@@ -58,7 +59,7 @@ class BindResult:
 class AssumedPlacement:
     """GPUs that are counted for a pod from now on, and the marks that say so."""
 
-    scene: PodQuery
+    query: PodQuery
     allocation: Allocation
     marks: PodRecord
 
@@ -67,9 +68,9 @@ class Binder:
     """Binds pods, each under a lock of its own, and finishes what it began."""
 
     def __init__(
-        self, stage: PodQueries, writer: ClusterWriter, timing: BindTimeouts | None = None
+        self, queries: PodQueries, writer: ClusterWriter, timing: BindTimeouts | None = None
     ) -> None:
-        self.stage = stage
+        self.queries = queries
         self.writer = writer
         self.locks = KeyedLocks()
         self._timing = timing or BindTimeouts()
@@ -111,15 +112,15 @@ class Binder:
         self, pod: Pod, request: Request, allocation: Allocation, node: Node
     ) -> PodRecord:
         """How the allocation is recorded at this moment."""
-        return self.stage.dialects.record_allocation(
+        return self.queries.dialects.record_allocation(
             pod, request, allocation, node, now_ns=self._timing.wall()
         )
 
     def assume(
-        self, scene: PodQuery, node: Node, allocation: Allocation, *, seconds: float | None = None
+        self, query: PodQuery, node: Node, allocation: Allocation, *, seconds: float | None = None
     ) -> AssumedPlacement | None:
         """Count the GPUs for the pod from now on; None when somebody was faster."""
-        pod, request = scene.pod, scene.wanted.request
+        pod, request = query.pod, query.wanted.request
         marks = self.record_allocation(pod, request, allocation, node)
         assumption = Assume(
             uid=pod.uid,
@@ -130,30 +131,30 @@ class Binder:
             deadline=self._timing.clock() + (seconds or self._timing.assume_seconds),
             priority=pod.priority,
         )
-        taken = self.stage.state.ledger.apply(assumption)
-        return AssumedPlacement(scene, allocation, marks) if taken else None
+        taken = self.queries.state.ledger.apply(assumption)
+        return AssumedPlacement(query, allocation, marks) if taken else None
 
-    def hold(self, scene: PodQuery, node: Node, allocation: Allocation) -> AssumedPlacement | None:
+    def hold(self, query: PodQuery, node: Node, allocation: Allocation) -> AssumedPlacement | None:
         """Count the GPUs for a pod that the scheduler will bring back; None as for `assume`."""
-        decided = self.assume(scene, node, allocation, seconds=self._timing.hold_seconds)
+        decided = self.assume(query, node, allocation, seconds=self._timing.hold_seconds)
         if decided is not None:
             if len(self._held) >= _HELD:
                 kept = {uid: each for uid, each in self._held.items() if self._stands(each)}
                 self._held = kept
-            self._held[scene.pod.uid] = decided
+            self._held[query.pod.uid] = decided
         return decided
 
-    def held(self, scene: PodQuery) -> str | None:
+    def held(self, query: PodQuery) -> str | None:
         """The node on which GPUs are still held for just what the pod asks for now."""
-        held = self._held.get(scene.pod.uid)
-        if held is None or held.scene.wanted.request != scene.wanted.request:
+        held = self._held.get(query.pod.uid)
+        if held is None or held.query.wanted.request != query.wanted.request:
             return None
         return held.allocation.node if self._stands(held) else None
 
     def _stands(self, held: AssumedPlacement) -> bool:
         """Whether a held decision is still counted, on GPUs that are still well."""
-        state = self.stage.state.ledger.snapshot().get(held.allocation.node)
-        known = self.stage.state.ledger.assumption(held.scene.pod.uid)
+        state = self.queries.state.ledger.snapshot().get(held.allocation.node)
+        known = self.queries.state.ledger.assumption(held.query.pod.uid)
         if state is None or known is None or known[0].allocation is not held.allocation:
             return False
         return all(_usable(state.node, gpu) for gpu in held.allocation.gpus)
@@ -177,7 +178,7 @@ class Binder:
 
     async def _find(self, name: PodName) -> Pod | BindResult:
         """The pod as last shown, or as the API server has it if it was never shown."""
-        pod = self.stage.state.ledger.pod(name.uid)
+        pod = self.queries.state.ledger.pod(name.uid)
         if pod is None:
             pod = await self.writer.read_pod(name.namespace, name.name)
         where = f"{name.namespace}/{name.name}"
@@ -191,7 +192,7 @@ class Binder:
 
     async def _find_done(self, pod: Pod, node: str) -> BindResult | None:
         """The end of an earlier bind of the pod that we know of and were not yet shown."""
-        ledger = self.stage.state.ledger
+        ledger = self.queries.state.ledger
         known = ledger.assumption(pod.uid)
         if known is None or not known[1]:
             return None
@@ -207,23 +208,23 @@ class Binder:
         held = self._take_held(pod, node)
         if held is not None:
             return held
-        scene = self.stage.set(pod)
-        if not scene.wants_gpu:
-            return AssumedPlacement(scene, Allocation(node), PodRecord())
-        state = scene.snapshot.get(node)
+        query = self.queries.build(pod)
+        if not query.wants_gpu:
+            return AssumedPlacement(query, Allocation(node), PodRecord())
+        state = query.snapshot.get(node)
         if state is None:
             return BindResult(f"node {node} is not known to Slicewise", "UnknownNode")
-        known = self.stage.state.ledger.assumption(pod.uid)
+        known = self.queries.state.ledger.assumption(pod.uid)
         if known is not None and known[0].allocation.node == node:
             # An earlier write of unknown outcome may yet be found done: ask for the same again.
-            decided = self.assume(scene, state.node, known[0].allocation)
+            decided = self.assume(query, state.node, known[0].allocation)
             if decided is not None:
                 return decided
-        placement = scene.planner.place_on(scene.snapshot, scene.wanted, node)
+        placement = query.planner.place_on(query.snapshot, query.wanted, node)
         if placement is None:
-            refusal = explain(state, scene.wanted.request, scene.wanted.limits)
+            refusal = explain(state, query.wanted.request, query.wanted.limits)
             return BindResult(f"node {node}: {refusal}", refusal.reason.code)
-        decided = self.assume(scene, state.node, placement.allocation)
+        decided = self.assume(query, state.node, placement.allocation)
         if decided is None:
             return BindResult(f"node {node}: the GPUs were taken meanwhile", "Raced")
         return decided
@@ -233,14 +234,14 @@ class Binder:
         held = self._held.pop(pod.uid, None)
         if held is None or held.allocation.node != node:
             return None
-        if not self.stage.state.ready or not self._stands(held):
+        if not self.queries.state.ready or not self._stands(held):
             return None
         deadline = self._timing.clock() + self._timing.assume_seconds
-        return held if self.stage.state.ledger.apply(Extend(pod.uid, deadline)) else None
+        return held if self.queries.state.ledger.apply(Extend(pod.uid, deadline)) else None
 
     async def _write(self, decided: AssumedPlacement, node: str) -> BindResult:
         """The one write, and what follows from how it ended."""
-        pod, marks = decided.scene.pod, decided.marks
+        pod, marks = decided.query.pod, decided.marks
         try:
             outcome = await self.writer.bind(pod, node, marks)
             if outcome.status is WriteStatus.UNKNOWN:
@@ -252,11 +253,11 @@ class Binder:
         return self._conclude(decided, node, outcome)
 
     def _conclude(self, decided: AssumedPlacement, node: str, outcome: BindOutcome) -> BindResult:
-        ledger, pod = self.stage.state.ledger, decided.scene.pod
+        ledger, pod = self.queries.state.ledger, decided.query.pod
         if outcome.stands:
             ledger.apply(Confirm(pod.uid))
-            if decided.scene.wants_gpu:
-                self.writer.post_event(pod, placement_event(decided.scene, decided.allocation))
+            if decided.query.wants_gpu:
+                self.writer.post_event(pod, placement_event(decided.query, decided.allocation))
             return BindResult(allocation=decided.allocation)
         if outcome.pod is not None and outcome.pod.uid == pod.uid:
             ledger.apply(PodSeen(outcome.pod))

@@ -33,16 +33,16 @@ class CommitFilter:
 
     async def _filter(self, ask: SchedulerRequest) -> Filtered:
         async with self._binder.locks.hold(ask.pod.uid):
-            scene = self._verbs.stage.set(ask.pod)
-            if not scene.wants_gpu:
+            query = self._verbs.queries.build(ask.pod)
+            if not query.wants_gpu:
                 return pass_through(ask.candidates)
             names = ask.candidates.names
-            screening = self._verbs.screen(scene, names)
-            placement = scene.planner.place(scene.snapshot, scene.ask(names))
-            state = None if placement is None else scene.snapshot.get(placement.allocation.node)
+            screening = self._verbs.screen(query, names)
+            placement = query.planner.place(query.snapshot, query.ask(names))
+            state = None if placement is None else query.snapshot.get(placement.allocation.node)
             if placement is None or state is None:
                 return screening_reply(ask.candidates, screening)
-            decided = self._binder.assume(scene, state.node, placement.allocation)
+            decided = self._binder.assume(query, state.node, placement.allocation)
             if decided is None:
                 # Bound already, by somebody who asked us before: there is nothing to commit.
                 return screening_reply(ask.candidates, screening)
@@ -51,12 +51,12 @@ class CommitFilter:
     async def _mark(
         self, ask: SchedulerRequest, decided: AssumedPlacement, screening: Screening
     ) -> Filtered:
-        pod, marks = decided.scene.pod, decided.marks
-        ledger = self._binder.stage.state.ledger
+        pod, marks = decided.query.pod, decided.marks
+        ledger = self._binder.queries.state.ledger
         outcome = await self._write(decided)
         if outcome.stands:
             ledger.apply(Confirm(pod.uid))
-            self._binder.writer.post_event(pod, placement_event(decided.scene, decided.allocation))
+            self._binder.writer.post_event(pod, placement_event(decided.query, decided.allocation))
             return committed_reply(ask.candidates, decided.allocation.node, screening)
         if outcome.status is not WriteStatus.UNKNOWN:
             ledger.apply(Forget(pod.uid))
@@ -66,7 +66,7 @@ class CommitFilter:
 
     async def _write(self, decided: AssumedPlacement) -> WriteOutcome:
         """How writing the marks ended; an answer that was lost is looked up."""
-        pod, writer = decided.scene.pod, self._binder.writer
+        pod, writer = decided.query.pod, self._binder.writer
         try:
             outcome = await writer.annotate_pod(pod, decided.marks)
             if outcome.status is not WriteStatus.UNKNOWN:

@@ -11,6 +11,7 @@ from typing import Final
 
 from msgspec import Raw
 
+from slicewise.explain.pod_query import PodQuery
 from slicewise.extender.protocol import (
     CandidateNodes,
     FilterReply,
@@ -24,7 +25,7 @@ from slicewise.extender.protocol import (
 )
 from slicewise.model import NodeState, Pod, Reason
 from slicewise.placement import Screening, admitted_gpus, evict
-from slicewise.state.queries import PodQueries, PodQuery
+from slicewise.state.queries import PodQueries
 
 HIGHEST: Final = 10
 # Looking for other victims than those offered takes milliseconds a node, and the scheduler waits.
@@ -44,78 +45,78 @@ class Filtered:
 
 
 class Decisions:
-    """The scheduler's questions, answered from one stage."""
+    """The scheduler's questions, answered from one queries."""
 
-    def __init__(self, stage: PodQueries) -> None:
-        self.stage = stage
+    def __init__(self, queries: PodQueries) -> None:
+        self.queries = queries
 
     def filter(self, ask: SchedulerRequest) -> Filtered:
         """Which nodes can take the pod, and why each of the others cannot."""
-        scene = self.stage.set(ask.pod)
-        if not scene.wants_gpu:
+        query = self.queries.build(ask.pod)
+        if not query.wants_gpu:
             return pass_through(ask.candidates)
-        return screening_reply(ask.candidates, self.screen(scene, ask.candidates.names))
+        return screening_reply(ask.candidates, self.screen(query, ask.candidates.names))
 
-    def screen(self, scene: PodQuery, names: list[str]) -> Screening:
+    def screen(self, query: PodQuery, names: list[str]) -> Screening:
         """What each of these nodes says of the pod."""
-        return self.stage.screen(scene, names)
+        return self.queries.screen(query, names)
 
     def prioritize(self, ask: SchedulerRequest) -> list[HostScore]:
         """Points from 0 to 10 by the policy; only the best node has 10."""
-        scene, names = self.stage.set(ask.pod), ask.candidates.names
-        if not scene.wants_gpu:
+        query, names = self.queries.build(ask.pod), ask.candidates.names
+        if not query.wants_gpu:
             return [HostScore(name, 0) for name in names]
-        decision = scene.planner.decide(scene.snapshot, scene.ask(names))
+        decision = query.planner.decide(query.snapshot, query.ask(names))
         best = None if decision.placement is None else decision.placement.allocation.node
         points = spread_points(decision.scores, best)
         return [HostScore(name, points.get(name, 0)) for name in names]
 
     def count_free(self, ask: SchedulerRequest) -> list[HostScore]:
         """Free GPUs of the wanted model, at most 10, as nvidia-gpu-scheduler counts."""
-        scene, names = self.stage.set(ask.pod), ask.candidates.names
-        if not scene.wanted.request.constraints.models:
+        query, names = self.queries.build(ask.pod), ask.candidates.names
+        if not query.wanted.request.constraints.models:
             return [HostScore(name, 0) for name in names]
-        return [HostScore(name, _free_gpus(scene, name)) for name in names]
+        return [HostScore(name, _free_gpus(query, name)) for name in names]
 
     def preempt(self, pod: Pod, offered: Mapping[str, Victims]) -> PreemptionReply:
         """The offered nodes on which evicting pods really makes room, each with the fewest."""
-        scene = self.stage.set(pod)
+        query = self.queries.build(pod)
         chosen: dict[str, MetaVictims] = {}
         exchanges = 0
         for name, victims in offered.items():
-            kept = _trim(scene, name, victims)
+            kept = _trim(query, name, victims)
             if kept is None and exchanges < EXCHANGES:
                 exchanges += 1
-                kept = _exchange(scene, name, victims)
+                kept = _exchange(query, name, victims)
             if kept:
                 violations = min(victims.violations, len(kept))
                 chosen[name] = MetaVictims([MetaPod(uid) for uid in kept], violations)
         return PreemptionReply(chosen)
 
 
-def _trim(scene: PodQuery, name: str, offered: Victims) -> tuple[str, ...] | None:
+def _trim(query: PodQuery, name: str, offered: Victims) -> tuple[str, ...] | None:
     """Those of the pods offered that must leave; None when even all of them do not help."""
-    if not scene.wants_gpu:
+    if not query.wants_gpu:
         return offered.uids
-    return _evict(scene, name, offered, frozenset(offered.uids))
+    return _evict(query, name, offered, frozenset(offered.uids))
 
 
-def _exchange(scene: PodQuery, name: str, offered: Victims) -> tuple[str, ...] | None:
+def _exchange(query: PodQuery, name: str, offered: Victims) -> tuple[str, ...] | None:
     """Pods of lower priority, offered or not, that make room when they leave."""
-    return _evict(scene, name, offered, None)
+    return _evict(query, name, offered, None)
 
 
 def _evict(
-    scene: PodQuery, name: str, offered: Victims, allowed: frozenset[str] | None
+    query: PodQuery, name: str, offered: Victims, allowed: frozenset[str] | None
 ) -> tuple[str, ...] | None:
-    state = scene.snapshot.get(name)
+    state = query.snapshot.get(name)
     if state is None:
         return None
     # What the scheduler needs gone for its own reasons stays on the list.
     held = {each.uid for each in state.holdings if each.charges}
     others = tuple(uid for uid in offered.uids if uid not in held)
     cleared = _without(state, others)
-    eviction = evict(cleared, scene.wanted, scene.pod.priority, allowed)
+    eviction = evict(cleared, query.wanted, query.pod.priority, allowed)
     if eviction is None:
         return None
     needed = {victim.uid for victim in eviction.victims}
@@ -197,11 +198,11 @@ def _count(reasons: Mapping[str, Reason]) -> dict[str, int]:
     return {reason.code: count for reason, count in counts.items()}
 
 
-def _free_gpus(scene: PodQuery, name: str) -> int:
-    state = scene.snapshot.get(name)
+def _free_gpus(query: PodQuery, name: str) -> int:
+    state = query.snapshot.get(name)
     if state is None:
         return 0
-    gpus = admitted_gpus(state, scene.wanted.request, scene.wanted.limits)
+    gpus = admitted_gpus(state, query.wanted.request, query.wanted.limits)
     free = sum(state.node.gpus[at].usable and state.untouched(at) for at in gpus)
     return min(HIGHEST, free)
 

@@ -61,7 +61,7 @@ class Extender:
         self.state = state
         self.dialects = dialects
         self.verbs = Decisions(PodQueries(state, dialects))
-        self.binder = Binder(self.verbs.stage, writer, timing)
+        self.binder = Binder(self.verbs.queries, writer, timing)
         self.committer = CommitFilter(self.verbs, self.binder)
         self.placer = PlaceFilter(self.verbs, self.binder)
         self.holder = HoldFilter(self.verbs, (timing or BindTimeouts()).clock)
@@ -182,9 +182,9 @@ class Extender:
                 wanted = query.get("node")
                 names = [wanted] if wanted else sorted(self.state.snapshot().slots)
             with self.metrics.stage("explain", "decide"):
-                scene = self.verbs.stage.set(pod)
+                pod_query = self.verbs.queries.build(pod)
                 held = self.state.ledger.allocation(pod.uid) or ()
-                inquiry = PodInquiry.of(scene, names, self.verbs.screen(scene, names), held)
+                inquiry = PodInquiry.of(pod_query, names, self.verbs.screen(pod_query, names), held)
             # Trying changes may take seconds, and schedulers must not wait for it.
             return _json(await asyncio.to_thread(explain_pod, inquiry))
         except NotReadyError as error:

@@ -10,10 +10,10 @@ from itertools import compress
 from typing import Final
 
 from slicewise.cluster import GpuChooser, Hold, UnassignedPod
+from slicewise.explain.pod_query import PodQuery
 from slicewise.extender.decisions import Decisions, Filtered, pass_through, screening_reply
 from slicewise.extender.ports import Clock
 from slicewise.extender.protocol import SchedulerRequest
-from slicewise.state.queries import PodQuery
 
 HOLD_SECONDS: Final = 5.0
 MOST_NODES: Final = 32
@@ -33,20 +33,20 @@ class HoldFilter:
 
     def filter(self, ask: SchedulerRequest) -> Filtered:
         """Which nodes can take the pod, and why each of the others cannot."""
-        scene = self._verbs.stage.set(ask.pod)
-        if not scene.wants_gpu:
+        query = self._verbs.queries.build(ask.pod)
+        if not query.wants_gpu:
             return pass_through(ask.candidates)
-        screening = self._verbs.screen(scene, ask.candidates.names)
-        if self._verbs.stage.dialects.is_silent(ask.pod):
+        screening = self._verbs.screen(query, ask.candidates.names)
+        if self._verbs.queries.dialects.is_silent(ask.pod):
             names = list(compress(ask.candidates.names, screening.fits))
-            self._hold(scene, names if len(names) <= MOST_NODES else [])
+            self._hold(query, names if len(names) <= MOST_NODES else [])
         return screening_reply(ask.candidates, screening)
 
-    def _hold(self, scene: PodQuery, names: list[str]) -> None:
+    def _hold(self, query: PodQuery, names: list[str]) -> None:
         """Count GPUs on these nodes, in place of what was held for the pod before."""
-        request, deadline = scene.wanted.request, self._clock() + self._seconds
-        claim = UnassignedPod(scene.pod.uid, request)
-        states = (scene.snapshot.get(name) for name in names)
+        request, deadline = query.wanted.request, self._clock() + self._seconds
+        claim = UnassignedPod(query.pod.uid, request)
+        states = (query.snapshot.get(name) for name in names)
         found = (self._give(state, claim) for state in states if state is not None)
         allocations = tuple(each for each in found if each is not None)
-        self._verbs.stage.state.ledger.apply(Hold(scene.pod, request, allocations, deadline))
+        self._verbs.queries.state.ledger.apply(Hold(query.pod, request, allocations, deadline))

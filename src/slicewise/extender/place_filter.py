@@ -31,17 +31,17 @@ class PlaceFilter:
 
     def _filter(self, ask: SchedulerRequest) -> Filtered:
         names = ask.candidates.names
-        scene = self._verbs.stage.set(ask.pod)
-        if not scene.wants_gpu:
+        query = self._verbs.queries.build(ask.pod)
+        if not query.wants_gpu:
             return pass_through(ask.candidates)
-        held = self._binder.held(scene)
+        held = self._binder.held(query)
         if held is not None and held in names:
             return single_node_reply(ask.candidates, held)
-        placement = scene.planner.place(scene.snapshot, scene.ask(names))
-        state = None if placement is None else scene.snapshot.get(placement.allocation.node)
+        placement = query.planner.place(query.snapshot, query.ask(names))
+        state = None if placement is None else query.snapshot.get(placement.allocation.node)
         if placement is not None and state is not None:
-            decided = self._binder.hold(scene, state.node, placement.allocation)
+            decided = self._binder.hold(query, state.node, placement.allocation)
             if decided is not None:
                 return single_node_reply(ask.candidates, placement.allocation.node)
         # Without a decision the pod fits nowhere, or was bound and only the scheduler is late.
-        return screening_reply(ask.candidates, self._verbs.screen(scene, names))
+        return screening_reply(ask.candidates, self._verbs.screen(query, names))

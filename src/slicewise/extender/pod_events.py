@@ -1,25 +1,25 @@
 """What a pod's events say: which GPUs it got, and why these."""
 
 from slicewise.explain.format import describe_container
+from slicewise.explain.pod_query import PodQuery
 from slicewise.kube.outcomes import PodEvent
 from slicewise.model import Allocation, NodeState, Request
 from slicewise.placement import admitted_gpus
-from slicewise.state.queries import PodQuery
 
 
-def placement_event(scene: PodQuery, allocation: Allocation) -> PodEvent:
+def placement_event(query: PodQuery, allocation: Allocation) -> PodEvent:
     """The event for a pod that was given these GPUs."""
-    state = scene.snapshot.get(allocation.node)
+    state = query.snapshot.get(allocation.node)
     assert state is not None
     gpus = "; ".join(describe_container(each, state.node) for each in allocation.containers)
-    note = f"{gpus} on node {allocation.node}, {_why(scene, state)}"
+    note = f"{gpus} on node {allocation.node}, {_why(query, state)}"
     return PodEvent(reason="GpuAssigned", note=note[:1024])
 
 
-def _why(scene: PodQuery, state: NodeState) -> str:
-    request = scene.wanted.request
-    room = count_room(state, request, admitted_gpus(state, request, scene.wanted.limits))
-    policy = scene.planner.policy.name
+def _why(query: PodQuery, state: NodeState) -> str:
+    request = query.wanted.request
+    room = count_room(state, request, admitted_gpus(state, request, query.wanted.limits))
+    policy = query.planner.policy.name
     if room <= 1:
         return f"the only GPU there with room (policy {policy})"
     return f"chosen by policy {policy} among {room} GPUs there with room"

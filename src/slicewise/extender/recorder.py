@@ -48,7 +48,7 @@ class Recorder:
 
     def look(self) -> None:
         """Begin to write what is not written yet, and tell of pods that got no GPU."""
-        state = self._binder.stage.state
+        state = self._binder.queries.state
         if not state.ready:
             return
         adopted_pods = state.ledger.adopted_pods()
@@ -76,13 +76,13 @@ class Recorder:
             del self._writing[uid]
 
     def _find(self, uid: str) -> AdoptedPod | None:
-        state = self._binder.stage.state
+        state = self._binder.queries.state
         adopted = state.ledger.adopted_pod(uid) if state.ready else None
         return None if adopted is None or adopted.allocation is None else adopted
 
     async def _try(self, adopted: AdoptedPod) -> bool:
         """Write once; true when the pod had changed and it is worth trying again at once."""
-        ledger, pod = self._binder.stage.state.ledger, adopted.pod
+        ledger, pod = self._binder.queries.state.ledger, adopted.pod
         ledger.apply(Pin(pod.uid))
         outcome = await self._write(adopted)
         if outcome.pod is not None and outcome.pod.uid == pod.uid:
@@ -121,7 +121,7 @@ class Recorder:
         assert adopted.allocation is not None
         each = adopted.allocation.containers
         gpus = "; ".join(describe_container(given, adopted.node) for given in each)
-        policy = self._binder.stage.state.planner(None).policy.name
+        policy = self._binder.queries.state.planner(None).policy.name
         note = f"{gpus} on node {adopted.node.name}, chosen by policy {policy} for a bound pod"
         self._binder.writer.post_event(
             adopted.pod, PodEvent(reason="GpuAssigned", note=note[:1024])

@@ -11,17 +11,17 @@ from typing import Any
 from slicewise.cluster import Assume, Forget
 from slicewise.explain.explanation import PodInquiry, explain_pod
 from slicewise.explain.format import describe_container, describe_request
+from slicewise.explain.pod_query import PodQuery
 from slicewise.extender.decisions import Decisions
 from slicewise.extender.protocol import WhatIfPod
 from slicewise.model import Allocation, Node
-from slicewise.state.queries import PodQuery
 
 
 @dataclass(frozen=True, slots=True)
 class WhatIfOutcome:
     """What became of one pod: its GPUs, or the inquiry into why it has none."""
 
-    scene: PodQuery
+    query: PodQuery
     node: Node | None = None
     allocation: Allocation | None = None
     inquiry: PodInquiry | None = None
@@ -29,14 +29,14 @@ class WhatIfOutcome:
 
 def simulate(verbs: Decisions, wishes: list[WhatIfPod]) -> list[WhatIfOutcome]:
     """Every pod's outcome when they come in this order and nothing else changes."""
-    ledger = verbs.stage.state.ledger
+    ledger = verbs.queries.state.ledger
     outcomes: list[WhatIfOutcome] = []
     try:
         for wish in wishes:
             outcomes.append(_place(verbs, wish))  # noqa: PERF401 - those before a failure count
     finally:
         for outcome in reversed(outcomes):
-            ledger.apply(Forget(outcome.scene.pod.uid))
+            ledger.apply(Forget(outcome.query.pod.uid))
     return outcomes
 
 
@@ -52,42 +52,42 @@ def describe_outcomes(outcomes: list[WhatIfOutcome]) -> dict[str, Any]:
         if known is None:
             known = {**explain_pod(outcome.inquiry), "fits": False}
             refusals.append((outcome.inquiry, known))
-        told.append({**known, "pod": _name(outcome.scene)})
+        told.append({**known, "pod": _name(outcome.query)})
     fitting = sum(each["fits"] for each in told)
     return {"fits": fitting == len(told), "fitting": fitting, "pods": told}
 
 
 def _place(verbs: Decisions, wish: WhatIfPod) -> WhatIfOutcome:
-    pod, state = wish.pod, verbs.stage.state
-    scene = verbs.stage.set(pod)
-    if not scene.wants_gpu:
-        return WhatIfOutcome(scene)
-    names = sorted(scene.snapshot.slots) if wish.names is None else wish.names
-    placement = scene.planner.place(scene.snapshot, scene.ask(names))
+    pod, state = wish.pod, verbs.queries.state
+    query = verbs.queries.build(pod)
+    if not query.wants_gpu:
+        return WhatIfOutcome(query)
+    names = sorted(query.snapshot.slots) if wish.names is None else wish.names
+    placement = query.planner.place(query.snapshot, query.ask(names))
     if placement is None:
         return WhatIfOutcome(
-            scene, inquiry=PodInquiry(scene, names, verbs.screen(scene, names), None)
+            query, inquiry=PodInquiry(query, names, verbs.screen(query, names), None)
         )
     allocation = placement.allocation
-    found = scene.snapshot.get(allocation.node)
+    found = query.snapshot.get(allocation.node)
     assert found is not None
     state.ledger.apply(
         Assume(
             uid=pod.uid,
             namespace=pod.namespace,
             name=pod.name,
-            request=scene.wanted.request,
+            request=query.wanted.request,
             allocation=allocation,
             deadline=inf,
             priority=pod.priority,
         )
     )
-    return WhatIfOutcome(scene, found.node, allocation)
+    return WhatIfOutcome(query, found.node, allocation)
 
 
 def _same(one: PodInquiry, other: PodInquiry) -> bool:
     """Whether two pods were refused by the very same cluster for the very same wish."""
-    mine, theirs = one.scene, other.scene
+    mine, theirs = one.query, other.query
     return (
         mine.wanted.request == theirs.wanted.request
         and mine.wanted.limits == theirs.wanted.limits
@@ -97,10 +97,10 @@ def _same(one: PodInquiry, other: PodInquiry) -> bool:
 
 
 def _tell_place(outcome: WhatIfOutcome) -> dict[str, Any]:
-    scene, node, allocation = outcome.scene, outcome.node, outcome.allocation
+    query, node, allocation = outcome.query, outcome.node, outcome.allocation
     answer: dict[str, Any] = {
-        "pod": _name(scene),
-        "asks": describe_request(scene.wanted.request),
+        "pod": _name(query),
+        "asks": describe_request(query.wanted.request),
         "fits": True,
     }
     if node is None or allocation is None:
@@ -110,9 +110,9 @@ def _tell_place(outcome: WhatIfOutcome) -> dict[str, Any]:
         "node": node.name,
         "allocation": [describe_container(each, node) for each in allocation.containers],
         "gpus": {each.name: [piece.gpu for piece in each.slices] for each in allocation.containers},
-        "policy": scene.planner.policy.name,
+        "policy": query.planner.policy.name,
     }
 
 
-def _name(scene: PodQuery) -> str:
-    return f"{scene.pod.namespace}/{scene.pod.name}"
+def _name(query: PodQuery) -> str:
+    return f"{query.pod.namespace}/{query.pod.name}"

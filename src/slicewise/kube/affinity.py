@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from slicewise.kube.node_details import NodeDetails, Taint
+from slicewise.model import NodeDetails, Taint
 
 _KEEPING: Final = ("NoSchedule", "NoExecute")
 _CORDON: Final = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")

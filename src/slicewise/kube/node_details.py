@@ -1,7 +1,5 @@
 """Nodes as people ask about them: address, runtime, readiness, labels and taints beside GPUs."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -17,7 +15,7 @@ from slicewise.kube.objects import (
     is_ready,
 )
 from slicewise.kube.watch import WatchSource
-from slicewise.model import NodeNotice
+from slicewise.model import NodeDetails, Taint
 
 _PATH: Final = "/api/v1/nodes"
 
@@ -62,34 +60,6 @@ class NodeDetailsBody(NodeBody, gc=False):
 
     spec: NodeDetailsSpec = msgspec.field(default_factory=NodeDetailsSpec)
     status: NodeDetailsStatus = msgspec.field(default_factory=NodeDetailsStatus)
-
-
-@dataclass(frozen=True, slots=True)
-class Taint:
-    """What keeps pods off a node unless they tolerate it."""
-
-    key: str
-    value: str
-    effect: str
-
-
-@dataclass(frozen=True, slots=True)
-class NodeDetails:
-    """One node: its notice for the dialects, and the facts around it."""
-
-    notice: NodeNotice
-    labels: Mapping[str, str]
-    address: str | None = None
-    ready: bool = True
-    unschedulable: bool = False
-    taints: tuple[Taint, ...] = ()
-    runtime: str = ""
-    kubelet: str = ""
-
-    @property
-    def name(self) -> str:
-        """What the node is called."""
-        return self.notice.name
 
 
 async def list_node_details(client: Client, reader: ObjectReader) -> list[NodeDetails]:

@@ -31,6 +31,7 @@ from slicewise.model.errors import (
     TraceError,
 )
 from slicewise.model.gpu import Gpu, Host, Links, Node
+from slicewise.model.node_details import NodeDetails, Taint
 from slicewise.model.pod import Container, NodeNotice, Phase, Pod, PodRecord
 from slicewise.model.quantity import Quantity, read_bytes, read_count, read_milli_cpu
 from slicewise.model.refusal import Reason, Refusal
@@ -71,6 +72,7 @@ __all__ = [
     "MilliCpu",
     "Nearness",
     "Node",
+    "NodeDetails",
     "NodeNotice",
     "NodeState",
     "Percent",
@@ -89,6 +91,7 @@ __all__ = [
     "Slice",
     "SlicewiseError",
     "Snapshot",
+    "Taint",
     "TopologyWish",
     "TraceError",
     "charge",

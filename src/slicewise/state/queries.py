@@ -1,15 +1,15 @@
-"""One pod put to the cluster as it is now, without what the pod itself holds already.
+"""Queries about pods, put to the cluster as it is now without what the pod itself holds already.
 
 A pod that was decided on before and is asked about again must not stand in its own way.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 
 from slicewise.cluster import CachedPodReader, UsageTotals
 from slicewise.dialects import DEFAULT, Dialects
-from slicewise.model import CHUNK, MiB, NodeState, Pod, Request, SlicewiseError, Snapshot
+from slicewise.explain.pod_query import PodQuery, put_state
+from slicewise.model import MiB, NodeState, Pod, Request, SlicewiseError, Snapshot
 from slicewise.placement import (
     UNLIMITED,
     NodeTables,
@@ -26,27 +26,8 @@ class NotReadyError(SlicewiseError):
     """The cluster is not known well enough yet for anything to be promised."""
 
 
-@dataclass(frozen=True, slots=True)
-class PodQuery:
-    """The question, and the snapshot and planner it is put to."""
-
-    pod: Pod
-    wanted: PlacementRequest
-    snapshot: Snapshot
-    planner: Planner
-
-    @property
-    def wants_gpu(self) -> bool:
-        """Whether the pod asks for any GPU at all."""
-        return bool(self.wanted.request.containers)
-
-    def ask(self, nodes: list[str]) -> PlacementRequest:
-        """The question put to these nodes alone."""
-        return replace(self.wanted, nodes=nodes)
-
-
 class PodQueries:
-    """Sets scenes from what is known of the cluster."""
+    """Builds queries from what is known of the cluster now."""
 
     def __init__(self, state: ClusterState, dialects: Dialects = DEFAULT) -> None:
         self.state = state
@@ -54,8 +35,8 @@ class PodQueries:
         self._requests = CachedPodReader(dialects)
         self._screener = (NodeTables(), Screener(NodeTables()))
 
-    def set(self, pod: Pod) -> PodQuery:
-        """The scene for this pod; raises when the pod cannot be read."""
+    def build(self, pod: Pod) -> PodQuery:
+        """The query for this pod; raises when the pod cannot be read."""
         request = self._requests.read_request(pod)
         snapshot = self.state.snapshot()
         planner = self.state.planner(request.constraints.policy)
@@ -73,12 +54,12 @@ class PodQueries:
         limits = self._limits_for(pod, request, held, planner)
         return PodQuery(pod, PlacementRequest(request, limits, salt=pod.uid), snapshot, planner)
 
-    def screen(self, scene: PodQuery, names: list[str]) -> Screening:
+    def screen(self, query: PodQuery, names: list[str]) -> Screening:
         """What each of these nodes says of the pod."""
-        tables = scene.planner.tables
+        tables = query.planner.tables
         if self._screener[0] is not tables:
             self._screener = (tables, Screener(tables))
-        return self._screener[1].screen(scene.snapshot, scene.wanted, names)
+        return self._screener[1].screen(query.snapshot, query.wanted, names)
 
     @contextmanager
     def _apart(self, pod: Pod, held: NodeState | None) -> Iterator[UsageTotals]:
@@ -108,17 +89,6 @@ class PodQueries:
         models = _read_models(planner, self.state.snapshot())
         with self._apart(pod, held) as usage:
             return quota.limits_for(pod.namespace, request, usage, models)
-
-
-def put_state(snapshot: Snapshot, state: NodeState) -> Snapshot:
-    """The snapshot with one node's state in the place of what it was."""
-    slot = snapshot.slots[state.node.name]
-    at, within = divmod(slot, CHUNK)
-    chunk = snapshot.chunks[at]
-    if chunk[within] is state:
-        return snapshot
-    changed = (*chunk[:within], state, *chunk[within + 1 :])
-    return replace(snapshot, chunks=(*snapshot.chunks[:at], changed, *snapshot.chunks[at + 1 :]))
 
 
 def _read_models(planner: Planner, snapshot: Snapshot) -> dict[str, MiB]:

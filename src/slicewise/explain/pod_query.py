@@ -1,0 +1,36 @@
+"""One pod asked about one snapshot: everything an explanation is worked out from."""
+
+from dataclasses import dataclass, replace
+
+from slicewise.model import CHUNK, NodeState, Pod, Snapshot
+from slicewise.placement import PlacementRequest, Planner
+
+
+@dataclass(frozen=True, slots=True)
+class PodQuery:
+    """The placement request of a pod, and the snapshot and planner it is put to."""
+
+    pod: Pod
+    wanted: PlacementRequest
+    snapshot: Snapshot
+    planner: Planner
+
+    @property
+    def wants_gpu(self) -> bool:
+        """Whether the pod asks for any GPU at all."""
+        return bool(self.wanted.request.containers)
+
+    def ask(self, nodes: list[str]) -> PlacementRequest:
+        """The request put to these nodes alone."""
+        return replace(self.wanted, nodes=nodes)
+
+
+def put_state(snapshot: Snapshot, state: NodeState) -> Snapshot:
+    """The snapshot with one node's state in the place of what it was."""
+    slot = snapshot.slots[state.node.name]
+    at, within = divmod(slot, CHUNK)
+    chunk = snapshot.chunks[at]
+    if chunk[within] is state:
+        return snapshot
+    changed = (*chunk[:within], state, *chunk[within + 1 :])
+    return replace(snapshot, chunks=(*snapshot.chunks[:at], changed, *snapshot.chunks[at + 1 :]))
