@@ -90,7 +90,7 @@ class _CountingWriter:
     async def read_configmap(self, namespace: str, name: str) -> None:
         """None."""
 
-    def post_event(self, pod: PodKey, remark: PodEvent) -> None:
+    def post_event(self, pod: PodKey, event: PodEvent) -> None:
         """Not counted."""
 
     def _count(self) -> WriteOutcome:

@@ -68,10 +68,10 @@ def test_an_event_says_which_gpus_and_why():
 
     run(bench.bind("a"))
 
-    ((name, remark),) = bench.writer.remarks
+    ((name, event),) = bench.writer.events
     assert name == "p0"
-    assert f"c0: 60 percent and 4096 MiB of gpu 0 ({A100}) on node a" in remark.note
-    assert "policy binpack among 2 GPUs" in remark.note
+    assert f"c0: 60 percent and 4096 MiB of gpu 0 ({A100}) on node a" in event.note
+    assert "policy binpack among 2 GPUs" in event.note
 
 
 def test_pod_that_was_never_shown_is_read_from_the_api():

@@ -50,7 +50,7 @@ class Scene:
         return self.writer.pods["default", name].annotations.get(ALLOCATION)
 
     def reasons(self):
-        return [remark.reason for _, remark in self.writer.remarks]
+        return [event.reason for _, event in self.writer.events]
 
 
 @on_a_loop
@@ -171,7 +171,7 @@ async def test_pod_without_room_is_told_once_and_what_to_do():
     await scene.look()
 
     assert sorted(scene.reasons()) == ["GpuAssigned", "GpuNotAssigned"]
-    (note,) = [each.note for _, each in scene.writer.remarks if each.warning]
+    (note,) = [each.note for _, each in scene.writer.events if each.warning]
     assert "needs 1 whole GPU, none is free" in note
     assert "is deleted" in note
 

@@ -49,7 +49,7 @@ class FakeWriter:
     def __init__(self, *pods: Pod) -> None:
         self.pods = {(pod.namespace, pod.name): pod for pod in pods}
         self.calls = Counter()
-        self.remarks = []
+        self.events = []
         self.answers: list[WriteStatus] = []
         self.done_unheard = False
         self.gate: asyncio.Event | None = None
@@ -127,8 +127,8 @@ class FakeWriter:
     async def read_configmap(self, namespace, name):
         return None
 
-    def post_event(self, pod, remark):
-        self.remarks.append((pod.name, remark))
+    def post_event(self, pod, event):
+        self.events.append((pod.name, event))
 
     @property
     def writes(self) -> int:

@@ -39,7 +39,7 @@ async def following(
     async with client(url, seconds=seconds) as line:
         source = source or sources.pods(ObjectReader(KEEP), "")
         follower = Follower(lambda each: getattr(each, "uid", None) or each.name)
-        informer = Informer(line, source, follower.take, following=how)
+        informer = Informer(line, source, follower.take, settings=how)
         informer._version = version
         task = asyncio.create_task(informer.run())
         try:

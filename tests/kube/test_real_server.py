@@ -174,14 +174,14 @@ def test_marks_are_put_on_and_taken_off_the_pod_that_is_meant(control_plane, pod
 
 def test_events_are_stored_and_counted(control_plane, pods):
     (one,) = pods.make("one")
-    remark = PodEvent(reason="GpuAssigned", note="gpu 0")
+    event = PodEvent(reason="GpuAssigned", note="gpu 0")
 
     async def claim():
         async with client(access(control_plane)) as line:
             events = EventRecorder(line)
             task = asyncio.create_task(events.run())
             for count in (1, 2):
-                events.post(one, remark)
+                events.post(one, event)
                 await asyncio.to_thread(wait_for_count, control_plane, pods.space, count)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)

@@ -74,10 +74,10 @@ def test_units_of_an_ill_gpu_are_ill_and_gpus_in_mig_mode_make_none():
 
 class Board:
     def __init__(self):
-        self.remarks = []
+        self.events = []
 
-    def post(self, pod, remark):
-        self.remarks.append((pod.name, remark.reason, remark.note))
+    def post(self, pod, event):
+        self.events.append((pod.name, event.reason, event.note))
 
 
 @pytest.mark.parametrize(
@@ -102,6 +102,6 @@ def test_container_without_a_gpu_is_complained_about_once():
     complaints.look(pod)
     complaints.look(pod)
 
-    ((name, reason, note),) = board.remarks
+    ((name, reason, note),) = board.events
     assert (name, reason) == ("p0", "GpuNotGiven")
     assert "slicewise.io/memory alone" in note

@@ -38,12 +38,12 @@ from slicewise.diagnose.findings import (
 from slicewise.diagnose.nodes import check_nodes, find_resources
 from slicewise.diagnose.scheduler import SCHEDULER, check_config, read_config
 from slicewise.diagnose.services import QUOTA, check_apiservice, check_quota, check_rights
+from slicewise.kube.access_reviews import may_do
 from slicewise.kube.client import Call, Client
 from slicewise.kube.errors import KubeError, RefusedError
 from slicewise.kube.lists import read_one
 from slicewise.kube.node_details import list_node_details
 from slicewise.kube.scheduler_configs import find_schedulers
-from slicewise.kube.self_review import may_do
 from slicewise.model import NodeDetails
 from slicewise.state.agent_usage import AGENT_PORT
 from slicewise.state.live import LiveState, StateSettings

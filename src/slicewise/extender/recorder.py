@@ -142,8 +142,8 @@ class Recorder:
             f"bound to node {adopted.node.name}: {adopted.detail}; every GPU there "
             "counts as taken until this pod, or one beside it that holds GPUs, is deleted"
         )
-        remark = PodEvent(reason="GpuNotAssigned", note=note[:1024], warning=True)
-        self._binder.writer.post_event(adopted.pod, remark)
+        event = PodEvent(reason="GpuNotAssigned", note=note[:1024], warning=True)
+        self._binder.writer.post_event(adopted.pod, event)
         self._metrics.decided("record", "NoRoom")
         self._log.warning(
             "pod bound without room",

@@ -1,4 +1,4 @@
-"""Asking the API server who somebody is and what they may do, on behalf of a service of ours."""
+"""Access reviews: who a token belongs to, and what a user, or we ourselves, may do."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,8 +7,10 @@ from typing import Final
 import msgspec
 
 from slicewise.kube.client import Call, Client
+from slicewise.kube.errors import RefusedError
 
 _TOKENS: Final = "/apis/authentication.k8s.io/v1/tokenreviews"
+_SELF: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _ACCESS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
 
@@ -30,7 +32,7 @@ class User:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceAttributes:
-    """What somebody wants to do to a resource."""
+    """An action on a resource, as SubjectAccessReview describes it."""
 
     verb: str
     group: str
@@ -88,14 +90,14 @@ class AccessReviews:
         user = status.user
         return User(user.username, user.uid, tuple(user.groups or ()), freeze(user.extra or {}))
 
-    async def permits(self, user: User, deed: ResourceAttributes) -> bool:
+    async def permits(self, user: User, wanted: ResourceAttributes) -> bool:
         """Whether the user may do this."""
         attributes = {
-            "verb": deed.verb,
-            "group": deed.group,
-            "version": deed.version,
-            "resource": deed.resource,
-            "name": deed.name,
+            "verb": wanted.verb,
+            "group": wanted.group,
+            "version": wanted.version,
+            "resource": wanted.resource,
+            "name": wanted.name,
         }
         body = {
             "apiVersion": "authorization.k8s.io/v1",
@@ -118,3 +120,27 @@ class AccessReviews:
 def freeze(extra: Mapping[str, list[str]]) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Further facts of a user as a value."""
     return tuple((key, tuple(extra[key])) for key in sorted(extra))
+
+
+async def may_do(
+    client: Client, verb: str, resource: str, *, namespace: str = "", group: str = ""
+) -> bool | None:
+    """Whether we may do this, everywhere or in a namespace; None when nobody can tell."""
+    name, _, part = resource.partition("/")
+    attributes = {
+        "verb": verb,
+        "group": group,
+        "resource": name,
+        "subresource": part,
+        "namespace": namespace,
+    }
+    body = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": {key: text for key, text in attributes.items() if text}},
+    }
+    try:
+        content = await client.send(Call("create", "selfsubjectaccessreviews", _SELF), body)
+        return msgspec.json.decode(content, type=_AccessReview).status.allowed
+    except (RefusedError, msgspec.DecodeError):
+        return None

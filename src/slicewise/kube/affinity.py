@@ -10,7 +10,7 @@ import msgspec
 
 from slicewise.model import NodeDetails, Taint
 
-_KEEPING: Final = ("NoSchedule", "NoExecute")
+_REPELLING: Final = ("NoSchedule", "NoExecute")
 _CORDON: Final = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 
 
@@ -74,38 +74,38 @@ def read_node_requirements(spec: Mapping[str, Any]) -> NodeRequirements:
     return msgspec.convert(spec, NodeRequirements)
 
 
-def rejection(wants: NodeRequirements, machine: NodeDetails) -> str | None:
+def rejection(requirements: NodeRequirements, node: NodeDetails) -> str | None:
     """Why the scheduler would not even ask about this node; None when it would."""
-    if wants.node_name and wants.node_name != machine.name:
-        return f"pod names node {wants.node_name}"
-    for key, value in (wants.node_selector or {}).items():
-        if machine.labels.get(key) != value:
+    if requirements.node_name and requirements.node_name != node.name:
+        return f"pod names node {requirements.node_name}"
+    for key, value in (requirements.node_selector or {}).items():
+        if node.labels.get(key) != value:
             return f"no label {key}={value}"
-    terms = _read_terms(wants)
-    if terms is not None and not any(_admits(term, machine) for term in terms):
+    terms = _read_terms(requirements)
+    if terms is not None and not any(_admits(term, node) for term in terms):
         return "no required node affinity term matches"
-    taints = (*machine.taints, *((_CORDON,) if machine.unschedulable else ()))
+    taints = (*node.taints, *((_CORDON,) if node.unschedulable else ()))
     for taint in taints:
-        if taint.effect in _KEEPING and not _tolerated(taint, wants.tolerations or ()):
+        if taint.effect in _REPELLING and not _tolerated(taint, requirements.tolerations or ()):
             value = f"={taint.value}" if taint.value else ""
             return f"taint {taint.key}{value}:{taint.effect}"
     return None
 
 
-def _read_terms(wants: NodeRequirements) -> list[Term] | None:
-    affinity = wants.affinity.node_affinity if wants.affinity else None
+def _read_terms(requirements: NodeRequirements) -> list[Term] | None:
+    affinity = requirements.affinity.node_affinity if requirements.affinity else None
     if affinity is None or affinity.required is None:
         return None
     return affinity.required.node_selector_terms or []
 
 
-def _admits(term: Term, machine: NodeDetails) -> bool:
+def _admits(term: Term, node: NodeDetails) -> bool:
     expressions, fields = term.match_expressions or [], term.match_fields or []
     # An empty term matches nothing, as Kubernetes has it.
     if not expressions and not fields:
         return False
-    by_field = {"metadata.name": machine.name}
-    return all(_holds(each, machine.labels) for each in expressions) and all(
+    by_field = {"metadata.name": node.name}
+    return all(_holds(each, node.labels) for each in expressions) and all(
         _holds(each, by_field) for each in fields
     )
 

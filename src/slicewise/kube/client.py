@@ -1,6 +1,6 @@
 """One user's line to one API server: a pool of connections, raw bytes, counted calls.
 
-Reads are tried again after passing failures; writes are sent once, because only their caller
+Reads are tried again after failures that may pass; writes are sent once, because only their caller
 knows what a lost answer means. Being throttled is the exception: then nothing was carried out.
 """
 
@@ -124,7 +124,7 @@ class Client:
 
     async def read(self, call: Call) -> bytes:
         """The answer to a get or list, after as many tries as it takes within reason."""
-        return await self._insist(lambda: self._once("GET", call), passing=True)
+        return await self._retry(lambda: self._once("GET", call), reads=True)
 
     async def read_once(self, call: Call, *, seconds: float | None = None) -> bytes:
         """The answer to a get or list that is tried only once."""
@@ -141,11 +141,11 @@ class Client:
         """The answer to a write, sent again only if it was throttled."""
         content = msgspec.json.encode(body)
         method = _METHODS[call.verb]
-        return await self._insist(
+        return await self._retry(
             lambda: self._once(
                 method, call, content=content, content_type=content_type, seconds=seconds
             ),
-            passing=False,
+            reads=False,
         )
 
     @contextlib.asynccontextmanager
@@ -183,7 +183,7 @@ class Client:
         while any(each.fileno() >= 0 for each in self._sockets) and monotonic() < end:
             await asyncio.sleep(0.005)
 
-    async def _insist(self, attempt: Callable[[], Awaitable[bytes]], *, passing: bool) -> bytes:
+    async def _retry(self, attempt: Callable[[], Awaitable[bytes]], *, reads: bool) -> bytes:
         failures = 0
         while True:
             retry_after = None
@@ -191,13 +191,13 @@ class Client:
                 return await attempt()
             except RefusedError as error:
                 failures += 1
-                again = error.code == _THROTTLED or (passing and error.passing)
+                again = error.code == _THROTTLED or (reads and error.retryable)
                 if not again or failures >= self.timing.attempts:
                     raise
                 retry_after = error.retry_after
             except (LostError, UnreachedError):
                 failures += 1
-                if not passing or failures >= self.timing.attempts:
+                if not reads or failures >= self.timing.attempts:
                     raise
             await self.sleep(self.timing.backoff.delay(failures, self.chance.random(), retry_after))
 

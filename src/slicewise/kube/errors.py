@@ -24,7 +24,7 @@ class RefusedError(KubeError):
         self.retry_after = retry_after
 
     @property
-    def passing(self) -> bool:
+    def retryable(self) -> bool:
         """Whether the same request may well succeed later."""
         return self.code in (408, 429) or self.code >= 500
 

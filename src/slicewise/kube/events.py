@@ -1,6 +1,6 @@
 """Events for `kubectl describe`: best effort, merged when they repeat, never faster than allowed.
 
-Posting never waits. A remark that cannot be sent in time is dropped and counted.
+Posting never waits. An event that cannot be sent in time is dropped and counted.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ class _Series:
     """One event and how often it happened."""
 
     pod: PodKey
-    remark: PodEvent
+    event: PodEvent
     first: datetime
     last: datetime
     count: int = 0
@@ -54,7 +54,7 @@ _Key = tuple[str, str, str]
 
 
 class EventRecorder:
-    """Takes remarks at any pace and posts them at its own."""
+    """Takes events at any pace and posts them at its own."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class EventRecorder:
         now: Callable[[], datetime] | None = None,
     ) -> None:
         self.dropped = 0
-        """How many remarks were never sent."""
+        """How many events were never sent."""
         self.busy: Callable[[], bool] = lambda: False
         """Whether writes that matter more are under way; then events wait for them."""
         self._client = client
@@ -80,9 +80,9 @@ class EventRecorder:
         self._tokens = float(self._pace.burst)
         self._filled_at = self._clock()
 
-    def post(self, pod: PodKey, remark: PodEvent) -> None:
-        """Have a remark sent; one said before is counted in place of being sent again."""
-        key = (pod.uid, remark.reason, remark.note)
+    def post(self, pod: PodKey, event: PodEvent) -> None:
+        """Have an event sent; one said before is counted in place of being sent again."""
+        key = (pod.uid, event.reason, event.note)
         if key not in self._waiting and len(self._waiting) >= self._pace.waiting:
             self.dropped += 1
             return
@@ -90,7 +90,7 @@ class EventRecorder:
         series = self._series.get(key)
         if series is None:
             named = PodName(pod.uid, pod.namespace, pod.name)
-            series = self._series[key] = _Series(named, remark, now, now)
+            series = self._series[key] = _Series(named, event, now, now)
         series.count += 1
         series.last = now
         self._series.move_to_end(key)
@@ -143,7 +143,7 @@ class EventRecorder:
             _log.warning(
                 "event not posted",
                 pod=f"{series.pod.namespace}/{series.pod.name}",
-                reason=series.remark.reason,
+                reason=series.event.reason,
                 error=str(error),
             )
 
@@ -167,7 +167,7 @@ class EventRecorder:
         series.name = name
 
     def _body(self, series: _Series, name: str) -> dict[str, Any]:
-        pod, remark = series.pod, series.remark
+        pod, event = series.pod, series.event
         return {
             "apiVersion": "v1",
             "kind": "Event",
@@ -179,10 +179,10 @@ class EventRecorder:
                 "name": pod.name,
                 "uid": pod.uid,
             },
-            "type": "Warning" if remark.warning else "Normal",
-            "reason": remark.reason,
-            "action": remark.action,
-            "message": remark.note[:_NOTE_LETTERS],
+            "type": "Warning" if event.warning else "Normal",
+            "reason": event.reason,
+            "action": event.action,
+            "message": event.note[:_NOTE_LETTERS],
             "count": series.count,
             "firstTimestamp": _stamp(series.first),
             "lastTimestamp": _stamp(series.last),

@@ -107,5 +107,5 @@ class ClusterWriter(Protocol):
     async def read_configmap(self, namespace: str, name: str) -> Mapping[str, str] | None:
         """The data of a ConfigMap; None when there is none."""
 
-    def post_event(self, pod: PodKey, remark: PodEvent) -> None:
-        """Show a remark on the pod, some time soon, if the API server takes it."""
+    def post_event(self, pod: PodKey, event: PodEvent) -> None:
+        """Show an event on the pod, some time soon, if the API server takes it."""

@@ -124,10 +124,10 @@ class PodWriter:
             raise
         return _CONFIGMAP.decode(content).data or {}
 
-    def post_event(self, pod: PodKey, remark: PodEvent) -> None:
-        """Show a remark on the pod, some time soon, if the API server takes it."""
+    def post_event(self, pod: PodKey, event: PodEvent) -> None:
+        """Show an event on the pod, some time soon, if the API server takes it."""
         if self._events is not None:
-            self._events.post(pod, remark)
+            self._events.post(pod, event)
 
     async def _understand(
         self, error: RefusedError, pod: PodKey, node: str, marks: PodRecord
@@ -144,7 +144,7 @@ class PodWriter:
             if outcome.status is WriteStatus.REFUSED:
                 return WriteOutcome(WriteStatus.REFUSED, error.message, outcome.pod)
             return outcome
-        if error.code == 429 or not error.passing:
+        if error.code == 429 or not error.retryable:
             return WriteOutcome(WriteStatus.REFUSED, str(error))
         return WriteOutcome(WriteStatus.UNKNOWN, str(error))
 
@@ -221,7 +221,7 @@ class PodWriter:
             # A UID that is not the pod's is a conflict, or an attempt to change what is fixed.
             if error.code in (_MISSING, 409, 422):
                 return await self._explain(error, pod)
-            known = error.code == 429 or not error.passing
+            known = error.code == 429 or not error.retryable
             status = WriteStatus.REFUSED if known else WriteStatus.UNKNOWN
             return WriteOutcome(status, str(error))
         except UnreachedError as error:

@@ -97,7 +97,7 @@ class Informer(Generic[B, V]):
         source: WatchSource[B, V],
         handle: Callable[[Sequence[WatchEvent[V]]], None],
         *,
-        following: WatchSettings | None = None,
+        settings: WatchSettings | None = None,
         clock: Callable[[], float] | None = None,
     ) -> None:
         self.synced = asyncio.Event()
@@ -109,7 +109,7 @@ class Informer(Generic[B, V]):
         self._client = client
         self._source = source
         self._handle = handle
-        self._following = following or WatchSettings()
+        self._settings = settings or WatchSettings()
         self._clock = clock or asyncio.get_running_loop().time
         self._known: dict[str, int] = {}
         self._version = ""
@@ -150,7 +150,7 @@ class Informer(Generic[B, V]):
         if isinstance(error, msgspec.DecodeError):
             # Reading on from here would meet the same bytes again.
             self._version = ""
-        refused = isinstance(error, RefusedError) and not error.passing
+        refused = isinstance(error, RefusedError) and not error.retryable
         level = logging.ERROR if refused or self._failures > 5 else logging.WARNING
         _log.log(
             level,
@@ -165,10 +165,10 @@ class Informer(Generic[B, V]):
 
     async def _pause(self, failures: int, retry_after: float | None = None) -> None:
         fraction = self._client.chance.random()
-        await self._client.sleep(self._following.backoff.delay(failures, fraction, retry_after))
+        await self._client.sleep(self._settings.backoff.delay(failures, fraction, retry_after))
 
     def _resync_due(self) -> bool:
-        every = self._following.resync_seconds
+        every = self._settings.resync_seconds
         return every is not None and self._clock() - self._listed_at >= every
 
     async def _list(self) -> None:
@@ -220,7 +220,7 @@ class Informer(Generic[B, V]):
                 await asyncio.gather(fetch, return_exceptions=True)
 
     async def _fetch(self, token: str) -> bytes:
-        query = {**self._source.query, "limit": str(self._following.page)}
+        query = {**self._source.query, "limit": str(self._settings.page)}
         if token:
             query["continue"] = token
         return await self._client.read(
@@ -245,8 +245,8 @@ class Informer(Generic[B, V]):
 
     async def _watch(self) -> None:
         """Hand over changes until the watch ends, the history is gone or the line breaks."""
-        seconds = self._following.watch_seconds * (1 + self._client.chance.random())
-        due = self._following.resync_seconds
+        seconds = self._settings.watch_seconds * (1 + self._client.chance.random())
+        due = self._settings.resync_seconds
         if due is not None:
             seconds = min(seconds, max(1.0, self._listed_at + due - self._clock()))
         query = {

@@ -158,7 +158,7 @@ class LiveState:
     async def start(self) -> None:
         """Follow the cluster from now on; returns once everything has been listed."""
         following, client = self.settings.following, self._client
-        nodes = Informer(client, sources.nodes(self.reader), self._take_nodes, following=following)
+        nodes = Informer(client, sources.nodes(self.reader), self._take_nodes, settings=following)
         self._run("nodes", nodes.run())
         self._run("expiry", self._expire())
         # Pods are read by the GPUs of their nodes, so nodes that come first save work.
@@ -169,11 +169,11 @@ class LiveState:
                 client,
                 sources.configmaps(namespace, name),
                 partial(self._take_configmaps, namespace),
-                following=following,
+                settings=following,
             )
             self._run("configmaps", maps.run())
             waited.append(maps.synced.wait())
-        pods = Informer(client, sources.pods(self.reader), self._take_pods, following=following)
+        pods = Informer(client, sources.pods(self.reader), self._take_pods, settings=following)
         self._run("pods", pods.run())
         await asyncio.gather(pods.synced.wait(), *waited)
         self._quota_read = True

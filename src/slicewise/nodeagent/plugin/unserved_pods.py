@@ -16,10 +16,10 @@ _log = structlog.get_logger(__name__)
 
 
 class EventPoster(Protocol):
-    """Who shows remarks on pods."""
+    """Who shows events on pods."""
 
-    def post(self, pod: PodKey, remark: PodEvent) -> None:
-        """Show a remark on the pod."""
+    def post(self, pod: PodKey, event: PodEvent) -> None:
+        """Show an event on the pod."""
 
 
 class UnservedPodWarnings:
