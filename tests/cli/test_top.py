@@ -17,14 +17,34 @@ import builders
 from cli.gpushare_cluster import add_node
 from extender.living import Cluster
 from nodeagent import scenes
+from reports.values import gpu, node
 from slicewise.cli.main import main
 from slicewise.cli.render.top_text import write_head, write_plain
+from slicewise.cli.top import read_reports
 from slicewise.cluster import Ledger, NodeSeen, PodSeen
 from slicewise.dialects import ALLOCATION, DEFAULT
-from slicewise.kube.errors import LostError
-from slicewise.nodeagent.compat.usage_json import write_gpu_usage
+from slicewise.kube.errors import LostError, RefusedError
 from slicewise.nodeagent.usage.node_usage import measure
-from slicewise.state.agent_usage import AgentUse, UsageReader, read_usage
+from slicewise.nodeagent.usage.reporting import write_report
+from slicewise.reports import (
+    LIST_PATH,
+    AgentStatus,
+    ContainerReport,
+    DeviceReport,
+    ItemMetadata,
+    MeasuredUse,
+    NodeReport,
+    NodeReportItem,
+    NodeReportList,
+    PodReport,
+    ProcessReport,
+)
+from slicewise.state.node_reports import (
+    AgentReportReader,
+    ReportedNode,
+    ReportListReader,
+    index_report,
+)
 from slicewise.state.usage_view import view_node
 
 HALF = {"slicewise.io/cores": "50", "slicewise.io/memory": "1024"}
@@ -67,96 +87,118 @@ def test_nodes_can_be_named(living, tmp_path):
 def test_json_has_every_gpu_and_container(living, tmp_path):
     node = json.loads(run(living, tmp_path, "-o", "json", "n0").stdout)["nodes"][0]
 
-    assert [gpu["promised"]["cores"] for gpu in node["gpus"]] == [50, 0, 0]
+    assert [gpu["allocated"]["cores"] for gpu in node["gpus"]] == [50, 0, 0]
     assert node["gpus"][0]["containers"] == [
         {
             "pod": "default/one",
             "container": "c0",
-            "promised": {"cores": 50, "memoryMib": 1024},
+            "allocated": {"cores": 50, "memoryMib": 1024},
             "used": None,
         }
     ]
 
 
-def page(**more):
-    """What an agent says of a node with one busy GPU, as its `/usage/gpus` does."""
-    document = {
-        "node": "n0",
-        "gpus": [{"gpu": 0, "load": {"cores": 70, "memoryMib": 3000}, "trouble": None}],
-        "containers": [
-            {
-                "uid": "u0",
-                "container": "c0",
-                "gpus": [{"gpu": 0, "used": {"cores": 40, "memoryMib": 2500}}],
-            }
-        ],
-        "strays": [{"gpu": 0, "memoryMib": 500}],
-        "trespasses": [],
+def report(**more):
+    """What an agent reports of a node with one busy GPU."""
+    use = MeasuredUse(memory_mib=3000, cores=70)
+    held = DeviceReport(gpu="GPU-n0-0", use=MeasuredUse(memory_mib=2500, cores=40))
+    container = ContainerReport(name="c0", devices=(held,))
+    pod = PodReport(namespace="default", name="p0", uid="u0", containers=(container,))
+    facts = {
+        "gpus": (gpu("GPU-n0-0", use=use),),
+        "processes": (ProcessReport(gpu="GPU-n0-0", pid=9, memory_mib=500, origin="host"),),
         **more,
     }
-    return msgspec.json.encode(document)
+    return node("n0", pods=[pod], **facts)
 
 
-def view(content):
-    """A node of two GPUs with one pod on the first, and what its agent says."""
+def view(told, *, silent=False):
+    """A node of two GPUs with one pod on the first, and what its agent reports."""
     ledger = Ledger(DEFAULT)
     ledger.apply(NodeSeen(builders.node("n0", 2)))
     record = '{"containers":{"c0":[[0,"GPU-n0-0",50,2048]]},"node":"n0"}'
     limits = {"slicewise.io/cores": 50, "slicewise.io/memory": 2048}
     pod = builders.pod(limits=limits, node="n0", annotations={ALLOCATION: record})
     ledger.apply(PodSeen(pod))
-    use = None if content is None else read_usage(content)
-    return view_node(ledger.snapshot().get("n0"), ledger, use)
+    return view_node(ledger.snapshot().get("n0"), ledger, ReportedNode(told, silent))
 
 
-def test_use_of_gpus_and_containers_stands_beside_what_was_promised():
-    node = view(page())
+def test_use_of_gpus_and_containers_stands_beside_what_was_allocated():
+    shown = view(report())
 
-    text = write_plain([node])
+    text = write_plain([shown])
 
-    assert node.gpus[0].used == AgentUse(70, 3000)
+    assert shown.gpus[0].used == MeasuredUse(memory_mib=3000, cores=70)
     assert re.search(r"default/p0 c0 +50% +40% +2048 +2500 +over its memory", text)
-    assert "1 process of nobody here" in text
-    assert "used 35% and 3%" in write_head([node])
+    assert "1 process of no pod here" in text
+    assert "used 35% and 3%" in write_head([shown])
 
 
 def test_gpu_that_does_not_answer_is_unknown():
-    node = view(page(gpus=[{"gpu": 0, "load": None, "trouble": "fell off the bus"}]))
+    shown = view(report(gpus=(gpu("GPU-n0-0", why="fell off the bus"),)))
 
-    assert node.gpus[0].used is None
-    assert not node.answers
+    assert shown.gpus[0].used is None
+    assert not shown.answers
 
 
-def test_agents_own_page_is_understood():
+def test_figures_of_a_silent_agent_are_unknown():
+    shown = view(report(), silent=True)
+
+    assert not shown.answers
+    assert "use unknown" in write_head([shown])
+
+
+def test_agents_own_report_is_understood():
     owner = scenes.node_pod("p0", uid="u0")
     loads = {"GPU-0": scenes.load(scenes.process(7, memory=300, cores=20), scenes.process(8))}
     reading = scenes.reading(loads, {7: [scenes.inside(owner)], 8: []})
-    told = write_gpu_usage(measure("n0", [scenes.device(0)], [owner], reading))
+    told = write_report(measure("n0", [scenes.device(0)], [owner], reading), "")
+    sent = msgspec.json.decode(msgspec.json.encode(told), type=NodeReport)
 
-    use = read_usage(msgspec.json.encode(told))
+    use = index_report(ReportedNode(sent))
 
-    assert use.gpus == {0: AgentUse(30, 1324)}
-    assert use.containers == {("u0", "c0", 0): AgentUse(20, 300)}
+    assert use.gpus == {0: MeasuredUse(memory_mib=1324, cores=30)}
+    assert use.containers == {("u0", "c0", 0): MeasuredUse(memory_mib=300, cores=20)}
     assert use.loose == {0: [1024]}
 
 
 class Agents:
     """A client whose node proxy has one agent, one that is lost and one that talks nonsense."""
 
+    def __init__(self, listed=None):
+        self.listed = listed
+        self.asked = []
+
     async def read_once(self, call, seconds=None):
+        self.asked.append(call.path)
+        if call.path == LIST_PATH:
+            if self.listed is None:
+                raise RefusedError(404, "NotFound", "no such group")
+            return msgspec.json.encode(self.listed)
         if "n0:5678" in call.path:
-            return page()
+            return msgspec.json.encode(report())
         if "n1" in call.path:
             raise LostError("nobody")
         return b"<html>"
 
 
-async def _read_all():
-    return await UsageReader(Agents()).read(["n0", "n1", "n2"])
+def read_all(client):
+    readers = ReportListReader(client), AgentReportReader(client)
+    return asyncio.run(read_reports(*readers, ["n0", "n1", "n2"]))
 
 
 def test_agents_that_do_not_answer_are_left_out():
-    assert set(asyncio.run(_read_all())) == {"n0"}
+    assert set(read_all(Agents())) == {"n0"}
+
+
+def test_no_agent_is_asked_where_the_metrics_api_answers():
+    item = NodeReportItem(
+        metadata=ItemMetadata(name="n0"), status=AgentStatus(agent="heard"), report=report()
+    )
+    client = Agents(NodeReportList(items=(item,)))
+
+    assert read_all(client) == {"n0": ReportedNode(report())}
+    assert client.asked == [LIST_PATH]
 
 
 def test_pod_without_record_is_told_without_gpus(tmp_path):

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
@@ -28,8 +29,8 @@ from slicewise.httpd import (
     ThreadedServer,
     json_response,
 )
-from slicewise.nodeagent.compat.usage_json import write_gpu_usage
 from slicewise.nodeagent.usage.node_usage import measure
+from slicewise.nodeagent.usage.reporting import write_report
 from slicewise_testbed.links import Links
 from slicewise_testbed.testbed import wait_until
 
@@ -231,7 +232,9 @@ def agent_pages(uid: str) -> Handler:
     reading = scenes.reading(loads, {7: [scenes.inside(owner, "main")]})
     gpu = scenes.device(0, uuid="GPU-agented-0")
     pages = {
-        "/usage/gpus": write_gpu_usage(measure("agented", [gpu], [owner], reading)),
+        "/usage/gpus": msgspec.to_builtins(
+            write_report(measure("agented", [gpu], [owner], reading), "")
+        ),
         "/agent": {"version": __version__, "identity": "match", "ready": True},
     }
 

@@ -32,8 +32,8 @@ from slicewise.kube.credentials import Access
 from slicewise.kube.kubeconfig import find_access
 from slicewise.kube.lists import find_pod
 from slicewise.model import SlicewiseError
-from slicewise.state.agent_usage import AGENT_PORT
 from slicewise.state.live import LiveState, StateSettings
+from slicewise.state.node_reports import AGENT_PORT
 from slicewise.state.ports import ClusterState
 
 COMPONENT: Final = "slicewise-dashboard"

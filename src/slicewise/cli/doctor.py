@@ -45,8 +45,8 @@ from slicewise.kube.lists import read_one
 from slicewise.kube.node_details import list_node_details
 from slicewise.kube.scheduler_configs import find_schedulers
 from slicewise.model import NodeDetails
-from slicewise.state.agent_usage import AGENT_PORT
 from slicewise.state.live import LiveState, StateSettings
+from slicewise.state.node_reports import AGENT_PORT
 
 APISERVICES: Final = ("v1alpha1.metrics.nvidia.com",)
 LEDGER: Final = "pods and GPUs"

@@ -6,7 +6,7 @@ On a terminal it stays; in a pipe, with --once or as JSON it prints once.
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -23,41 +23,73 @@ from slicewise.cli.cluster_access import (
 from slicewise.cli.extender_client import choose_settings
 from slicewise.cli.render.top_text import write_plain, write_table
 from slicewise.kube.client import Client
-from slicewise.state.agent_usage import AGENT_PORT, UsageReader
 from slicewise.state.live import LiveState
+from slicewise.state.node_reports import (
+    AGENT_PORT,
+    AgentReportReader,
+    ReportedNode,
+    ReportListReader,
+)
 from slicewise.state.usage_view import NodeUsageView, describe_nodes, view_node
 
 
-@click.command(short_help="Show what is promised and used, live.")
+@click.command(short_help="Show what is allocated and used, live.")
 @click.argument("nodes", nargs=-1, metavar="[NODE...]")
-@click.option("--once", is_flag=True, help="Print once and leave, as in a pipe.")
-@click.option("--idle", is_flag=True, help="A row for each GPU that nobody touches as well.")
-@click.option("--interval", default=2.0, show_default=True, help="Seconds between two drawings.")
-@click.option("-o", "--output", type=click.Choice(["json"]), help="A document for scripts, once.")
-@click.option("--agent-port", default=AGENT_PORT, show_default=True, help="Of the nodes' agents.")
+@click.option("--once", is_flag=True, help="Print once and exit, as in a pipe.")
+@click.option("--idle", is_flag=True, help="Give each idle GPU a row of its own.")
+@click.option(
+    "--interval",
+    default=2.0,
+    show_default=True,
+    help="Seconds between two refreshes on a terminal.",
+)
+@click.option(
+    "-o", "--output", type=click.Choice(["json"]), help="Print a JSON document for scripts, once."
+)
+@click.option(
+    "--agent-port",
+    default=AGENT_PORT,
+    show_default=True,
+    help="Port of the nodes' agents, which are asked where no metrics API runs.",
+)
 @cluster_options
 def top(nodes: tuple[str, ...], once: bool, output: str | None, **flags: Any) -> None:
-    """Show per node, GPU and container what is promised and what is used."""
+    """Show per node, GPU and container what is allocated and what is used.
+
+    Use is read of the metrics API, and of the nodes' agents where none runs.
+    """
     idle, interval, port = (flags.pop(each) for each in ("idle", "interval", "agent_port"))
     console = Console()
 
     async def show(client: Client) -> None:
         async with _following(client) as state:
-            reader = UsageReader(client, port)
-            first = await look(state, reader, nodes)
+            read = partial(read_reports, ReportListReader(client), AgentReportReader(client, port))
+            first = await look(state, read, nodes)
             if output == "json":
                 click.echo(json.dumps(describe_nodes(first), indent=2))
             elif once or not console.is_terminal:
                 click.echo(write_plain(first, idle=idle), nl=False)
             else:
-                again = partial(look, state, reader, nodes)
+                again = partial(look, state, read, nodes)
                 await _redraw(console, again, idle=idle, interval=interval)
 
     with contextlib.suppress(KeyboardInterrupt):
         run_connected(ClusterFlags(**flags), show)
 
 
-async def look(state: LiveState, reader: UsageReader, names: Sequence[str]) -> list[NodeUsageView]:
+async def read_reports(
+    everything: ReportListReader, agents: AgentReportReader, names: Iterable[str]
+) -> Mapping[str, ReportedNode]:
+    """What agents report: all at once of the metrics API, or one by one where none runs."""
+    found = await everything.read()
+    return await agents.read(names) if found is None else found
+
+
+async def look(
+    state: LiveState,
+    read: Callable[[Iterable[str]], Awaitable[Mapping[str, ReportedNode]]],
+    names: Sequence[str],
+) -> list[NodeUsageView]:
     """The nodes that have GPUs, or those named, as they are now."""
     snapshot = state.snapshot()
     unknown = [name for name in names if name not in snapshot]
@@ -67,8 +99,8 @@ async def look(state: LiveState, reader: UsageReader, names: Sequence[str]) -> l
         (each for each in snapshot if (each.node.name in names if names else each.node.gpus)),
         key=lambda each: each.node.name,
     )
-    uses = await reader.read(each.node.name for each in states)
-    return [view_node(each, state.ledger, uses.get(each.node.name)) for each in states]
+    reports = await read([each.node.name for each in states])
+    return [view_node(each, state.ledger, reports.get(each.node.name)) for each in states]
 
 
 @contextlib.asynccontextmanager

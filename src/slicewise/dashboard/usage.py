@@ -35,6 +35,8 @@ class MeasuredNode:
     pods: tuple[MeasuredPod, ...] = ()
     silent: bool = False
     """Whether its agent was heard once and is heard no more."""
+    sampled_at: float | None = None
+    """When this was measured, in seconds since the epoch."""
 
 
 class UsageSource(Protocol):

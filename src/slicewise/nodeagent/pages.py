@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import Final, Protocol
 
+import msgspec
 from prometheus_client.core import Metric
 
 from slicewise import __version__
@@ -17,10 +18,12 @@ from slicewise.nodeagent.agent import Agent
 from slicewise.nodeagent.audit.auditor import Auditor, write_audit
 from slicewise.nodeagent.compat.compat_metrics import collect_exporter, collect_manager
 from slicewise.nodeagent.compat.graph import draw_graph
-from slicewise.nodeagent.compat.usage_json import write_gpu_usage, write_manager_usage
+from slicewise.nodeagent.compat.usage_json import write_manager_usage
 from slicewise.nodeagent.usage.gauges import render
 from slicewise.nodeagent.usage.metrics import collect_own
+from slicewise.nodeagent.usage.reporting import write_report
 from slicewise.nodeagent.usage.sampler import UsageMeter
+from slicewise.reports import NodeReport
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 TEXT: Final = "text/plain; charset=utf-8"
@@ -41,10 +44,12 @@ class AgentPages:
         self,
         meter: UsageMeter,
         *,
+        report: Callable[[], Awaitable[NodeReport]] | None = None,
         auditor: Auditor | None = None,
         more: Iterable[MetricSource] = (),
     ) -> None:
         self._meter = meter
+        self._report = report or self._measure
         self._more = tuple(more)
         self._pages: dict[str, Callable[[], Awaitable[Answer]]] = {
             "/metrics": self._metrics,
@@ -88,7 +93,10 @@ class AgentPages:
         return json_response(write_manager_usage(self._meter.usage()))
 
     async def _gpus(self) -> HttpResponse:
-        return json_response(write_gpu_usage(self._meter.usage()))
+        return HttpResponse(200, msgspec.json.encode(await self._report()))
+
+    async def _measure(self) -> NodeReport:
+        return write_report(self._meter.usage(), "")
 
     async def _graph(self) -> HttpResponse:
         return json_response({"graph": draw_graph(self._meter.usage(), self._meter.links())})

@@ -18,11 +18,11 @@ from slicewise.kube.kubeconfig import find_access
 from slicewise.kube.node_patch import NodePatcher
 from slicewise.kube.secrets import SecretClient
 from slicewise.kubelet.errors import KubeletError
-from slicewise.kubelet.holders import HolderSource, PodResourcesClient
+from slicewise.kubelet.holders import PodResourcesClient
 from slicewise.kubelet.runtime import RuntimeClient
 from slicewise.nodeagent.agent import Agent, AgentEdges
 from slicewise.nodeagent.agent_metrics import AgentMetrics
-from slicewise.nodeagent.audit.auditor import Auditor, collect_from
+from slicewise.nodeagent.audit.auditor import Auditor, EvidenceCollector, collect_from
 from slicewise.nodeagent.configuration import NodeFlags, NodeSetup, load_node_config, resolve_setup
 from slicewise.nodeagent.gpus.gpu_watch import GpuWatch
 from slicewise.nodeagent.gpus.health import GpuHealthTracker, RecoveryPolicy
@@ -113,7 +113,8 @@ async def run_agent(
         )
         sampler = UsageSampler(driver, ProcessTable(), interval_seconds=settings.sample_seconds)
         meter = UsageMeter(agent.pods, sampler)
-        pages = build_pages(agent, meter, sampler, holders)
+        report = ReportSource(meter, watch, holders)
+        pages = build_pages(agent, meter, report, collect_from(agent, holders, sampler))
         server = Server(pages.handle, command.listen)
         await server.start()
         stack.push_async_callback(server.stop)
@@ -125,7 +126,6 @@ async def run_agent(
         work = [agent.run(), sampler.run(), keep_published(publisher, watch, agent)]
         if command.report is not None:
             reporter = build_reporter(command.report, client)
-            report = ReportSource(meter, watch, holders)
             work += [reporter.run(), keep_reporting(reporter, report)]
         async with _beside(work) as tasks:
             # What was loaded stays, and looking through it again would only cost time.
@@ -150,11 +150,15 @@ async def start_agent(settings: AgentSettings, watch: GpuWatch, edges: AgentEdge
 
 
 def build_pages(
-    agent: Agent, meter: UsageMeter, sampler: UsageSampler, holders: HolderSource
+    agent: Agent, meter: UsageMeter, report: ReportSource, evidence: EvidenceCollector
 ) -> AgentPages:
     """The pages of one agent."""
-    auditor = Auditor(collect_from(agent, holders, sampler).collect)
-    pages = AgentPages(meter, auditor=auditor, more=(AgentMetrics(agent),))
+    pages = AgentPages(
+        meter,
+        report=report.read,
+        auditor=Auditor(evidence.collect),
+        more=(AgentMetrics(agent),),
+    )
     pages.add("/agent", partial(describe_agent, agent))
     return pages
 

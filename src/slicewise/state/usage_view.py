@@ -1,4 +1,4 @@
-"""What `slicewise top` shows, as values: nodes, their GPUs, and the containers on each."""
+"""The ledger joined with what agents report: nodes, their GPUs, and the containers on each."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -7,31 +7,32 @@ from typing import Any
 from slicewise.cluster import Ledger
 from slicewise.dialects import DEFAULT
 from slicewise.model import Allocation, Gpu, Holding, NodeState, Pod, SlicewiseError
-from slicewise.state.agent_usage import AgentNodeUse, AgentUse
+from slicewise.reports import MeasuredUse
+from slicewise.state.node_reports import ReportedNode, ReportIndex, index_report
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerView:
-    """What one container was promised of one GPU, and what it uses of it."""
+    """What one container was allocated of one GPU, and what it uses of it."""
 
     pod: str
     container: str
     cores: int
     memory: int
-    used: AgentUse | None
+    used: MeasuredUse | None
 
 
 @dataclass(frozen=True, slots=True)
 class GpuView:
-    """One GPU: promised to whom, used by whom."""
+    """One GPU: allocated to whom, used by whom."""
 
     gpu: Gpu
     cores: int
     memory: int
-    used: AgentUse | None
+    used: MeasuredUse | None
     parts: tuple[ContainerView, ...]
     loose: tuple[int, ...] = ()
-    trouble: str = ""
+    why: str = ""
 
     @property
     def idle(self) -> bool:
@@ -45,7 +46,7 @@ class GpuView:
             return "cordoned"
         if self.gpu.mig:
             return "split by MIG"
-        return "" if self.gpu.healthy else self.trouble or "not healthy"
+        return "" if self.gpu.healthy else self.why or "unhealthy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,24 +63,32 @@ class NodeUsageView:
         return any(gpu.used is not None for gpu in self.gpus)
 
     def total(self) -> tuple[int, int, int]:
-        """Percent and MiB promised, and MiB there are."""
+        """Percent and MiB allocated, and MiB there are."""
         return (
             sum(gpu.cores for gpu in self.gpus),
             sum(gpu.memory for gpu in self.gpus),
             sum(gpu.gpu.memory for gpu in self.gpus),
         )
 
-    def used(self) -> AgentUse | None:
+    def used(self) -> MeasuredUse | None:
         """What all its GPUs use; None when its agent does not answer."""
         known = [gpu.used for gpu in self.gpus if gpu.used is not None]
         if not known:
             return None
-        return AgentUse(sum(each.cores for each in known), sum(each.memory_mib for each in known))
+        return sum_uses(known)
 
 
-def view_node(state: NodeState, ledger: Ledger, use: AgentNodeUse | None) -> NodeUsageView:
-    """The node as it is now, with what its agent said."""
-    use = use or AgentNodeUse()
+def sum_uses(uses: Iterable[MeasuredUse]) -> MeasuredUse:
+    """What all of these use together."""
+    known = tuple(uses)
+    return MeasuredUse(
+        memory_mib=sum(each.memory_mib for each in known), cores=sum(each.cores for each in known)
+    )
+
+
+def view_node(state: NodeState, ledger: Ledger, reported: ReportedNode | None) -> NodeUsageView:
+    """The node as it is now, with what its agent reports."""
+    use = index_report(reported)
     parts: dict[int, list[ContainerView]] = {gpu.index: [] for gpu in state.node.gpus}
     unplaced = []
     for holding in sorted(state.holdings, key=lambda each: each.pod):
@@ -98,7 +107,7 @@ def view_node(state: NodeState, ledger: Ledger, use: AgentNodeUse | None) -> Nod
             used=use.gpus.get(gpu.index),
             parts=tuple(parts[gpu.index]),
             loose=tuple(use.loose.get(gpu.index, ())),
-            trouble=use.trouble.get(gpu.index, ""),
+            why=use.why.get(gpu.index, ""),
         )
         for at, gpu in enumerate(state.node.gpus)
     )
@@ -106,7 +115,7 @@ def view_node(state: NodeState, ledger: Ledger, use: AgentNodeUse | None) -> Nod
 
 
 def _split(
-    holding: Holding, ledger: Ledger, state: NodeState, use: AgentNodeUse
+    holding: Holding, ledger: Ledger, state: NodeState, use: ReportIndex
 ) -> Iterable[tuple[int, ContainerView]]:
     """The holding by container; whole where only the sum is known."""
     pod = ledger.pod(holding.uid)
@@ -143,13 +152,13 @@ def _describe_node(node: NodeUsageView) -> dict[str, Any]:
                 "model": gpu.gpu.model,
                 "memoryMib": gpu.gpu.memory,
                 "state": gpu.state or "ok",
-                "promised": {"cores": gpu.cores, "memoryMib": gpu.memory},
+                "allocated": {"cores": gpu.cores, "memoryMib": gpu.memory},
                 "used": _describe_use(gpu.used),
                 "containers": [
                     {
                         "pod": part.pod,
                         "container": part.container,
-                        "promised": {"cores": part.cores, "memoryMib": part.memory},
+                        "allocated": {"cores": part.cores, "memoryMib": part.memory},
                         "used": _describe_use(part.used),
                     }
                     for part in gpu.parts
@@ -163,5 +172,5 @@ def _describe_node(node: NodeUsageView) -> dict[str, Any]:
     }
 
 
-def _describe_use(use: AgentUse | None) -> Mapping[str, int] | None:
+def _describe_use(use: MeasuredUse | None) -> Mapping[str, int] | None:
     return None if use is None else {"cores": use.cores, "memoryMib": use.memory_mib}

@@ -1,4 +1,4 @@
-"""`slicewise top` as text: one row per node, GPU and container, promised beside used."""
+"""`slicewise top` as text: one row per node, GPU and container, allocated beside used."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -9,8 +9,9 @@ from rich.text import Text
 
 from slicewise.cli.render.tabwriter import align
 from slicewise.explain.format import join_numbers
-from slicewise.state.agent_usage import AgentUse
-from slicewise.state.usage_view import ContainerView, GpuView, NodeUsageView
+from slicewise.model.words import count
+from slicewise.reports import MeasuredUse
+from slicewise.state.usage_view import ContainerView, GpuView, NodeUsageView, sum_uses
 
 HEADINGS: Final = ("NODE / GPU / CONTAINER", "COMPUTE", "USED", "MEMORY MiB", "USED", "NOTE")
 UNKNOWN: Final = "-"
@@ -25,7 +26,7 @@ class TopRow:
 
 
 def write_rows(nodes: Sequence[NodeUsageView], *, idle: bool = False) -> list[TopRow]:
-    """Every row; GPUs that nobody touches are gathered in one unless they are asked for."""
+    """Every row; idle GPUs are gathered in one unless they are asked for."""
     return [row for node in nodes for row in _write_node(node, idle=idle)]
 
 
@@ -35,11 +36,11 @@ def write_head(nodes: Sequence[NodeUsageView]) -> str:
     if not gpus:
         return f"{len(nodes)} nodes, no GPU"
     memory = sum(gpu.gpu.memory for gpu in gpus)
-    promised = sum(gpu.memory for gpu in gpus)
+    allocated = sum(gpu.memory for gpu in gpus)
     line = (
-        f"{_count(len(nodes), 'node')}, {_count(len(gpus), 'GPU')}; promised "
+        f"{count(len(nodes), 'node')}, {count(len(gpus), 'GPU')}; allocated "
         f"{sum(gpu.cores for gpu in gpus) // len(gpus)}% of compute and "
-        f"{100 * promised // memory}% of memory"
+        f"{100 * allocated // memory}% of memory"
     )
     known = [node for node in nodes if node.answers]
     if not known:
@@ -104,11 +105,7 @@ def _write_node(node: NodeUsageView, *, idle: bool) -> Iterator[TopRow]:
     if free:
         numbers = join_numbers(gpu.gpu.index for gpu in free)
         known = [gpu.used for gpu in free if gpu.used is not None]
-        use = (
-            AgentUse(sum(u.cores for u in known), sum(u.memory_mib for u in known))
-            if known
-            else None
-        )
+        use = sum_uses(known) if known else None
         yield TopRow((f"  gpu {numbers}", "0%", _percent(use), "0", _mib(use), "free"), "dim")
     for pod in node.unplaced:
         yield TopRow(
@@ -119,11 +116,11 @@ def _write_node(node: NodeUsageView, *, idle: bool) -> Iterator[TopRow]:
 def _write_gpu(gpu: GpuView) -> Iterator[TopRow]:
     notes = [gpu.state] if gpu.state else []
     if gpu.loose:
-        notes.append(f"{_count(len(gpu.loose), 'process', 'processes')} of nobody here")
+        notes.append(f"{count(len(gpu.loose), 'process', 'processes')} of no pod here")
     if gpu.used is not None and gpu.used.memory_mib > gpu.memory and gpu.parts:
-        notes.append("uses more memory than promised")
+        notes.append("uses more memory than allocated")
     over = gpu.cores > 100 or gpu.memory > gpu.gpu.memory
-    notes += ["promised more than there is"] if over else []
+    notes += ["more is allocated than there is"] if over else []
     yield TopRow(
         (
             f"  gpu {gpu.gpu.index}",
@@ -159,16 +156,12 @@ def _models(gpus: Iterable[GpuView]) -> str:
     for gpu in gpus:
         model = gpu.gpu.model or "unknown model"
         counts[model] = counts.get(model, 0) + 1
-    return ", ".join(f"{count} x {model}" for model, count in counts.items())
+    return ", ".join(f"{number} x {model}" for model, number in counts.items())
 
 
-def _percent(use: AgentUse | None) -> str:
+def _percent(use: MeasuredUse | None) -> str:
     return UNKNOWN if use is None else f"{use.cores}%"
 
 
-def _mib(use: AgentUse | None) -> str:
+def _mib(use: MeasuredUse | None) -> str:
     return UNKNOWN if use is None else str(use.memory_mib)
-
-
-def _count(count: int, noun: str, plural: str = "") -> str:
-    return f"{count} {noun if count == 1 else plural or noun + 's'}"
