@@ -117,7 +117,7 @@ def test_leftovers_of_gone_pods_are_removed_and_those_in_use_stay(tmp_path):
                 await scene.kubelet.admit(pod)
                 await scene.start(pod)
             scene.delete(gone)
-            await scene.until(lambda: len(agent.desk.specs.read()) == 1)
+            await scene.until(lambda: len(agent.services.specs.read()) == 1)
             await scene.until(lambda: len(list((scene.root / "vm").iterdir())) == 1)
             edits = scene.edits(scene.kubelet.pods["default", stays.name]["c0"])
             return stays, edits["env"][VISIBLE], os.listdir(scene.root / "vm")
@@ -137,10 +137,10 @@ def test_spec_of_a_pod_the_api_forgot_stays_while_the_kubelet_holds_its_units(tm
             scene.playground.delete("pods", pod.name, grace=0)
             await scene.until(lambda: len(agent.pods) == 0)
             for _ in range(3):
-                await agent.reconciler.look()
-            kept = len(agent.desk.specs.read())
+                await agent.garbage.look()
+            kept = len(agent.services.specs.read())
             scene.kubelet.remove(pod)
-            await scene.until(lambda: not agent.desk.specs.read())
+            await scene.until(lambda: not agent.services.specs.read())
             return kept
 
     assert live(tmp_path, act) == 2

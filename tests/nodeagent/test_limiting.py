@@ -46,8 +46,10 @@ def serve(root, act, **facts):
     async def scene(made):
         async with made.running() as agent:
             pod = made.place(FORK, (0,))
-            agent.limiters._proc = root / "proc"
-            agent.limiters._containers = Containers(**{ID: (pod.uid, "c0"), "beef": ("x", "c0")})
+            agent.vcuda_sockets._proc = root / "proc"
+            agent.vcuda_sockets._containers = Containers(
+                **{ID: (pod.uid, "c0"), "beef": ("x", "c0")}
+            )
             await made.kubelet.admit(pod)
             await made.start(pod)
             return await act(made, pod, made.root / "vm" / pod.uid)

@@ -28,7 +28,7 @@ async def start(scene, pod, container="c0"):
 def promised(scene, pod, container="c0"):
     """The GPUs the pod's record promises the container now."""
     local = scene.agent.pods.by_uid(pod.uid)
-    allocation = scene.agent.desk.promises.read(local).allocation
+    allocation = scene.agent.services.allocations.read(local).allocation
     return [f"GPU-{piece.gpu}" for piece in allocation.slices_of(container)]
 
 

@@ -61,7 +61,7 @@ class AgentEdges:
 
     client: Client
     holders: UnitHolders
-    turns: ContainerProgress | None = None
+    progress: ContainerProgress | None = None
     runtime: str = ""
     containers: ContainerLookup | None = None
 
@@ -91,11 +91,11 @@ class Agent:
         self.writes = PodWriter(edges.client, reader)
         self.flags = PodFlagWriter(self.writes)
         self.events = EventRecorder(edges.client, COMPONENT)
-        self.complaints = UnservedPodWarnings(self.plan, self.events)
+        self.unserved = UnservedPodWarnings(self.plan, self.events)
         self._due = asyncio.Event()
         self.notice: NodeNotice | None = None
         """The Node as it was last heard of."""
-        self._build_desk()
+        self._build_services()
         self.plugins = tuple(self._build_plugin(*each) for each in self.plan.devices)
         self.registrar = Registrar(settings.paths.plugins, self.plugins)
         self._follow(reader)
@@ -139,7 +139,7 @@ class Agent:
             resources=",".join(f"{name}:{way.value}" for name, way in self.plan.ways.items()),
         )
         # Nothing is being written yet, so what is half written was left by an agent that died.
-        await asyncio.to_thread(self.desk.specs.sweep)
+        await asyncio.to_thread(self.services.specs.sweep)
         try:
             async with _together(
                 self.registrar.run(),
@@ -154,49 +154,49 @@ class Agent:
                         task.result()
         finally:
             await self.flags.drain()
-            await self.limiters.close()
+            await self.vcuda_sockets.close()
 
-    def _build_desk(self) -> None:
+    def _build_services(self) -> None:
         settings, edges = self.settings, self._edges
         paths = settings.paths
         specs, folders = CdiSpecs(paths.cdi), VcudaFolders(Path(settings.places.pods))
         matches = MatchStore(paths.state / "matched")
-        owners = ContainerResolver(
+        containers = ContainerResolver(
             self.pods,
             edges.holders,
             paths.plugins,
-            turns=edges.turns,
+            progress=edges.progress,
             wait_seconds=settings.watch_seconds,
         )
-        promises = AllocationReader(
+        allocations = AllocationReader(
             self.dialects,
             self.pods,
-            self._setting,
+            self._context,
             read_pod=self._read_pod,
             wait_seconds=settings.record_seconds,
         )
         host = HostDevices(paths.dev, settings.require_gpus, self.inventory.hardware.driver)
-        outfitter = EditsBuilder(host, VendorSpecs(paths.vendor_cdi), folders)
-        self.desk = AllocationServices(
-            owners, promises, outfitter, specs, self.starts, given=self._given
+        builder = EditsBuilder(host, VendorSpecs(paths.vendor_cdi), folders)
+        self.services = AllocationServices(
+            containers, allocations, builder, specs, self.starts, on_start=self._on_start
         )
-        self.limiters = VcudaSockets(self.pods, folders, edges.containers)
-        self.reconciler = GarbageCollector(
+        self.vcuda_sockets = VcudaSockets(self.pods, folders, edges.containers)
+        self.garbage = GarbageCollector(
             self.pods,
             edges.holders,
             AgentFiles(specs, folders, paths.dev, matches),
             forgetters=(
-                owners.forget,
+                containers.forget,
                 matches.forget,
                 self.flags.forget,
-                self.complaints.forget,
-                self.limiters.forget,
+                self.unserved.forget,
+                self.vcuda_sockets.forget,
             ),
             dialects=self.dialects,
         )
         self._folders = folders
-        exchange = AllocationExchange(self.pods, promises, matches, self.writes)
-        self._table = MatchServices(
+        exchange = AllocationExchange(self.pods, allocations, matches, self.writes)
+        self._matching = MatchServices(
             self.pods,
             edges.holders,
             matches,
@@ -214,8 +214,8 @@ class Agent:
         self, edition: OfferedEdition, resource: OfferedResource
     ) -> DevicePluginHandler:
         if self.identity is IdentityMode.MATCH:
-            return MatchHandler(edition, resource, self.desk, self._table)
-        return CdiHandler(edition, resource, self.desk)
+            return MatchHandler(edition, resource, self.services, self._matching)
+        return CdiHandler(edition, resource, self.services)
 
     def _follow(self, reader: ObjectReader) -> None:
         client, node = self._edges.client, self.settings.node
@@ -224,7 +224,7 @@ class Agent:
         self._pod_informer = Informer(client, local_pods(reader, node), self.pods.apply)
         self._node_informer = Informer(client, one_node(whole, node), self._node_changed)
 
-    def _setting(self) -> NodeContext:
+    def _context(self) -> NodeContext:
         labels = {} if self.notice is None else dict(self.notice.labels)
         return NodeContext(self.inventory.node, self.settings.places, labels)
 
@@ -257,20 +257,22 @@ class Agent:
             resource = resources[plugin.offer.resource]
             plugin.publish(node.gpus, lambda each=resource: list_units(each, self.inventory.node))  # type: ignore[misc]
 
-    async def _given(self, given: StartedContainer) -> None:
-        if given.injection.limit is not None:
+    async def _on_start(self, started: StartedContainer) -> None:
+        if started.injection.limit is not None:
             try:
-                await self.limiters.serve(given.promise.pod.uid)
+                await self.vcuda_sockets.serve(started.pod_allocation.pod.uid)
             except SlicewiseError as error:
                 # Only the original's library needs the socket, and few containers have it.
-                _log.warning("vcuda socket not served", uid=given.promise.pod.uid, error=str(error))
-        self.flags.hear(given)
+                _log.warning(
+                    "vcuda socket not served", uid=started.pod_allocation.pod.uid, error=str(error)
+                )
+        self.flags.hear(started)
 
     def _pod_changed(self, found: LocalPod | None) -> None:
         if found is None:
             self._due.set()
             return
-        self.complaints.look(found.pod)
+        self.unserved.look(found.pod)
         for container in found.containers:
             if container.id is not None:
                 self._name_container(found.pod.uid, container.name, container.id)
@@ -284,8 +286,8 @@ class Agent:
     async def _sweep(self) -> None:
         # Before the first list, every pod would look as if it were gone.
         await self._pod_informer.synced.wait()
-        await self.limiters.resume()
-        await self.reconciler.run(self.settings.sweep_seconds, self._due)
+        await self.vcuda_sockets.resume()
+        await self.garbage.run(self.settings.sweep_seconds, self._due)
 
 
 @contextlib.asynccontextmanager

@@ -66,7 +66,7 @@ class EvidenceCollector:
 
 def collect_from(agent: Agent, kubelet: HolderSource, sampler: UsageSampler) -> EvidenceCollector:
     """Everything that an audit of the agent's node looks at."""
-    pods, specs = agent.pods, agent.desk.specs
+    pods, specs = agent.pods, agent.services.specs
 
     def read_specs() -> tuple[SpecFile, ...]:
         return tuple(read_spec_files(specs, pods.gpus()))

@@ -18,12 +18,12 @@ _NO_GPUS: Final = frozenset({"", "none", "void"})
 def read_spec_files(specs: CdiSpecs, gpus: Sequence[GpuDevice]) -> Iterator[SpecFile]:
     """Every spec of ours; one that cannot be read says so."""
     minors = {device.gpu.minor: device.gpu.uuid for device in gpus}
-    for name, title in specs.read().items():
-        if title is None:
+    for name, owner in specs.read().items():
+        if owner is None:
             yield SpecFile(name, trouble="it cannot be read as a spec of ours")
         else:
             found = frozenset(_find_gpus(specs.edits(name), minors))
-            yield SpecFile(name, title.uid, title.container, found or None)
+            yield SpecFile(name, owner.uid, owner.container, found or None)
 
 
 def _find_gpus(edits: Mapping[str, Any], minors: Mapping[int, str]) -> Iterator[str]:

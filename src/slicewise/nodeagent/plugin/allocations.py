@@ -55,12 +55,12 @@ class AllocationReader:
         self,
         dialects: Dialects,
         pods: NodePods,
-        setting: Callable[[], NodeContext],
+        context: Callable[[], NodeContext],
         *,
         read_pod: ReadPod,
         wait_seconds: float = 10.0,
     ) -> None:
-        self.setting = setting
+        self.context = context
         self.dialects = dialects
         self._pods = pods
         self._read_pod = read_pod
@@ -72,50 +72,54 @@ class AllocationReader:
         if dialect is None:
             return None
         request = dialect.pods.read_request(found.pod)
-        allocation = dialect.pods.read_allocation(found.pod, request, self.setting().node)
+        allocation = dialect.pods.read_allocation(found.pod, request, self.context().node)
         if allocation is None:
             return None
         return PodAllocation(found, dialect, request, allocation)
 
-    async def wait(self, owner: ContainerRef) -> PodAllocation:
+    async def wait(self, ref: ContainerRef) -> PodAllocation:
         """The promise to this container's pod, or why there is none."""
-        uid, name = owner.found.pod.uid, f"{owner.found.pod.namespace}/{owner.found.pod.name}"
+        uid, name = ref.found.pod.uid, f"{ref.found.pod.namespace}/{ref.found.pod.name}"
 
         def look() -> PodAllocation | None:
             found = self._pods.by_uid(uid)
             return None if found is None else self.read(found)
 
         try:
-            promise = await self._pods.until(look, self._wait_seconds)
-            if promise is None:
-                promise = await self._ask(owner.found.pod)
+            pod_allocation = await self._pods.until(look, self._wait_seconds)
+            if pod_allocation is None:
+                pod_allocation = await self._ask(ref.found.pod)
         except (DialectError, QuantityError) as error:
             raise DeniedError(f"pod {name}: {error}") from error
-        if promise is None:
+        if pod_allocation is None:
             raise DeniedError(
                 f"pod {name} has no record of its GPUs yet; expected the extender's marks, "
                 "trying again"
             )
-        if not promise.allocation.slices_of(owner.container.name):
-            raise DeniedError(f"pod {name}: no GPU is recorded for {owner.container.name}")
-        return promise
+        if not pod_allocation.allocation.slices_of(ref.container.name):
+            raise DeniedError(f"pod {name}: no GPU is recorded for {ref.container.name}")
+        return pod_allocation
 
-    def grant(
-        self, promise: PodAllocation, container: Container, resource: str, ids: frozenset[str]
+    def container_gpus(
+        self,
+        pod_allocation: PodAllocation,
+        container: Container,
+        resource: str,
+        ids: frozenset[str],
     ) -> ContainerGpus:
         """What the container was promised, with the units by which it is known."""
-        setting = self.setting()
+        context = self.context()
         return ContainerGpus(
-            pod=promise.pod,
+            pod=pod_allocation.pod,
             container=container,
-            request=promise.request,
-            allocation=promise.allocation,
-            node=setting.node,
+            request=pod_allocation.request,
+            allocation=pod_allocation.allocation,
+            node=context.node,
             resource=resource,
             ids=ids,
-            places=setting.places,
-            labels=setting.labels,
-            compat32=container.name in promise.found.compat32,
+            places=context.places,
+            labels=context.labels,
+            compat32=container.name in pod_allocation.found.compat32,
         )
 
     async def _ask(self, pod: Pod) -> PodAllocation | None:

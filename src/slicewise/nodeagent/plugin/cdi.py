@@ -77,17 +77,17 @@ class CdiSpecs:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def write(self, name: str, title: SpecOwner, edits: CdiEdits) -> None:
+    def write(self, name: str, owner: SpecOwner, edits: CdiEdits) -> None:
         """The runtime finds this device from now on."""
         document = {
             "cdiVersion": edits.version,
             "kind": KIND,
             "annotations": {
-                _UID: title.uid,
-                _POD: title.pod,
-                _CONTAINER: title.container,
-                _RESOURCE: title.resource,
-                _LINKS: ",".join(title.links),
+                _UID: owner.uid,
+                _POD: owner.pod,
+                _CONTAINER: owner.container,
+                _RESOURCE: owner.resource,
+                _LINKS: ",".join(owner.links),
             },
             "devices": [{"name": name, "containerEdits": edits.document()}],
         }

@@ -31,9 +31,9 @@ _PATIENCE_SECONDS: Final = 25.0
 class StartedContainer:
     """A container that is about to start with its GPUs."""
 
-    owner: ContainerRef
-    promise: PodAllocation
-    grant: ContainerGpus
+    ref: ContainerRef
+    pod_allocation: PodAllocation
+    container_gpus: ContainerGpus
     injection: Injection
 
 
@@ -50,12 +50,12 @@ class StartCounts:
 class AllocationServices:
     """Everything that answering needs, shared by all resources."""
 
-    owners: ContainerResolver
-    promises: AllocationReader
-    outfitter: EditsBuilder
+    containers: ContainerResolver
+    allocations: AllocationReader
+    builder: EditsBuilder
     specs: CdiSpecs
     starts: StartCounts
-    given: Callable[[StartedContainer], Awaitable[None]]
+    on_start: Callable[[StartedContainer], Awaitable[None]]
     """Hears of every container before it may start."""
 
 
@@ -63,11 +63,11 @@ class CdiHandler:
     """Names units at admission and describes them before the start."""
 
     def __init__(
-        self, edition: OfferedEdition, resource: OfferedResource, desk: AllocationServices
+        self, edition: OfferedEdition, resource: OfferedResource, services: AllocationServices
     ) -> None:
         self._edition = edition
         self._resource = resource
-        self._desk = desk
+        self._services = services
 
     async def allocate(self, ids: tuple[str, ...]) -> ContainerAllocateResponse:
         """A CDI name for these units, and what does not depend on the container."""
@@ -89,59 +89,63 @@ class CdiHandler:
         units = frozenset(ids)
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):
-                given = await self._give(units)
+                started = await self._prepare(units)
         except TimeoutError as error:
             raise self._deny("no answer in time; trying again") from error
         except SlicewiseError as error:
             raise self._deny(str(error)) from error
         seconds = time.perf_counter() - began
-        self._desk.starts.granted += 1
-        self._desk.starts.seconds += seconds
-        pod = given.promise.pod
+        self._services.starts.granted += 1
+        self._services.starts.seconds += seconds
+        pod = started.pod_allocation.pod
         _log.info(
             "container granted",
             pod=f"{pod.namespace}/{pod.name}",
-            container=given.owner.container.name,
+            container=started.ref.container.name,
             resource=self._resource.name,
-            gpus=",".join(str(gpu.index) for gpu in given.grant.gpus),
+            gpus=",".join(str(gpu.index) for gpu in started.container_gpus.gpus),
             seconds=round(seconds, 4),
         )
 
-    async def _give(self, units: frozenset[str]) -> StartedContainer:
-        desk, resource = self._desk, self._resource.name
-        owner = await desk.owners.find(resource, units)
-        promise = await desk.promises.wait(owner)
-        grant = desk.promises.grant(promise, owner.container, resource, units)
-        injection = promise.dialect.agent.inject(grant)
-        given = StartedContainer(owner, promise, grant, injection)
+    async def _prepare(self, units: frozenset[str]) -> StartedContainer:
+        services, resource = self._services, self._resource.name
+        ref = await services.containers.find(resource, units)
+        pod_allocation = await services.allocations.wait(ref)
+        container_gpus = services.allocations.container_gpus(
+            pod_allocation, ref.container, resource, units
+        )
+        injection = pod_allocation.dialect.agent.inject(container_gpus)
+        started = StartedContainer(ref, pod_allocation, container_gpus, injection)
         # Files are written beside the loop: a slow disk holds up this container alone.
-        await asyncio.to_thread(self._describe, given)
-        await desk.given(given)
-        return given
+        await asyncio.to_thread(self._describe, started)
+        await services.on_start(started)
+        return started
 
-    def _describe(self, given: StartedContainer) -> None:
-        desk, grant = self._desk, given.grant
-        desk.outfitter.prepare(grant, given.injection)
-        edits = desk.outfitter.edits(grant, given.injection)
-        if self._edition.carrier(grant.container) != grant.resource:
+    def _describe(self, started: StartedContainer) -> None:
+        services, container_gpus = self._services, started.container_gpus
+        services.builder.prepare(container_gpus, started.injection)
+        edits = services.builder.edits(container_gpus, started.injection)
+        if self._edition.carrier(container_gpus.container) != container_gpus.resource:
             edits = only_env(edits)
-        desk.specs.write(name_units(grant.resource, grant.ids), spec_owner(given), edits)
+        services.specs.write(
+            name_units(container_gpus.resource, container_gpus.ids), spec_owner(started), edits
+        )
 
     def _deny(self, why: str) -> DeniedError:
-        self._desk.starts.held_back += 1
+        self._services.starts.held_back += 1
         _log.warning("container held back", resource=self._resource.name, reason=why)
         return DeniedError(f"slicewise: {why}")
 
 
-def spec_owner(given: StartedContainer) -> SpecOwner:
+def spec_owner(started: StartedContainer) -> SpecOwner:
     """Whose a spec is."""
-    pod = given.promise.pod
+    pod = started.pod_allocation.pod
     return SpecOwner(
         pod.uid,
         f"{pod.namespace}/{pod.name}",
-        given.owner.container.name,
-        given.grant.resource,
-        tuple(link.name for link in given.injection.links),
+        started.ref.container.name,
+        started.container_gpus.resource,
+        tuple(link.name for link in started.injection.links),
     )
 
 

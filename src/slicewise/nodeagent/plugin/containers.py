@@ -67,13 +67,13 @@ class ContainerResolver:
         holders: UnitHolders,
         checkpoint: Path,
         *,
-        turns: ContainerProgress | None = None,
+        progress: ContainerProgress | None = None,
         wait_seconds: float = 5.0,
     ) -> None:
         self._pods = pods
         self._holders = holders
         self._checkpoint = checkpoint
-        self._turns = turns
+        self._progress = progress
         self._wait_seconds = wait_seconds
         self._known: dict[str, tuple[str, str]] = {}
         """The pod that was found last for each set of units."""
@@ -91,13 +91,13 @@ class ContainerResolver:
                 raise DeniedError(f"cannot tell whose {resource} this is: {error}") from error
         if holder is not None:
             self._known[name] = holder.namespace, holder.pod
-            owner = await self._meet(holder, resource, name)
+            ref = await self._find_pod(holder, resource, name)
         else:
-            owner = await self._read_checkpoint(resource, ids)
-        owner = await self._take_turns(owner, resource, ids)
-        if owner.container.role is not Role.INIT:
-            self._sets[owner.found.pod.uid, owner.container.name, resource] = name
-        return owner
+            ref = await self._read_checkpoint(resource, ids)
+        ref = await self._follow_init_order(ref, resource, ids)
+        if ref.container.role is not Role.INIT:
+            self._sets[ref.found.pod.uid, ref.container.name, resource] = name
+        return ref
 
     def forget(self, living: Callable[[str], bool]) -> None:
         """Drop what is known of pods that are gone."""
@@ -127,26 +127,26 @@ class ContainerResolver:
             )
         ]
 
-    async def _meet(self, holder: Holder, resource: str, name: str) -> ContainerRef:
+    async def _find_pod(self, holder: Holder, resource: str, name: str) -> ContainerRef:
         """The pod behind the kubelet's names, which tell no UID."""
 
         def look() -> ContainerRef | None:
             found = self._pods.by_name(holder.namespace, holder.pod)
             if found is None or found.pod.phase.terminal:
                 return None
-            owner = _pick(found, holder.container)
+            ref = _pick(found, holder.container)
             # A pod's container never changes its units; other units mean a namesake that the
             # watch has not told of yet.
             before = self._sets.get((found.pod.uid, holder.container, resource))
-            return None if owner is None or before not in (None, name) else owner
+            return None if ref is None or before not in (None, name) else ref
 
-        owner = await self._pods.until(look, self._wait_seconds)
-        if owner is None:
+        ref = await self._pods.until(look, self._wait_seconds)
+        if ref is None:
             raise DeniedError(
                 f"pod {holder.namespace}/{holder.pod} holds these units of {resource}, "
                 "and the API server has not told of it yet; trying again"
             )
-        return owner
+        return ref
 
     async def _read_checkpoint(self, resource: str, ids: frozenset[str]) -> ContainerRef:
         entries = await asyncio.to_thread(find_entries, self._checkpoint, resource, ids)
@@ -156,36 +156,36 @@ class ContainerResolver:
                 found = self._pods.by_uid(uid)
                 return None if found is None else _pick(found, container)
 
-            owner = await self._pods.until(look, self._wait_seconds)
-            if owner is not None:
-                return owner
+            ref = await self._pods.until(look, self._wait_seconds)
+            if ref is not None:
+                return ref
         raise DeniedError(f"no container holds these {len(ids)} of {resource} yet; trying again")
 
-    async def _take_turns(
-        self, owner: ContainerRef, resource: str, ids: frozenset[str]
+    async def _follow_init_order(
+        self, ref: ContainerRef, resource: str, ids: frozenset[str]
     ) -> ContainerRef:
         """The container whose turn it is, where init containers held the same units before it."""
-        pod = owner.found.pod
+        pod = ref.found.pod
         rivals = [
             each
             for each in pod.containers
             if each.role is Role.INIT and amount(each, resource) == len(ids)
         ]
-        if not rivals or owner.container.role is Role.SIDECAR:
-            return owner
+        if not rivals or ref.container.role is Role.SIDECAR:
+            return ref
         entries = await asyncio.to_thread(find_entries, self._checkpoint, resource, ids)
         same = {entry.container for entry in entries if entry.uid == pod.uid}
-        finished = await self._turns.finished(pod.uid) if self._turns is not None else None
+        finished = await self._progress.finished(pod.uid) if self._progress is not None else None
         if finished is None:
-            finished = frozenset(each.name for each in owner.found.containers if each.ended)
+            finished = frozenset(each.name for each in ref.found.containers if each.ended)
         for rival in rivals:
             if rival.name in same and rival.name not in finished:
-                return ContainerRef(owner.found, rival)
-        last = owner.container
+                return ContainerRef(ref.found, rival)
+        last = ref.container
         if last.role is Role.INIT and last.name in finished:
             later = [each for each in pod.main_containers if each.name in same]
-            return ContainerRef(owner.found, later[0]) if later else owner
-        return owner
+            return ContainerRef(ref.found, later[0]) if later else ref
+        return ref
 
 
 def amount(container: Container, resource: str) -> int:

@@ -40,18 +40,18 @@ class EditsBuilder:
         self._vendor = vendor
         self._folders = folders
 
-    def prepare(self, grant: ContainerGpus, injection: Injection) -> None:
+    def prepare(self, container_gpus: ContainerGpus, injection: Injection) -> None:
         """Links and folders that the container's view of the host relies on."""
         for link in injection.links:
             make_link(self._host.dev / link.name, str(self._host.dev / link.target))
         if injection.limit is not None:
-            uid, container = grant.pod.uid, grant.container.name
+            uid, container = container_gpus.pod.uid, container_gpus.container.name
             config = write_config(uid, container, injection.limit, self._host.driver)
             self._folders.write_limits(uid, container, config)
 
-    def edits(self, grant: ContainerGpus, injection: Injection) -> CdiEdits:
+    def edits(self, container_gpus: ContainerGpus, injection: Injection) -> CdiEdits:
         """The changes to the container, with NVIDIA's own for its GPUs where there are any."""
-        vendor = self._vendor.edits(grant.gpus) or CdiEdits()
+        vendor = self._vendor.edits(container_gpus.gpus) or CdiEdits()
         nodes = [self._write_node(each) for each in self._present(injection.devices, vendor)]
         mounts = [_write_mount(each) for each in self._mounts(injection)]
         return CdiEdits(

@@ -27,67 +27,67 @@ class AllocationExchange:
     def __init__(
         self,
         pods: NodePods,
-        promises: AllocationReader,
+        allocations: AllocationReader,
         matches: MatchStore,
         marker: PodAnnotator,
         *,
         wait_seconds: float = 5.0,
     ) -> None:
         self._pods = pods
-        self._promises = promises
+        self._allocations = allocations
         self._matches = matches
         self._marker = marker
         self._wait_seconds = wait_seconds
 
     async def settle(
-        self, owner: ContainerRef, promise: PodAllocation, match: AdmissionMatch
+        self, ref: ContainerRef, pod_allocation: PodAllocation, match: AdmissionMatch
     ) -> PodAllocation:
         """The owner's promise once it says what the owner was given; denied where it cannot."""
-        container, held = owner.container.name, match.held
-        wanted = promise.allocation.slices_of(container)
-        other = next(self._partners(promise, container, held), None)
+        container, held = ref.container.name, match.held
+        wanted = pod_allocation.allocation.slices_of(container)
+        other = next(self._partners(pod_allocation, container, held), None)
         if other is None or not _equal(wanted, held):
             raise DeniedError(
-                f"{owner.name} was given the GPUs of another pod ({_tell(held)}) and is promised "
+                f"{ref.name} was given the GPUs of another pod ({_tell(held)}) and is promised "
                 f"{_tell(wanted)}; it does not start on them, create its pod again"
             )
         partner, theirs = other
         _log.warning(
             "allocations exchanged",
-            container=owner.name,
+            container=ref.name,
             partner=f"{partner.pod.namespace}/{partner.pod.name}/{theirs}",
         )
-        if partner.pod.uid == promise.pod.uid:
-            both = _put(_put(promise.allocation, theirs, wanted), container, held)
-            return await self._record(promise, both)
+        if partner.pod.uid == pod_allocation.pod.uid:
+            both = _put(_put(pod_allocation.allocation, theirs, wanted), container, held)
+            return await self._record(pod_allocation, both)
         await self._record(partner, _put(partner.allocation, theirs, wanted))
-        return await self._record(promise, _put(promise.allocation, container, held))
+        return await self._record(pod_allocation, _put(pod_allocation.allocation, container, held))
 
     def _partners(
-        self, promise: PodAllocation, container: str, held: tuple[Slice, ...]
+        self, pod_allocation: PodAllocation, container: str, held: tuple[Slice, ...]
     ) -> Iterator[tuple[PodAllocation, str]]:
         """Containers that are promised exactly these slices, ask alike, and have not started."""
         for local in self._pods:
             if local.pod.phase.terminal:
                 continue
             try:
-                other = self._promises.read(local)
+                other = self._allocations.read(local)
             except SlicewiseError:
                 continue
-            if other is None or other.request.constraints != promise.request.constraints:
+            if other is None or other.request.constraints != pod_allocation.request.constraints:
                 continue
             started = {each.name for each in local.containers if each.id is not None}
             for each in other.allocation.containers:
-                same = other.pod.uid == promise.pod.uid and each.name == container
+                same = other.pod.uid == pod_allocation.pod.uid and each.name == container
                 settled = self._matches.settled(other.pod.uid, each.name)
                 if each.slices == held and not same and not settled and each.name not in started:
                     yield other, each.name
 
-    async def _record(self, promise: PodAllocation, allocation: Allocation) -> PodAllocation:
+    async def _record(self, pod_allocation: PodAllocation, allocation: Allocation) -> PodAllocation:
         """The promise once the API server's watch tells of the new record."""
-        pod, node = promise.pod, self._promises.setting().node
-        marks = self._promises.dialects.record_allocation(
-            pod, promise.request, allocation, node, now_ns=time.time_ns()
+        pod, node = pod_allocation.pod, self._allocations.context().node
+        marks = self._allocations.dialects.record_allocation(
+            pod, pod_allocation.request, allocation, node, now_ns=time.time_ns()
         )
         outcome = await self._marker.annotate_pod(pod, marks)
         if not outcome.stands:
@@ -95,7 +95,7 @@ class AllocationExchange:
 
         def look() -> PodAllocation | None:
             found = self._pods.by_uid(pod.uid)
-            now = None if found is None else self._promises.read(found)
+            now = None if found is None else self._allocations.read(found)
             return now if now is not None and now.allocation == allocation else None
 
         settled = await self._pods.until(look, self._wait_seconds)

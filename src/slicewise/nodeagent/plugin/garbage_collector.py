@@ -50,17 +50,17 @@ class GarbageCollector:
         self,
         pods: NodePods,
         holders: UnitHolders,
-        premises: AgentFiles,
+        files: AgentFiles,
         forgetters: Iterable[Callable[[Callable[[str], bool]], None]] = (),
         dialects: Dialects = DEFAULT,
     ) -> None:
         self._links = tuple(each.agent.links for each in dialects.dialects if each.agent.links)
         self._pods = pods
         self._holders = holders
-        self._specs = premises.specs
-        self._folders = premises.folders
-        self._dev = premises.dev
-        self._matches = premises.matches
+        self._specs = files.specs
+        self._folders = files.folders
+        self._dev = files.dev
+        self._matches = files.matches
         self._forgetters = tuple(forgetters)
         self._doubted: frozenset[str] = frozenset()
 
@@ -94,11 +94,11 @@ class GarbageCollector:
             for each in held
             for ids in each.units.values()
         }
-        linked = {link for title in specs.values() if title for link in title.links}
+        linked = {link for owner in specs.values() if owner for link in owner.links}
 
         doubts: dict[str, Callable[[], object]] = {}
-        for name, title in specs.items():
-            if name not in names and not self._lives(title):
+        for name, owner in specs.items():
+            if name not in names and not self._lives(owner):
                 doubts[f"spec {name}"] = partial(self._specs.remove, name)
         for uid in folders:
             if self._pods.by_uid(uid) is None:
@@ -133,8 +133,8 @@ class GarbageCollector:
         self._doubted = frozenset(doubts)
         return tuple(removed)
 
-    def _lives(self, title: SpecOwner | None) -> bool:
-        return title is not None and self._pods.by_uid(title.uid) is not None
+    def _lives(self, owner: SpecOwner | None) -> bool:
+        return owner is not None and self._pods.by_uid(owner.uid) is not None
 
     def _list_links(self) -> tuple[Path, ...]:
         prefixes = tuple(prefix for links in self._links for prefix in links.prefixes)

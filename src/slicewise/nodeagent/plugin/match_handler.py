@@ -41,7 +41,7 @@ _PATIENCE_SECONDS: Final = 25.0
 class AdmissionCandidate:
     """A container that may be the one that is being admitted."""
 
-    promise: PodAllocation
+    pod_allocation: PodAllocation
     container: Container
 
 
@@ -64,13 +64,13 @@ class MatchHandler:
         self,
         edition: OfferedEdition,
         resource: OfferedResource,
-        desk: AllocationServices,
-        table: MatchServices,
+        services: AllocationServices,
+        matching: MatchServices,
     ) -> None:
         self._edition = edition
         self._resource = resource
-        self._desk = desk
-        self._table = table
+        self._services = services
+        self._matching = matching
 
     async def allocate(self, ids: tuple[str, ...]) -> ContainerAllocateResponse:
         """What the container that is being admitted receives, as far as can be told."""
@@ -80,12 +80,12 @@ class MatchHandler:
         chosen = await self._choose(len(ids))
         units, name = frozenset(ids), name_units(resource.name, ids)
         try:
-            answer = self._answer(chosen.promise, chosen.container, units)
-            slices = chosen.promise.allocation.slices_of(chosen.container.name)
-            self._table.matches.put(
+            answer = self._answer(chosen.pod_allocation, chosen.container, units)
+            slices = chosen.pod_allocation.allocation.slices_of(chosen.container.name)
+            self._matching.matches.put(
                 name,
                 AdmissionMatch(
-                    chosen.promise.pod.uid,
+                    chosen.pod_allocation.pod.uid,
                     chosen.container.name,
                     resource.name,
                     tuple((piece.gpu, piece.cores, piece.memory) for piece in slices),
@@ -101,25 +101,25 @@ class MatchHandler:
         units = frozenset(ids)
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):
-                given = await self._verify(units)
+                started = await self._verify(units)
         except TimeoutError as error:
             raise self._deny("no answer in time; trying again") from error
         except SlicewiseError as error:
             raise self._deny(str(error)) from error
-        self._desk.starts.granted += 1
-        self._desk.starts.seconds += time.perf_counter() - began
+        self._services.starts.granted += 1
+        self._services.starts.seconds += time.perf_counter() - began
         _log.info(
             "container verified",
-            container=given.owner.name,
+            container=started.ref.name,
             resource=self._resource.name,
-            gpus=",".join(str(gpu.index) for gpu in given.grant.gpus),
+            gpus=",".join(str(gpu.index) for gpu in started.container_gpus.gpus),
         )
 
     async def _choose(self, count: int) -> AdmissionCandidate:
         """The container that is being admitted, or the likeliest of those that may be."""
-        table = self._table
+        matching = self._matching
         try:
-            listed = await asyncio.wait_for(table.holders.list(), _LIST_SECONDS)
+            listed = await asyncio.wait_for(matching.holders.list(), _LIST_SECONDS)
         except (TimeoutError, KubeletError) as error:
             _log.warning("matching without the kubelet's list", error=str(error) or "no answer")
             listed = None
@@ -129,7 +129,7 @@ class MatchHandler:
             return found[0] if found else None
 
         try:
-            chosen = await table.pods.until(look, table.wait_seconds)
+            chosen = await matching.pods.until(look, matching.wait_seconds)
         except SlicewiseError as error:
             raise DeniedError(f"slicewise: {error}") from error
         if chosen is None:
@@ -143,10 +143,10 @@ class MatchHandler:
         self, count: int, listed: tuple[Holder, ...] | None
     ) -> list[AdmissionCandidate]:
         """Containers that ask for so many and were meant by no answer, the likeliest first."""
-        table, resource = self._table, self._resource.name
+        matching, resource = self._matching, self._resource.name
         waiting = None if listed is None else _waiting(listed, resource)
         found = []
-        for local in table.pods:
+        for local in matching.pods:
             pod = local.pod
             key = (pod.namespace, pod.name)
             if pod.phase.terminal or (waiting is not None and key not in waiting):
@@ -156,51 +156,55 @@ class MatchHandler:
                 for each in pod.containers
                 if amount(each, resource) == count
                 and (waiting is None or each.name not in waiting[key])
-                and not table.matches.taken(pod.uid, each.name, resource)
+                and not matching.matches.taken(pod.uid, each.name, resource)
             ]
             if not open_ones:
                 continue
             try:
-                promise = self._desk.promises.read(local)
+                pod_allocation = self._services.allocations.read(local)
             except SlicewiseError as error:
                 _log.warning("allocation unreadable", pod="/".join(key), error=str(error))
                 continue
-            if promise is not None:
+            if pod_allocation is not None:
                 # The kubelet goes through one pod's containers before it looks at the next.
-                rank = (not table.matches.begun(pod.uid), table.pods.arrival(pod.uid))
-                found.append((rank, AdmissionCandidate(promise, open_ones[0])))
+                rank = (not matching.matches.begun(pod.uid), matching.pods.arrival(pod.uid))
+                found.append((rank, AdmissionCandidate(pod_allocation, open_ones[0])))
         return [candidate for _, candidate in sorted(found, key=lambda pair: pair[0])]
 
     async def _verify(self, units: frozenset[str]) -> StartedContainer:
-        desk, table, resource = self._desk, self._table, self._resource.name
+        services, matching, resource = self._services, self._matching, self._resource.name
         name = name_units(resource, units)
-        owner = await desk.owners.find(resource, units)
-        promise = await desk.promises.wait(owner)
-        match = table.matches.find(name, promise.pod.uid, owner.container.name)
+        ref = await services.containers.find(resource, units)
+        pod_allocation = await services.allocations.wait(ref)
+        match = matching.matches.find(name, pod_allocation.pod.uid, ref.container.name)
         if match is None:
             raise DeniedError(
-                f"{owner.name} was admitted by another agent, and what it was given is unknown; "
+                f"{ref.name} was admitted by another agent, and what it was given is unknown; "
                 "create its pod again"
             )
-        if match.held != promise.allocation.slices_of(owner.container.name):
-            promise = await table.exchange.settle(owner, promise, match)
-        table.matches.settle(name, match, promise.pod.uid, owner.container.name)
-        grant = desk.promises.grant(promise, owner.container, resource, units)
-        injection = promise.dialect.agent.inject(grant)
-        await asyncio.to_thread(desk.outfitter.prepare, grant, injection)
+        if match.held != pod_allocation.allocation.slices_of(ref.container.name):
+            pod_allocation = await matching.exchange.settle(ref, pod_allocation, match)
+        matching.matches.settle(name, match, pod_allocation.pod.uid, ref.container.name)
+        container_gpus = services.allocations.container_gpus(
+            pod_allocation, ref.container, resource, units
+        )
+        injection = pod_allocation.dialect.agent.inject(container_gpus)
+        await asyncio.to_thread(services.builder.prepare, container_gpus, injection)
         if injection.limit is not None:
-            await asyncio.to_thread(table.folders.alias, name, promise.pod.uid)
-        given = StartedContainer(owner, promise, grant, injection)
-        await desk.given(given)
-        return given
+            await asyncio.to_thread(matching.folders.alias, name, pod_allocation.pod.uid)
+        started = StartedContainer(ref, pod_allocation, container_gpus, injection)
+        await services.on_start(started)
+        return started
 
     def _answer(
-        self, promise: PodAllocation, container: Container, units: frozenset[str]
+        self, pod_allocation: PodAllocation, container: Container, units: frozenset[str]
     ) -> ContainerAllocateResponse:
-        grant = self._desk.promises.grant(promise, container, self._resource.name, units)
-        injection = promise.dialect.agent.inject(grant)
-        late = self._mount_late(injection, promise, name_units(self._resource.name, units))
-        answer = self._desk.outfitter.answer(late)
+        container_gpus = self._services.allocations.container_gpus(
+            pod_allocation, container, self._resource.name, units
+        )
+        injection = pod_allocation.dialect.agent.inject(container_gpus)
+        late = self._mount_late(injection, pod_allocation, name_units(self._resource.name, units))
+        answer = self._services.builder.answer(late)
         return replace(
             answer,
             envs={**self._resource.env, **answer.envs},
@@ -210,17 +214,19 @@ class MatchHandler:
             },
         )
 
-    def _mount_late(self, injection: Injection, promise: PodAllocation, name: str) -> Injection:
+    def _mount_late(
+        self, injection: Injection, pod_allocation: PodAllocation, name: str
+    ) -> Injection:
         """The same, with the pod's folder by a name that is linked to it before the start."""
-        own = f"{self._table.folders.root}/{promise.pod.uid}"
-        late = f"{self._table.folders.root}/by-units/{name}"
+        own = f"{self._matching.folders.root}/{pod_allocation.pod.uid}"
+        late = f"{self._matching.folders.root}/by-units/{name}"
         mounts = tuple(
             replace(each, source=late) if each.source == own else each for each in injection.mounts
         )
         return replace(injection, mounts=mounts)
 
     def _deny(self, why: str) -> DeniedError:
-        self._desk.starts.held_back += 1
+        self._services.starts.held_back += 1
         _log.warning("container held back", resource=self._resource.name, reason=why)
         return DeniedError(f"slicewise: {why}")
 

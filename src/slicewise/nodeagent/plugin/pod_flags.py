@@ -41,12 +41,12 @@ class PodFlagWriter:
         self.writes = 0
         """How many writes were sent."""
 
-    def hear(self, given: StartedContainer) -> None:
+    def hear(self, started: StartedContainer) -> None:
         """A container was granted; write its pod's flags some time soon, if it needs any."""
-        pod = given.promise.pod
+        pod = started.pod_allocation.pod
         if pod.uid in self._written:
             return
-        marks = given.promise.dialect.agent.flag(given.grant, self._clock())
+        marks = started.pod_allocation.dialect.agent.flag(started.container_gpus, self._clock())
         if has_flags(pod, marks):
             return
         self._written.add(pod.uid)
