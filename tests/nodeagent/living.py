@@ -48,6 +48,7 @@ class Scene:
         self.kubelet = FakeKubelet(root / "kubelet", seed=facts.pop("seed", 0))
         self.dev, self.cdi = root / "dev", root / "cdi"
         self.turns = facts.pop("turns", None)
+        self.registry = facts.pop("registry", None)
         self.agent: Agent | None = None
         self.dev.mkdir()
         for name in (*CONTROLS, *(f"nvidia{gpu.minor}" for gpu in self.gpus)):
@@ -91,7 +92,7 @@ class Scene:
             holders = PodResourcesClient(self.settings.paths.pod_resources)
             inventory = GpuInventory(NODE, hardware(self.gpus))
             edges = AgentEdges(client, holders, self.turns, "containerd 2.3.4")
-            self.agent = Agent(self.settings, inventory, edges)
+            self.agent = Agent(self.settings, inventory, edges, self.registry)
             self.agent.registrar._every = 0.02
             work = asyncio.create_task(self.agent.run())
             try:

@@ -32,6 +32,8 @@ class Dialects:
     _owners: Mapping[str, Dialect] = field(init=False, repr=False)
     _targets: tuple[str, ...] = field(init=False, repr=False)
     _pool_labels: tuple[str, ...] = field(init=False, repr=False)
+    routes: Mapping[str, ExtenderRoute] = field(init=False, repr=False)
+    """The paths that schedulers post to; systems may share one that means the same."""
 
     def __post_init__(self) -> None:
         owners: dict[str, Dialect] = {}
@@ -47,6 +49,7 @@ class Dialects:
         object.__setattr__(self, "_targets", tuple(targets))
         pools = (key for each in self.dialects for key in each.node.pool_labels)
         object.__setattr__(self, "_pool_labels", tuple(pools))
+        object.__setattr__(self, "routes", _join_routes(self.dialects))
 
     def with_dialect(self, dialect: Dialect) -> "Dialects":
         """The same with this dialect in the place of the one of its name."""
@@ -173,16 +176,6 @@ class Dialects:
         return tuple(name for name, edition in self.editions.items() if edition.by_default)
 
     @property
-    def routes(self) -> Mapping[str, ExtenderRoute]:
-        """The paths that schedulers post to; systems may share one that means the same."""
-        found: dict[str, ExtenderRoute] = {}
-        for dialect in self.dialects:
-            for route in dialect.scheduler.routes:
-                if found.setdefault(route.path, route) != route:
-                    raise DialectError(f"dialect {dialect.name}: {route.path} is another's route")
-        return found
-
-    @property
     def views(self) -> tuple[SnapshotRoute, ...]:
         """The paths at which tools look at the cluster."""
         return tuple(view for each in self.dialects for view in each.scheduler.views)
@@ -191,6 +184,15 @@ class Dialects:
     def extender_configs(self) -> Mapping[str, ExtenderConfig]:
         """How schedulers are configured, by name."""
         return {config.name: config for each in self.dialects for config in each.scheduler.configs}
+
+
+def _join_routes(dialects: Sequence[Dialect]) -> dict[str, ExtenderRoute]:
+    found: dict[str, ExtenderRoute] = {}
+    for dialect in dialects:
+        for route in dialect.scheduler.routes:
+            if found.setdefault(route.path, route) != route:
+                raise DialectError(f"dialect {dialect.name}: {route.path} is another's route")
+    return found
 
 
 # In the order in which a node's inventories are believed. A new dialect is one line here.

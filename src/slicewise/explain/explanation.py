@@ -107,7 +107,8 @@ def _explain_node(query: PodQuery, name: str) -> dict[str, Any]:
 def _describe_change(query: PodQuery, change: Suggestion) -> dict[str, Any]:
     """The change, with the limits that make it in the words of the pod's own system."""
     told = change.describe()
-    limits = write_smaller_limits(query.pod, change.steps["ask"]) if "ask" in change.steps else None
+    ask = change.steps.get("ask")
+    limits = None if ask is None else write_smaller_limits(query.pod, ask, query.dialects)
     if limits is None:
         return told
     words = ", ".join(f"{key}: {value}" for key, value in limits.items())

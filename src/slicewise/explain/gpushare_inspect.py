@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from slicewise.dialects import DEFAULT, GPUSHARE
+from slicewise.dialects import DEFAULT, GPUSHARE, Dialects
 from slicewise.dialects.gpushare.names import GIB, MIB, detect_unit
 from slicewise.dialects.shared.inventory import is_invented
 from slicewise.model import (
@@ -85,13 +85,15 @@ class InspectedNode:
         return sum(pod.amounts.get(number, 0) for pod in self.pods)
 
 
-def read_nodes(machines: Iterable[NodeDetails], pods: Iterable[Pod]) -> list[InspectedNode]:
+def read_nodes(
+    machines: Iterable[NodeDetails], pods: Iterable[Pod], dialects: Dialects = DEFAULT
+) -> list[InspectedNode]:
     """Every node that has gpushare's memory, by name, all of them in one unit."""
     by_node: dict[str, list[Pod]] = {}
     for pod in pods:
         if pod.node is not None and not pod.phase.terminal:
             by_node.setdefault(pod.node, []).append(pod)
-    read = [_read_node(each, by_node.get(each.name, ())) for each in machines]
+    read = [_read_node(each, by_node.get(each.name, ()), dialects) for each in machines]
     found = sorted((each for each in read if each.total > 0), key=lambda each: each.name)
     # One heading serves all nodes; only the smaller unit can say the others' amounts exactly.
     if len({each.unit for each in found} - {""}) > 1:
@@ -99,11 +101,11 @@ def read_nodes(machines: Iterable[NodeDetails], pods: Iterable[Pod]) -> list[Ins
     return found
 
 
-def _read_node(machine: NodeDetails, pods: Sequence[Pod]) -> InspectedNode:
+def _read_node(machine: NodeDetails, pods: Sequence[Pod], dialects: Dialects) -> InspectedNode:
     notice = machine.notice
     total = _read_amount(notice.allocatable, _NAMES.memory)
     count = _read_amount(notice.allocatable, _NAMES.count)
-    node = _read_inventory(notice)
+    node = _read_inventory(notice, dialects)
     gpus = () if node is None else node.gpus
     per_gpu = total // (count or len(gpus) or 1)
     unit = detect_unit(per_gpu) if count or gpus else None
@@ -117,7 +119,7 @@ def _read_node(machine: NodeDetails, pods: Sequence[Pod]) -> InspectedNode:
         units = _read_amount(notice.capacity, _NAMES.memory) or total
         models = [gpu.model for gpu in gpus] + [""] * count
         known = tuple(InspectedGpu(at, units // count, models[at]) for at in range(count))
-    uses = [_read_pod(pod, node, known, unit or GIB.memory_unit) for pod in pods]
+    uses = [_read_pod(pod, node, known, unit or GIB.memory_unit, dialects=dialects) for pod in pods]
     return InspectedNode(
         name=machine.name,
         address=machine.address or "unknown",
@@ -133,23 +135,23 @@ def _read_node(machine: NodeDetails, pods: Sequence[Pod]) -> InspectedNode:
     )
 
 
-def _read_inventory(notice: NodeNotice) -> Node | None:
+def _read_inventory(notice: NodeNotice, dialects: Dialects) -> Node | None:
     """The node's GPUs as the most exact agent published them; None when nobody did."""
     try:
-        node = DEFAULT.read_node(notice)
+        node = dialects.read_node(notice)
     except SlicewiseError:
         return None
     return node if node.gpus else None
 
 
 def _read_pod(
-    pod: Pod, node: Node | None, gpus: Sequence[InspectedGpu], unit: int
+    pod: Pod, node: Node | None, gpus: Sequence[InspectedGpu], unit: int, *, dialects: Dialects
 ) -> InspectedPod | None:
     size = measure(pod)
     if size:
         return _make(pod, _read_gpus(pod, size), gpus, GPUSHARE.name)
     try:
-        dialect = DEFAULT.claim(pod)
+        dialect = dialects.claim(pod)
         if dialect is None or node is None or dialect.name == GPUSHARE.name:
             return None
         request = dialect.pods.read_request(pod)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 
+from slicewise.dialects import DEFAULT, Dialects
 from slicewise.model import CHUNK, NodeState, Pod, Snapshot
 from slicewise.placement import PlacementRequest, Planner
 
@@ -14,6 +15,7 @@ class PodQuery:
     wanted: PlacementRequest
     snapshot: Snapshot
     planner: Planner
+    dialects: Dialects = DEFAULT
 
     @property
     def wants_gpu(self) -> bool:

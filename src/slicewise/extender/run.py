@@ -14,6 +14,7 @@ from typing import Any
 
 import structlog
 
+from slicewise.dialects import DEFAULT, Dialects
 from slicewise.extender.handlers import Extender
 from slicewise.extender.recorder import Recorder
 from slicewise.extender.requeuer import Requeuer
@@ -73,10 +74,11 @@ async def run_extender(
     stop: asyncio.Event,
     *,
     started: Callable[[str], None] = lambda _: None,
+    dialects: Dialects = DEFAULT,
 ) -> None:
     """Serve until told to stop; `started` hears the address once connections are accepted."""
     with contextlib.closing(open_tracing(settings.otlp)) as tracing:
-        await _run(settings, stop, tracing, started)
+        await _run(settings, stop, tracing, started, dialects)
     _log.info("stopped")
 
 
@@ -85,16 +87,20 @@ async def _run(
     stop: asyncio.Event,
     tracing: Tracing | NoTracing,
     started: Callable[[str], None],
+    dialects: Dialects,
 ) -> None:
     async with Client(read_access(settings), agent=COMPONENT) as client:
         election = elect(client, settings)
         state = LiveState(
-            client, settings.state, may_decide=lambda: election is None or election.leading
+            client,
+            settings.state,
+            may_decide=lambda: election is None or election.leading,
+            dialects=dialects,
         )
         events = EventRecorder(client, COMPONENT)
         writes = PodWriter(client, state.reader, events, bind_seconds=settings.bind_seconds)
         metrics = tracing.watch(state, lambda: client.calls.counts)
-        extender = Extender(state, writes, metrics=metrics)
+        extender = Extender(state, writes, dialects=dialects, metrics=metrics)
         events.busy = lambda: extender.binder.writing > 0
         service = ExtenderServer(
             extender,

@@ -41,7 +41,7 @@ class PodQueries:
         snapshot = self.state.snapshot()
         planner = self.state.planner(request.constraints.policy)
         if not request.containers:
-            return PodQuery(pod, PlacementRequest(request), snapshot, planner)
+            return PodQuery(pod, PlacementRequest(request), snapshot, planner, self.dialects)
         if not self.state.ready:
             raise NotReadyError("this extender has not synced or does not lead: retry later")
         ledger = self.state.ledger
@@ -52,7 +52,8 @@ class PodQueries:
             if state is not None:
                 snapshot = put_state(snapshot, state.release(uid))
         limits = self._limits_for(pod, request, held, planner)
-        return PodQuery(pod, PlacementRequest(request, limits, salt=pod.uid), snapshot, planner)
+        wanted = PlacementRequest(request, limits, salt=pod.uid)
+        return PodQuery(pod, wanted, snapshot, planner, self.dialects)
 
     def screen(self, query: PodQuery, names: list[str]) -> Screening:
         """What each of these nodes says of the pod."""
