@@ -60,7 +60,7 @@ def test_facts_are_what_the_driver_lists(bench):
     assert bench.watch.gpus == bench.watch.hardware.gpus
 
 
-def test_gpu_with_a_grave_fault_leaves_and_returns(bench):
+def test_gpu_with_a_critical_fault_leaves_and_returns(bench):
     assert bench.healthy(GpuFault("g1", XID, 79)) == [True, False]
     assert bench.watch.facts.troubles == {"g1": "XID 79: it has fallen off the bus"}
     bench.now = 59
@@ -77,7 +77,8 @@ def test_every_change_is_logged_with_its_reason(bench, caplog):
 
     assert [record.getMessage() for record in caplog.records] == [
         "GPU unhealthy gpu=1 uuid=g1 reason=XID 48: a double-bit memory error",
-        "GPU returned gpu=1 uuid=g1 reason=well for 60 s since: XID 48: a double-bit memory error",
+        "GPU returned gpu=1 uuid=g1 "
+        "reason=no fault for 60 s since: XID 48: a double-bit memory error",
     ]
 
 

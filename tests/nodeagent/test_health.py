@@ -1,4 +1,4 @@
-"""GPUs fall ill by grave faults and lasting troubles, and return by being well."""
+"""GPUs become unhealthy by critical faults and lasting trouble, and return after a quiet period."""
 
 from math import inf
 
@@ -38,7 +38,7 @@ def test_xid_that_is_no_fault_of_the_gpu_leaves_it_alone(xid):
 
 
 @pytest.mark.parametrize("xid", [48, 62, 64, 74, 79, 95, 119, 120, 140, 999])
-def test_grave_or_unknown_xid_rests_its_gpu_alone(xid):
+def test_critical_or_unknown_xid_takes_its_gpu_alone_out_of_service(xid):
     health = GpuHealthTracker(_PATIENCE)
 
     changes = health.hear([GpuFault("g1", XID, xid)], _gpus(), now=0)
@@ -70,7 +70,7 @@ def test_gpu_returns_once_it_was_well_long_enough():
     assert health.judge(_gpus(), now=159) == []
     assert health.judge(_gpus(), now=160) == [
         HealthChange(
-            "g0", healthy=True, reason="well for 60 s since: XID 48: a double-bit memory error"
+            "g0", healthy=True, reason="no fault for 60 s since: XID 48: a double-bit memory error"
         )
     ]
     assert _healthy(health) == [True, True]
@@ -161,7 +161,7 @@ def test_trouble_says_why_a_gpu_is_ill():
         max_size=30,
     )
 )
-def test_gpu_is_ill_exactly_for_its_rest_after_the_last_grave_fault(events):
+def test_gpu_is_unhealthy_exactly_for_its_quiet_period_after_the_last_critical_fault(events):
     health, now, last = GpuHealthTracker(RecoveryPolicy(60, 60, 10**9)), 0, {}
     for pause, uuid, xid in events:
         now += pause

@@ -120,7 +120,7 @@ def _live(folder, act):
     return asyncio.run(run())
 
 
-def test_gpu_with_a_grave_xid_leaves_the_node_within_five_seconds_and_returns(tmp_path):
+def test_gpu_with_a_critical_xid_leaves_the_node_within_five_seconds_and_returns(tmp_path):
     async def act(wired):
         async with wired.running():
             wired.describe(_GPUS + "faults: [{sequence: 1, gpu: 1, xid: 79}]")

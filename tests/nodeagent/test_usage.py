@@ -39,7 +39,7 @@ def test_an_idle_container_uses_nothing_of_what_it_was_promised():
 
     (held,) = usage.containers[0].gpus
     assert (held.answers, held.memory, held.cores, held.pids) == (True, 0, 0, ())
-    assert held.promised == builders.piece()
+    assert held.allocated == builders.piece()
 
 
 def test_a_process_outside_every_container_is_a_stray():
@@ -188,7 +188,7 @@ def test_nothing_is_known_before_the_first_reading():
 def test_a_promise_of_a_gpu_the_node_lost_is_left_out():
     usage = observe(scenes.node_pod("train", {"c0": [builders.piece(5), builders.piece(1)]}))
 
-    assert [each.promised.gpu for each in usage.containers[0].gpus] == [1]
+    assert [each.allocated.gpu for each in usage.containers[0].gpus] == [1]
 
 
 @st.composite
@@ -260,7 +260,7 @@ def test_a_container_is_there_for_as_long_as_its_pod_holds_gpus(scene):
 
     def names(told: NodeUsage) -> set[tuple[str, str, Slice]]:
         return {
-            (each.pod.uid, each.container.name, held.promised)
+            (each.pod.uid, each.container.name, held.allocated)
             for each in told.containers
             for held in each.gpus
         }

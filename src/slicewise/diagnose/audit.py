@@ -93,7 +93,7 @@ def _check_processes(evidence: Evidence) -> Iterator[AuditFinding]:
         )
     for use in evidence.usage.containers:
         for held in use.gpus:
-            promised = held.promised.memory
+            promised = held.allocated.memory
             if promised and held.memory > promised:
                 yield AuditFinding(
                     AuditKind.OVERUSE,

@@ -1,6 +1,6 @@
 """One device plugin: a gRPC server on a socket of its own, for one resource.
 
-Whoever answers for the resource sees ids and gives values; gRPC and protobuf stop here.
+A handler sees ids and returns values; gRPC and protobuf stop here.
 """
 
 import asyncio
@@ -41,10 +41,10 @@ Stamp = tuple[int, int, int]
 
 
 class DevicePluginHandler(Protocol):
-    """Who answers for one resource."""
+    """Answers the kubelet for one resource."""
 
     async def allocate(self, ids: tuple[str, ...]) -> ContainerAllocateResponse:
-        """What a container that was given these units receives."""
+        """What a container that holds these units receives."""
 
     async def pre_start(self, ids: tuple[str, ...]) -> None:
         """Return once the container that holds these units may start."""
@@ -62,12 +62,12 @@ class PluginOffer:
 class DevicePlugin:
     """The server for one resource, which can be started again after the kubelet was."""
 
-    def __init__(self, folder: Path, offer: PluginOffer, servant: DevicePluginHandler) -> None:
+    def __init__(self, folder: Path, offer: PluginOffer, handler: DevicePluginHandler) -> None:
         self.offer = offer
         self.registered: Stamp | None = None
         """The kubelet that knows of this plugin, by its socket."""
         self._folder = folder
-        self._servant = servant
+        self._handler = handler
         self._state: Hashable = None
         self._units: Callable[[], Iterable[Unit]] = tuple
         self._changed = asyncio.Event()
@@ -165,14 +165,14 @@ class DevicePlugin:
     async def _allocate(self, request: bytes, call: Any) -> bytes:
         async def answer() -> bytes:
             asked = decode(AllocateRequest, request).containers
-            given = [await self._servant.allocate(each.ids) for each in asked]
+            given = [await self._handler.allocate(each.ids) for each in asked]
             return encode(AllocateResponse(tuple(given)))
 
         return await self._answer("Allocate", answer, call)
 
     async def _pre_start(self, request: bytes, call: Any) -> bytes:
         async def answer() -> bytes:
-            await self._servant.pre_start(decode(PreStartRequest, request).ids)
+            await self._handler.pre_start(decode(PreStartRequest, request).ids)
             return b""
 
         return await self._answer("PreStartContainer", answer, call)

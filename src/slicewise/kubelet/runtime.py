@@ -148,7 +148,7 @@ class RuntimeClient:
         )
 
     async def finished(self, uid: str) -> frozenset[str] | None:
-        """The containers that ended well in the pod's present sandbox; None when unknown."""
+        """The containers that exited with 0 in the pod's present sandbox; None when unknown."""
         try:
             asked = _SandboxRequest(_SandboxFilter({_UID_LABEL: uid}))
             boxes = decode(_SandboxResponse, await self._call("ListPodSandbox", asked)).items

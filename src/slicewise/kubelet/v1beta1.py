@@ -144,7 +144,7 @@ class ContainerPreference:
 
 @dataclass(frozen=True, slots=True)
 class PreferenceRequest:
-    """The kubelet asks which units to give."""
+    """The kubelet asks which units to prefer."""
 
     containers: tuple[ContainerPreference, ...] = many(1, ContainerPreference)
 
@@ -183,7 +183,7 @@ def encode_units(units: Iterable[Unit]) -> bytes:
 
 def measure_units(lengths: Mapping[int, int]) -> int:
     """The bytes of that message at most, by how many ids there are of each length."""
-    # A unit that falls ill costs two bytes more, and the message must still fit then.
+    # A unit that becomes unhealthy costs two bytes more, and the message must still fit then.
     return sum(
         count * len(delimited(1, delimited(1, bytes(length)) + _tail(False, None)))
         for length, count in lengths.items()

@@ -206,11 +206,11 @@ class Agent:
         )
 
     def _build_plugin(self, edition: OfferedEdition, resource: OfferedResource) -> DevicePlugin:
-        servant = self._build_servant(edition, resource)
+        handler = self._build_handler(edition, resource)
         offer = PluginOffer(resource.name, resource.socket, pre_start=resource.carries)
-        return DevicePlugin(self.settings.paths.plugins, offer, servant)
+        return DevicePlugin(self.settings.paths.plugins, offer, handler)
 
-    def _build_servant(
+    def _build_handler(
         self, edition: OfferedEdition, resource: OfferedResource
     ) -> DevicePluginHandler:
         if self.identity is IdentityMode.MATCH:

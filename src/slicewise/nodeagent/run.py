@@ -79,7 +79,7 @@ class AgentOptions:
     flags: NodeFlags = field(default_factory=NodeFlags)
     """What flags say of this node."""
     recover_seconds: float = RecoveryPolicy().first_seconds
-    """How long a GPU must be well before it takes pods again."""
+    """How long an unhealthy GPU must stay free of faults before it takes pods again."""
     heartbeat_seconds: float | None = None
     """How often the fork's heartbeat is published; none does without it."""
     report: ReportTarget | None = None

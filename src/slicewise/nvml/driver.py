@@ -25,7 +25,7 @@ class GpuDevice:
     """One GPU with what other systems publish of it beside the model's facts.
 
     `capability` is the compute capability with its digits run together, 86 for 8.6.
-    `trouble` is a state that lasts, in words, and empty when the GPU is well.
+    `trouble` is a state that lasts, in words, and empty when the GPU is healthy.
     """
 
     gpu: Gpu

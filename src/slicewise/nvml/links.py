@@ -17,7 +17,7 @@ _SWITCH: Final = "switch"
 
 
 def read_pairs(handles: Mapping[str, Handle], buses: Mapping[str, str]) -> dict[Pair, LinkDistance]:
-    """The nearness of every two of these GPUs, given by UUID."""
+    """The distance between every two of these GPUs, by UUID."""
     by_bus = {_plain(bus): uuid for uuid, bus in buses.items()}
     lanes = {uuid: _count_lanes(handle, by_bus) for uuid, handle in handles.items()}
     pairs = {}

@@ -1,4 +1,4 @@
-"""The CDI folder as an audit sees it: whose each spec is, and which GPUs it hands over."""
+"""The CDI folder as an audit sees it: for which container each spec is, and the GPUs it injects."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence

@@ -28,14 +28,14 @@ def collect_manager(usage: NodeUsage) -> Iterator[Metric]:
         common = _common(usage, each)
         known = [held for held in each.gpus if held.answers]
         for held in known:
-            label = f"gpu{held.promised.gpu}"
+            label = f"gpu{held.allocated.gpu}"
             cores.add_metric((*common, label), held.cores)
             memory.add_metric((*common, label), held.memory)
         if known:
             cores.add_metric((*common, _TOTAL), each.cores)
             memory.add_metric((*common, _TOTAL), each.memory)
-        wanted.add_metric((*common, _TOTAL), each.promised_cores / FULL)
-        amount.add_metric((*common, _TOTAL), each.promised_memory)
+        wanted.add_metric((*common, _TOTAL), each.allocated_cores / FULL)
+        amount.add_metric((*common, _TOTAL), each.allocated_memory)
     yield from (cores, memory, wanted, amount)
 
 
@@ -55,13 +55,13 @@ def collect_exporter(usage: NodeUsage) -> Iterator[Metric]:
 
 @dataclass(frozen=True, slots=True)
 class _Sums:
-    """What a pod or container uses and was promised; `known` when one of its GPUs answers."""
+    """What a pod or container uses and was allocated; `known` when one of its GPUs answers."""
 
     known: bool
     cores: int
     memory: int
-    promised_cores: int
-    promised_memory: int
+    allocated_cores: int
+    allocated_memory: int
     node_cores: int
     node_memory: int
 
@@ -75,11 +75,11 @@ def _used_memory(each: _Sums) -> float | None:
 
 
 def _cores_of_request(each: _Sums) -> float | None:
-    return _percent(each.cores, each.promised_cores) if each.known else None
+    return _percent(each.cores, each.allocated_cores) if each.known else None
 
 
 def _memory_of_request(each: _Sums) -> float | None:
-    return _percent(each.memory, each.promised_memory) if each.known else None
+    return _percent(each.memory, each.allocated_memory) if each.known else None
 
 
 def _open_cores(each: GpuUsage) -> int:
@@ -110,27 +110,27 @@ _GPUS: Final[tuple[Gauge[GpuUsage], ...]] = (
         ),
     ),
     Gauge(
-        "gpu_core_allocatable", "Percent of the GPU's compute that may be promised.",
+        "gpu_core_allocatable", "Percent of the GPU's compute that may be allocated.",
         _open_cores,
     ),
     Gauge(
-        "gpu_core_allocated", "Percent of the GPU's compute that is promised.",
+        "gpu_core_allocated", "Percent of the GPU's compute that is allocated.",
         lambda each: each.cores,
     ),
     Gauge(
-        "gpu_core_available", "Percent of the GPU's compute that is not promised.",
+        "gpu_core_available", "Percent of the GPU's compute that is not allocated.",
         lambda each: max(_open_cores(each) - each.cores, 0),
     ),
     Gauge(
-        "gpu_mem_allocatable", "GiB of the GPU's memory that may be promised.",
+        "gpu_mem_allocatable", "GiB of the GPU's memory that may be allocated.",
         lambda each: _open_memory(each) / _GIB,
     ),
     Gauge(
-        "gpu_mem_allocated", "GiB of the GPU's memory that is promised.",
+        "gpu_mem_allocated", "GiB of the GPU's memory that is allocated.",
         lambda each: each.memory / _GIB,
     ),
     Gauge(
-        "gpu_mem_available", "GiB of the GPU's memory that is not promised.",
+        "gpu_mem_available", "GiB of the GPU's memory that is not allocated.",
         lambda each: max(_open_memory(each) - each.memory, 0) / _GIB,
     ),
 )  # fmt: skip
@@ -153,9 +153,9 @@ _PODS: Final[tuple[Gauge[_Sums], ...]] = (
         lambda each: _percent(each.memory, each.node_memory) if each.known else None,
     ),
     Gauge(
-        "pod_core_request", "Percent of compute asked for.", lambda each: each.promised_cores
+        "pod_core_request", "Percent of compute asked for.", lambda each: each.allocated_cores
     ),
-    Gauge("pod_mem_request", "MiB of memory asked for.", lambda each: each.promised_memory),
+    Gauge("pod_mem_request", "MiB of memory asked for.", lambda each: each.allocated_memory),
 )  # fmt: skip
 
 _CONTAINERS: Final[tuple[Gauge[_Sums], ...]] = (
@@ -185,8 +185,8 @@ def _sum(containers: Iterable[ContainerUsage], usage: NodeUsage) -> _Sums:
         known=any(held.answers for each in containers for held in each.gpus),
         cores=sum(each.cores for each in containers),
         memory=sum(each.memory for each in containers),
-        promised_cores=sum(each.promised_cores for each in containers),
-        promised_memory=sum(each.promised_memory for each in containers),
+        allocated_cores=sum(each.allocated_cores for each in containers),
+        allocated_memory=sum(each.allocated_memory for each in containers),
         node_cores=FULL * len(usage.gpus),
         node_memory=sum(each.device.gpu.memory for each in usage.gpus),
     )

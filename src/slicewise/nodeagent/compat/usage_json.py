@@ -56,7 +56,7 @@ def write_manager_usage(usage: NodeUsage) -> UsageDocument:
             pod = pods[owner.uid] = UsagePod({}, owner.namespace, owner.user, owner.cluster, {})
         if each.gpus:
             pod.stat[name] = UsageDevices([_tell_device(held) for held in each.gpus])
-        pod.spec[name] = UsageSpec(_count_gpus(each), each.promised_memory)
+        pod.spec[name] = UsageSpec(_count_gpus(each), each.allocated_memory)
     return UsageDocument(pods)
 
 
@@ -69,5 +69,5 @@ def _tell_device(held: HeldGpu) -> UsageDevice:
 
 def _count_gpus(each: ContainerUsage) -> float:
     # Whole numbers, so that nothing asked for is the zero that is left out.
-    gpus, rest = divmod(each.promised_cores, FULL)
-    return gpus if rest == 0 else each.promised_cores / FULL
+    gpus, rest = divmod(each.allocated_cores, FULL)
+    return gpus if rest == 0 else each.allocated_cores / FULL

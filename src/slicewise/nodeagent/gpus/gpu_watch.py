@@ -63,7 +63,7 @@ class GpuWatch:
         return () if self.hardware is None else self.hardware.gpus
 
     def resume(self, notice: NodeNotice) -> None:
-        """Rest the GPUs that the Node says were ill before the agent was restarted."""
+        """Keep the GPUs out of service that were unhealthy before the agent restarted."""
         text = notice.annotations.get(GPUS)
         try:
             published = () if text is None else read_gpus(self._node, text).gpus
@@ -102,7 +102,7 @@ class GpuWatch:
                 self._recover()
                 await tell(facts)
                 faults = ()
-                # Not before a moment has passed, for GPUs that need no rest are always due.
+                # Not before a moment has passed, for GPUs with no quiet period are always due.
                 pause = min(look_seconds, max(_MOMENT, self._health.due(self._clock())))
                 faults = await asyncio.to_thread(self._driver.wait_faults, pause)
             except (DriverError, InventoryError) as error:

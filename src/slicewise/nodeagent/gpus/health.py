@@ -1,7 +1,6 @@
-"""Which GPUs can be trusted with pods: a grave fault rests a GPU, and time brings it back.
+"""Which GPUs take pods: a critical XID takes a GPU out of service; it returns after a quiet period.
 
-A GPU returns by itself once it has been well for a while; one that falls ill again soon must
-be well for twice as long each time. Time comes in as an argument.
+The quiet period doubles each time the same GPU fails again soon. Time comes in as an argument.
 """
 
 import math
@@ -18,7 +17,7 @@ _RESTARTED: Final = "was unhealthy when the agent last ran"
 
 @dataclass(frozen=True, slots=True)
 class RecoveryPolicy:
-    """How long a GPU must be well before it is trusted again."""
+    """How long a GPU must stay free of faults before it returns to service."""
 
     first_seconds: float = 60.0
     """After its first fault."""
@@ -27,25 +26,25 @@ class RecoveryPolicy:
     forget_seconds: float = 86400.0
     """After so long without a fault, the next one counts as the first."""
 
-    def rest(self, spells: int) -> float:
-        """How long a GPU must be well that fell ill so many times."""
+    def quiet_seconds(self, failures: int) -> float:
+        """The quiet period of a GPU that has failed so many times."""
         most = max(self.first_seconds, self.most_seconds)
-        return min(most, self.first_seconds * 2.0 ** min(spells - 1, 64))
+        return min(most, self.first_seconds * 2.0 ** min(failures - 1, 64))
 
 
 @dataclass(frozen=True, slots=True)
 class GpuHealthRecord:
-    """One GPU's history: why it is ill, when it last was, and how many times."""
+    """One GPU's history: why it is unhealthy, when it last failed, and how many times."""
 
     reason: str
     last: float
-    spells: int = 1
-    ill: bool = True
+    failures: int = 1
+    unhealthy: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class HealthChange:
-    """A GPU that fell ill, or returned, and why."""
+    """A GPU that became unhealthy, or returned to service, and why."""
 
     uuid: str
     healthy: bool
@@ -54,13 +53,13 @@ class HealthChange:
 
 @dataclass(slots=True)
 class GpuHealthTracker:
-    """What is remembered of every GPU's faults."""
+    """Remembers every GPU's faults, and says when it returns."""
 
-    patience: RecoveryPolicy = field(default_factory=RecoveryPolicy)
+    policy: RecoveryPolicy = field(default_factory=RecoveryPolicy)
     records: dict[str, GpuHealthRecord] = field(default_factory=dict)
 
     def resume(self, published: Iterable[Gpu], now: float) -> None:
-        """Rest the GPUs that were published as unhealthy before the agent was restarted."""
+        """Keep out of service the GPUs that were unhealthy before the agent restarted."""
         for gpu in published:
             if not gpu.healthy:
                 self.records.setdefault(gpu.uuid, GpuHealthRecord(_RESTARTED, now))
@@ -74,60 +73,60 @@ class GpuHealthTracker:
             reason = critical_reason(fault)
             if reason is not None:
                 named = [fault.uuid] if fault.uuid else [device.gpu.uuid for device in gpus]
-                changes += [change for uuid in named for change in self._fall(uuid, reason, now)]
+                changes += [change for uuid in named for change in self._fail(uuid, reason, now)]
         return changes
 
     def judge(self, gpus: Sequence[GpuDevice], now: float) -> list[HealthChange]:
-        """Look at the GPUs: what lasts keeps them ill, and those that rested enough return."""
+        """Lasting trouble keeps a GPU unhealthy; after its quiet period it returns."""
         changes = []
         for device in gpus:
             if device.trouble:
-                changes += self._fall(device.gpu.uuid, device.trouble, now)
-        # A GPU that is not listed at all cannot be seen to be well.
+                changes += self._fail(device.gpu.uuid, device.trouble, now)
+        # A GPU that is not listed at all cannot be seen to be healthy.
         listed = {device.gpu.uuid for device in gpus} & self.records.keys()
         for uuid, record in [(uuid, self.records[uuid]) for uuid in sorted(listed)]:
             calm = now - record.last
-            if record.ill and calm >= self.patience.rest(record.spells):
-                self.records[uuid] = replace(record, ill=False)
-                words = f"well for {calm:.0f} s since: {record.reason}"
+            if record.unhealthy and calm >= self.policy.quiet_seconds(record.failures):
+                self.records[uuid] = replace(record, unhealthy=False)
+                words = f"no fault for {calm:.0f} s since: {record.reason}"
                 changes.append(HealthChange(uuid, healthy=True, reason=words))
-            elif not record.ill and calm >= self.patience.forget_seconds:
+            elif not record.unhealthy and calm >= self.policy.forget_seconds:
                 del self.records[uuid]
         return changes
 
     def due(self, now: float) -> float:
-        """Seconds until a GPU may return; without end when none is ill."""
-        ill = [record for record in self.records.values() if record.ill]
-        ends = [record.last + self.patience.rest(record.spells) for record in ill]
+        """Seconds until a GPU may return; without end when all are healthy."""
+        waiting = [record for record in self.records.values() if record.unhealthy]
+        ends = [record.last + self.policy.quiet_seconds(record.failures) for record in waiting]
         return max(0.0, min(ends) - now) if ends else math.inf
 
     def apply(self, gpus: Sequence[GpuDevice]) -> tuple[GpuDevice, ...]:
-        """The GPUs with their health as judged, and the reason where they are ill."""
-        return tuple(self._mark(device) for device in gpus)
+        """The GPUs with their health as judged, and the reason where they are unhealthy."""
+        return tuple(self._apply_record(device) for device in gpus)
 
     def reasons(self) -> Mapping[str, str]:
-        """Why each ill GPU is ill, by UUID."""
-        return {uuid: record.reason for uuid, record in self.records.items() if record.ill}
+        """Why each unhealthy GPU is unhealthy, by UUID."""
+        return {uuid: record.reason for uuid, record in self.records.items() if record.unhealthy}
 
-    def _mark(self, device: GpuDevice) -> GpuDevice:
+    def _apply_record(self, device: GpuDevice) -> GpuDevice:
         record = self.records.get(device.gpu.uuid)
-        if record is None or not record.ill:
+        if record is None or not record.unhealthy:
             return device
         gpu = replace(device.gpu, healthy=False)
         return replace(device, gpu=gpu, trouble=device.trouble or record.reason)
 
-    def _fall(self, uuid: str, reason: str, now: float) -> list[HealthChange]:
+    def _fail(self, uuid: str, reason: str, now: float) -> list[HealthChange]:
         before = self.records.get(uuid)
-        if before is not None and before.ill:
+        if before is not None and before.unhealthy:
             self.records[uuid] = replace(before, reason=reason, last=now)
             return []
-        spells = 1 if before is None else before.spells + 1
-        self.records[uuid] = GpuHealthRecord(reason, now, spells)
+        failures = 1 if before is None else before.failures + 1
+        self.records[uuid] = GpuHealthRecord(reason, now, failures)
         return [HealthChange(uuid, healthy=False, reason=reason)]
 
 
 def critical_reason(fault: GpuFault) -> str | None:
-    """Why this fault makes its GPU ill; None when it does not."""
+    """Why this fault makes its GPU unhealthy; None when it does not."""
     if fault.kind == XID and fault.xid is not None:
         meaning = explain(fault.xid)
         return (

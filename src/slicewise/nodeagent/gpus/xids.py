@@ -1,7 +1,7 @@
 """What NVIDIA's XID numbers mean for a GPU: most are a program's fault, some are its own.
 
-The facts are those of NVIDIA's XID catalog. A number that is not listed counts as grave, for
-a GPU that is rested without need costs less than a pod on a broken one.
+The facts are those of NVIDIA's XID catalog. A number that is not listed counts as critical,
+for a GPU out of service without need costs less than a pod on a broken one.
 """
 
 from collections.abc import Iterable
@@ -14,10 +14,10 @@ class Severity(Enum):
     """What an XID says of the GPU it came from."""
 
     PROGRAM = "program"
-    """A program failed; the GPU is as well as before."""
+    """A program failed; the GPU is as healthy as before."""
     NOTICE = "notice"
     """Something happened to the GPU that it has dealt with."""
-    CRITICAL = "grave"
+    CRITICAL = "critical"
     """The GPU cannot be trusted with pods."""
 
 
@@ -30,7 +30,7 @@ class XidMeaning:
 
 
 def explain(xid: int) -> XidMeaning:
-    """What this XID stands for; grave when nobody knows."""
+    """What this XID stands for; critical when it is unknown."""
     return _MEANINGS.get(xid, XidMeaning(Severity.CRITICAL, "of unknown meaning"))
 
 

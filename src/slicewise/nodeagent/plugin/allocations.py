@@ -1,4 +1,4 @@
-"""What a pod was promised: its allocation, read as soon as the API server tells of it."""
+"""A pod's allocation, read as soon as the API server shows it."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -49,7 +49,7 @@ class NodeContext:
 
 
 class AllocationReader:
-    """Reads promises, and waits for those that are still to be written."""
+    """Reads allocations, and waits for those that are still to be written."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class AllocationReader:
         self._wait_seconds = wait_seconds
 
     def read(self, found: LocalPod) -> PodAllocation | None:
-        """What the pod was promised; None when nothing is recorded."""
+        """What the pod was allocated; None when nothing is recorded."""
         dialect = self.dialects.claim(found.pod)
         if dialect is None:
             return None
@@ -78,7 +78,7 @@ class AllocationReader:
         return PodAllocation(found, dialect, request, allocation)
 
     async def wait(self, ref: ContainerRef) -> PodAllocation:
-        """The promise to this container's pod, or why there is none."""
+        """The allocation of this container's pod, or why there is none."""
         uid, name = ref.found.pod.uid, f"{ref.found.pod.namespace}/{ref.found.pod.name}"
 
         def look() -> PodAllocation | None:
@@ -93,7 +93,7 @@ class AllocationReader:
             raise DeniedError(f"pod {name}: {error}") from error
         if pod_allocation is None:
             raise DeniedError(
-                f"pod {name} has no record of its GPUs yet; expected the extender's marks, "
+                f"pod {name} has no record of its GPUs yet; expected the extender's record, "
                 "trying again"
             )
         if not pod_allocation.allocation.slices_of(ref.container.name):
@@ -107,7 +107,7 @@ class AllocationReader:
         resource: str,
         ids: frozenset[str],
     ) -> ContainerGpus:
-        """What the container was promised, with the units by which it is known."""
+        """What the container was allocated, with the units by which it is known."""
         context = self.context()
         return ContainerGpus(
             pod=pod_allocation.pod,
@@ -123,7 +123,7 @@ class AllocationReader:
         )
 
     async def _ask(self, pod: Pod) -> PodAllocation | None:
-        """The promise as the API server has it now, in case the watch lags far behind."""
+        """The allocation as the API server has it now, in case the watch lags far behind."""
         try:
             found = await self._read_pod(pod.namespace, pod.name)
         except KubeError:

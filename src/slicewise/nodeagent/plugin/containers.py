@@ -1,7 +1,7 @@
 """Who a call of the kubelet is for: the one container that holds exactly these units.
 
 Nobody is guessed. The kubelet is asked who holds the units; the API server's watch says which pod
-that is, and what it was promised.
+that is, and what it was allocated.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ class ContainerProgress(Protocol):
     """How far the containers of a pod are, as the runtime tells."""
 
     async def finished(self, uid: str) -> frozenset[str] | None:
-        """The containers that ended well in the pod's present sandbox; None when unknown."""
+        """The containers that exited with 0 in the pod's present sandbox; None when unknown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
-"""Two containers that were given each other's GPUs exchange their promises, if these are equal.
+"""Two containers that received each other's GPUs exchange their allocations, if these are equal.
 
 Nothing is taken from anybody: each keeps the GPUs its answer brought, both records say so, and
-every GPU is promised as much as before.
+every GPU is allocated as much as before.
 """
 
 import time
@@ -42,13 +42,13 @@ class AllocationExchange:
     async def settle(
         self, ref: ContainerRef, pod_allocation: PodAllocation, match: AdmissionMatch
     ) -> PodAllocation:
-        """The owner's promise once it says what the owner was given; denied where it cannot."""
+        """The pod's allocation once its record says what the container received; else denied."""
         container, held = ref.container.name, match.held
         wanted = pod_allocation.allocation.slices_of(container)
         other = next(self._partners(pod_allocation, container, held), None)
         if other is None or not _equal(wanted, held):
             raise DeniedError(
-                f"{ref.name} was given the GPUs of another pod ({_tell(held)}) and is promised "
+                f"{ref.name} received the GPUs of another pod ({_tell(held)}) and is allocated "
                 f"{_tell(wanted)}; it does not start on them, create its pod again"
             )
         partner, theirs = other
@@ -66,7 +66,7 @@ class AllocationExchange:
     def _partners(
         self, pod_allocation: PodAllocation, container: str, held: tuple[Slice, ...]
     ) -> Iterator[tuple[PodAllocation, str]]:
-        """Containers that are promised exactly these slices, ask alike, and have not started."""
+        """Containers that are allocated exactly these slices, ask alike, and have not started."""
         for local in self._pods:
             if local.pod.phase.terminal:
                 continue
@@ -84,7 +84,7 @@ class AllocationExchange:
                     yield other, each.name
 
     async def _record(self, pod_allocation: PodAllocation, allocation: Allocation) -> PodAllocation:
-        """The promise once the API server's watch tells of the new record."""
+        """The allocation once the watch shows the new record."""
         pod, node = pod_allocation.pod, self._allocations.context().node
         marks = self._allocations.dialects.record_allocation(
             pod, pod_allocation.request, allocation, node, now_ns=time.time_ns()

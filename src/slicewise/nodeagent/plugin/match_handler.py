@@ -2,8 +2,8 @@
 
 The answer at admission brings the GPUs, before anybody says whose it is. The kubelet's own list
 shows the pod that is being admitted: it is there and holds nothing yet. Before the start the
-owner is known for certain, and a container that was given another's answer does not start on it:
-the two exchange their promises where those are equal in size, and otherwise it is held back.
+container is known for certain, and one that received another's answer does not start on it: the
+two exchange their allocations where those are equal in size, and otherwise it is held back.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ class AdmissionCandidate:
 
 @dataclass(frozen=True, slots=True)
 class MatchServices:
-    """What matching needs beside the desk, shared by all resources."""
+    """What matching needs beside `AllocationServices`, shared by all resources."""
 
     pods: NodePods
     holders: UnitHolders
@@ -96,7 +96,7 @@ class MatchHandler:
         return answer
 
     async def pre_start(self, ids: tuple[str, ...]) -> None:
-        """The container that holds these units may start: what it was given is its own."""
+        """The container that holds these units may start: the GPUs it received are its own."""
         began = time.perf_counter()
         units = frozenset(ids)
         try:
@@ -134,7 +134,7 @@ class MatchHandler:
             raise DeniedError(f"slicewise: {error}") from error
         if chosen is None:
             raise DeniedError(
-                f"slicewise: no pod of this node is promised {count} of {self._resource.name} "
+                f"slicewise: no pod of this node is allocated {count} of {self._resource.name} "
                 "and waits for them; create it again"
             )
         return chosen
@@ -179,7 +179,7 @@ class MatchHandler:
         match = matching.matches.find(name, pod_allocation.pod.uid, ref.container.name)
         if match is None:
             raise DeniedError(
-                f"{ref.name} was admitted by another agent, and what it was given is unknown; "
+                f"{ref.name} was admitted by another agent, and the GPUs it received are unknown; "
                 "create its pod again"
             )
         if match.held != pod_allocation.allocation.slices_of(ref.container.name):

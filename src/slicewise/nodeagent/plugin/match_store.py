@@ -27,7 +27,7 @@ class AdmissionMatch(msgspec.Struct, frozen=True):
 
     @property
     def held(self) -> tuple[Slice, ...]:
-        """The slices that whoever was given the answer really has."""
+        """The slices of the answer, which whoever received it really has."""
         return tuple(Slice(gpu, Percent(cores), MiB(memory)) for gpu, cores, memory in self.slices)
 
 
@@ -35,7 +35,7 @@ _MATCHES: Final = msgspec.json.Decoder(tuple[AdmissionMatch, ...])
 
 
 class MatchStore:
-    """Every answer that was given, by the name of its units.
+    """Every answer, by the name of its units.
 
     Containers of one pod may hold the same units one after the other, each with its own answer.
     """
@@ -81,7 +81,7 @@ class MatchStore:
         self._verified.add((uid, container))
 
     def settled(self, uid: str, container: str) -> bool:
-        """Whether this container was seen to have what it was promised."""
+        """Whether this container was seen to have what it was allocated."""
         return (uid, container) in self._verified
 
     def owners(self) -> dict[str, frozenset[str]]:

@@ -46,9 +46,11 @@ class OfferPlan:
     editions: tuple[OfferedEdition, ...] = ()
 
     def extended(self, node: Node) -> dict[str, int]:
-        """The amounts that stand on the Node, by the GPUs that are well."""
-        well = _usable(node)
-        amounts = {resource.name: sum(map(resource.per_gpu, well)) for _, resource in self.amounts}
+        """The amounts that stand on the Node, by the healthy GPUs."""
+        usable = _usable(node)
+        amounts = {
+            resource.name: sum(map(resource.per_gpu, usable)) for _, resource in self.amounts
+        }
         for edition in self.editions:
             for name, per_gpu in edition.counts:
                 amounts[name] = sum(map(per_gpu, _countable(node)))
@@ -93,7 +95,7 @@ def plan_offers(
 def list_units(
     resource: OfferedResource, node: Node, sick: frozenset[str] | None = None
 ) -> Iterator[Unit]:
-    """Every unit of the resource; those of ill GPUs are ill, unless it is said which are."""
+    """Every unit of the resource; healthy as its GPU is, unless `sick` says otherwise."""
     for name, gpu in name_units(resource, _countable(node)):
         yield Unit(name, gpu.healthy if sick is None else name not in sick)
 

@@ -1,4 +1,4 @@
-"""Flags that other systems' tools look for on a pod whose GPUs were handed over.
+"""Flags that other systems' tools look for on a pod whose containers have their GPUs.
 
 Each pod is written to once at most, beside the start of its containers and never before it.
 """
@@ -18,7 +18,7 @@ _log = structlog.get_logger(__name__)
 _TRIES: Final = 5
 _PAUSE_SECONDS: Final = 1.0
 _AT_ONCE: Final = 4
-# A second handing over would give a new time alone, and that is no reason to write.
+# A second start would change the time alone, and that is no reason to write.
 _TIMES: Final = ("_ASSUME_TIME",)
 
 

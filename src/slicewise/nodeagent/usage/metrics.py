@@ -19,7 +19,7 @@ _GPU_LABELS: Final = ("node", "gpu", "uuid")
 _GPUS: Final[tuple[Gauge[GpuUsage], ...]] = (
     Gauge(
         "slicewise_gpu_healthy",
-        "Whether shares of the GPU may be promised.",
+        "Whether shares of the GPU may be allocated.",
         lambda each: float(each.device.gpu.usable),
     ),
     Gauge(
@@ -29,7 +29,7 @@ _GPUS: Final[tuple[Gauge[GpuUsage], ...]] = (
     ),
     Gauge(
         "slicewise_gpu_memory_promised_bytes",
-        "Memory of the GPU that pods were promised.",
+        "Memory of the GPU allocated to pods.",
         lambda each: each.memory * MIB,
     ),
     Gauge(
@@ -39,7 +39,7 @@ _GPUS: Final[tuple[Gauge[GpuUsage], ...]] = (
     ),
     Gauge(
         "slicewise_gpu_promised_ratio",
-        "Compute of the GPU that pods were promised; 1 is all of it.",
+        "Compute of the GPU allocated to pods; 1 is all of it.",
         lambda each: each.cores / 100,
     ),
     Gauge(
@@ -72,8 +72,8 @@ _CONTAINER_LABELS: Final = ("node", "namespace", "pod", "container", "gpu", "uui
 _CONTAINERS: Final[tuple[Gauge[HeldGpu], ...]] = (
     Gauge(
         "slicewise_container_gpu_memory_promised_bytes",
-        "Memory of the GPU that the container was promised; 0 where no amount was named.",
-        lambda each: each.promised.memory * MIB,
+        "Memory of the GPU allocated to the container; 0 where no amount was named.",
+        lambda each: each.allocated.memory * MIB,
     ),
     Gauge(
         "slicewise_container_gpu_memory_used_bytes",
@@ -82,8 +82,8 @@ _CONTAINERS: Final[tuple[Gauge[HeldGpu], ...]] = (
     ),
     Gauge(
         "slicewise_container_gpu_promised_ratio",
-        "Compute of the GPU that the container was promised; 0 for memory alone.",
-        lambda each: each.promised.cores / 100,
+        "Compute of the GPU allocated to the container; 0 for memory alone.",
+        lambda each: each.allocated.cores / 100,
     ),
     Gauge(
         "slicewise_container_gpu_utilization_ratio",

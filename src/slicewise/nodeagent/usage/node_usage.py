@@ -56,13 +56,13 @@ class Trespass:
 
 @dataclass(frozen=True, slots=True)
 class HeldGpu:
-    """What one container was promised of one GPU, and what it uses of it.
+    """What one container was allocated of one GPU, and what it uses of it.
 
     `answers` is false when the GPU's load is not known; then nothing is known of its use.
     """
 
     device: GpuDevice
-    promised: Slice
+    allocated: Slice
     answers: bool
     memory: MiB
     cores: Percent
@@ -88,19 +88,19 @@ class ContainerUsage:
         return Percent(sum(each.cores for each in self.gpus))
 
     @property
-    def promised_cores(self) -> Percent:
-        """What it was promised over all its GPUs."""
-        return Percent(sum(each.promised.cores for each in self.gpus))
+    def allocated_cores(self) -> Percent:
+        """What it was allocated over all its GPUs."""
+        return Percent(sum(each.allocated.cores for each in self.gpus))
 
     @property
-    def promised_memory(self) -> MiB:
-        """What it was promised over all its GPUs; all of a GPU where no amount was named."""
-        return MiB(sum(each.promised.memory or each.device.gpu.memory for each in self.gpus))
+    def allocated_memory(self) -> MiB:
+        """What it was allocated over all its GPUs; all of a GPU where no amount was named."""
+        return MiB(sum(each.allocated.memory or each.device.gpu.memory for each in self.gpus))
 
 
 @dataclass(frozen=True, slots=True)
 class GpuUsage:
-    """One GPU: its load, or None when it does not answer, and what is promised of it."""
+    """One GPU: its load, or None when it does not answer, and what is allocated of it."""
 
     device: GpuDevice
     load: Load | None
@@ -221,12 +221,12 @@ class _Join:
 def _sum_gpus(
     gpus: Iterable[GpuDevice], pods: Iterable[NodePod], reading: UsageSample | None
 ) -> Iterator[GpuUsage]:
-    promised: dict[int, tuple[int, int]] = {}
+    allocated: dict[int, tuple[int, int]] = {}
     for pod in pods:
         for piece in pod.charges:
-            cores, memory = promised.get(piece.gpu, (0, 0))
-            promised[piece.gpu] = (cores + piece.cores, memory + piece.memory)
+            cores, memory = allocated.get(piece.gpu, (0, 0))
+            allocated[piece.gpu] = (cores + piece.cores, memory + piece.memory)
     for device in gpus:
-        cores, memory = promised.get(device.gpu.index, (0, 0))
+        cores, memory = allocated.get(device.gpu.index, (0, 0))
         load = None if reading is None else reading.loads.get(device.gpu.uuid)
         yield GpuUsage(device, load, Percent(cores), MiB(memory))

@@ -1,6 +1,6 @@
 """The node's usage as the report that an agent keeps the metrics API informed with.
 
-Pods whose GPUs NVIDIA's own device plugin gave away carry no record; of them the kubelet tells.
+Pods whose GPUs NVIDIA's own device plugin allocated carry no record; the kubelet lists those.
 """
 
 import asyncio
@@ -94,11 +94,11 @@ def _report_pod(containers: list[ContainerUsage]) -> PodReport:
 
 
 def _report_device(held: HeldGpu) -> DeviceReport:
-    whole = held.promised.cores == FULL
+    whole = held.allocated.cores == FULL
     return DeviceReport(
         gpu=held.device.gpu.uuid,
-        cores=None if whole else held.promised.cores,
-        memory_mib=None if whole else held.promised.memory,
+        cores=None if whole else held.allocated.cores,
+        memory_mib=None if whole else held.allocated.memory,
         use=MeasuredUse(held.memory, held.cores) if held.answers else None,
         pids=held.pids,
     )
