@@ -53,7 +53,7 @@ class _CountingWriter:
     def __init__(self) -> None:
         self.writes = 0
 
-    async def bind(self, pod: PodKey, node: str, marks: PodRecord) -> BindOutcome:  # noqa: ARG002
+    async def bind(self, pod: PodKey, node: str, record: PodRecord) -> BindOutcome:  # noqa: ARG002
         """Done."""
         return self._count()
 
@@ -61,7 +61,7 @@ class _CountingWriter:
         self,
         pod: PodKey,  # noqa: ARG002
         node: str,  # noqa: ARG002
-        marks: PodRecord,  # noqa: ARG002
+        record: PodRecord,  # noqa: ARG002
         *,
         seconds: float,  # noqa: ARG002
     ) -> BindOutcome:
@@ -71,14 +71,14 @@ class _CountingWriter:
     async def annotate_pod(
         self,
         pod: PodKey,  # noqa: ARG002
-        marks: PodRecord,  # noqa: ARG002
+        record: PodRecord,  # noqa: ARG002
         *,
         version: int | None = None,  # noqa: ARG002
     ) -> WriteOutcome:
         """Done."""
         return self._count()
 
-    async def remove_record(self, pod: PodKey, marks: PodRecord) -> WriteOutcome:  # noqa: ARG002
+    async def remove_record(self, pod: PodKey, record: PodRecord) -> WriteOutcome:  # noqa: ARG002
         """Done."""
         return self._count()
 

@@ -143,7 +143,7 @@ def test_write_that_stays_unknown_counts_until_its_deadline():
     bench.writer.answers = [WriteStatus.UNKNOWN, WriteStatus.UNKNOWN]
     bench.writer.settle_bind = unknown
 
-    assert "nobody knows" in run(bench.bind("a")).error
+    assert "bind outcome unknown for node a" in run(bench.bind("a")).error
     assert bench.used("a") == (60, 0)
     bench.state.expire(1e9)
     assert bench.used("a") == (0, 0)

@@ -58,32 +58,32 @@ class FakeWriter:
     def add(self, *pods: Pod) -> None:
         self.pods.update({(pod.namespace, pod.name): pod for pod in pods})
 
-    async def bind(self, pod, node, marks):
+    async def bind(self, pod, node, record):
         self.calls["bind"] += 1
         if self.gate is not None:
             await self.gate.wait()
         if self.answers:
             status = self.answers.pop(0)
             if status is WriteStatus.UNKNOWN and self.done_unheard:
-                self._bind(pod, node, marks)
+                self._bind(pod, node, record)
             return WriteOutcome(status, status.value)
-        return self._bind(pod, node, marks)
+        return self._bind(pod, node, record)
 
-    def _bind(self, pod, node, marks):
+    def _bind(self, pod, node, record):
         seen = self.pods.get((pod.namespace, pod.name))
         if seen is None or seen.uid != pod.uid or seen.deleting:
             return WriteOutcome(WriteStatus.GONE, "not found")
         if seen.node is not None:
-            same = apply_record(seen, marks) == seen
+            same = apply_record(seen, record) == seen
             if seen.node != node:
                 return WriteOutcome(WriteStatus.CONFLICT, f"is on {seen.node}", seen)
-            status = WriteStatus.REPEATED if same else WriteStatus.OTHER_MARKS
+            status = WriteStatus.REPEATED if same else WriteStatus.OTHER_RECORD
             return WriteOutcome(status, "", seen)
-        bound = replace(apply_record(seen, marks), node=node, version=seen.version + 1)
+        bound = replace(apply_record(seen, record), node=node, version=seen.version + 1)
         self.pods[pod.namespace, pod.name] = bound
         return WriteOutcome(WriteStatus.DONE)
 
-    async def settle_bind(self, pod, node, marks, *, seconds):
+    async def settle_bind(self, pod, node, record, *, seconds):
         self.calls["settle_bind"] += 1
         if self.settling is not WriteStatus.UNKNOWN:
             return WriteOutcome(self.settling)
@@ -92,31 +92,31 @@ class FakeWriter:
             return WriteOutcome(WriteStatus.GONE)
         if seen.node is None:
             return WriteOutcome(WriteStatus.REFUSED, "not bound")
-        same = seen.node == node and apply_record(seen, marks) == seen
+        same = seen.node == node and apply_record(seen, record) == seen
         return WriteOutcome(WriteStatus.REPEATED if same else WriteStatus.CONFLICT, "", seen)
 
-    async def annotate_pod(self, pod, marks, *, version=None):
+    async def annotate_pod(self, pod, record, *, version=None):
         self.calls["annotate_pod"] += 1
         if self.gate is not None:
             await self.gate.wait()
         if self.answers:
             status = self.answers.pop(0)
             if status is WriteStatus.UNKNOWN and self.done_unheard:
-                self._annotate(pod, marks, version)
+                self._annotate(pod, record, version)
             return WriteOutcome(status, "as told")
-        return self._annotate(pod, marks, version)
+        return self._annotate(pod, record, version)
 
-    def _annotate(self, pod, marks, version):
+    def _annotate(self, pod, record, version):
         seen = self.pods.get((pod.namespace, pod.name))
         if seen is None or seen.uid != pod.uid:
             return WriteOutcome(WriteStatus.GONE, "not found")
         if version is not None and version != seen.version:
             return WriteOutcome(WriteStatus.REFUSED, "conflict", seen)
-        marked = replace(apply_record(seen, marks), version=seen.version + 1)
-        self.pods[pod.namespace, pod.name] = marked
-        return WriteOutcome(WriteStatus.DONE, pod=marked)
+        recorded = replace(apply_record(seen, record), version=seen.version + 1)
+        self.pods[pod.namespace, pod.name] = recorded
+        return WriteOutcome(WriteStatus.DONE, pod=recorded)
 
-    async def remove_record(self, pod, marks):
+    async def remove_record(self, pod, record):
         self.calls["remove_marks"] += 1
         return WriteOutcome(WriteStatus.DONE)
 

@@ -141,7 +141,7 @@ def test_binding_carries_marks_and_means_what_it_says(control_plane, pods):
     assert asyncio.run(claim()) == [
         WriteStatus.DONE,
         WriteStatus.REPEATED,
-        WriteStatus.OTHER_MARKS,
+        WriteStatus.OTHER_RECORD,
         WriteStatus.CONFLICT,
         WriteStatus.GONE,
         WriteStatus.GONE,

@@ -66,7 +66,7 @@ def test_bind_and_marks_are_one_write(playground):
     ("node", "marks", "status"),
     [
         pytest.param("n1", MARKS, WriteStatus.REPEATED, id="same"),
-        pytest.param("n1", PodRecord({"gpu": "1"}), WriteStatus.OTHER_MARKS, id="other-marks"),
+        pytest.param("n1", PodRecord({"gpu": "1"}), WriteStatus.OTHER_RECORD, id="other-record"),
         pytest.param("n2", MARKS, WriteStatus.CONFLICT, id="elsewhere"),
     ],
 )

@@ -43,7 +43,7 @@ class BindTimeouts:
     clock: Clock = time.monotonic
     """The clock of deadlines, which must be the state's own."""
     wall: WallClock = time.time_ns
-    """The time that marks carry."""
+    """The time that records carry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +57,11 @@ class BindResult:
 
 @dataclass(frozen=True, slots=True)
 class AssumedPlacement:
-    """GPUs that are counted for a pod from now on, and the marks that say so."""
+    """GPUs that are counted for a pod from now on, and the record that says so."""
 
     query: PodQuery
     allocation: Allocation
-    marks: PodRecord
+    record: PodRecord
 
 
 class Binder:
@@ -121,7 +121,7 @@ class Binder:
     ) -> AssumedPlacement | None:
         """Count the GPUs for the pod from now on; None when somebody was faster."""
         pod, request = query.pod, query.wanted.request
-        marks = self.record_allocation(pod, request, allocation, node)
+        record = self.record_allocation(pod, request, allocation, node)
         assumption = Assume(
             uid=pod.uid,
             namespace=pod.namespace,
@@ -132,7 +132,7 @@ class Binder:
             priority=pod.priority,
         )
         taken = self.queries.state.ledger.apply(assumption)
-        return AssumedPlacement(query, allocation, marks) if taken else None
+        return AssumedPlacement(query, allocation, record) if taken else None
 
     def hold(self, query: PodQuery, node: Node, allocation: Allocation) -> AssumedPlacement | None:
         """Count the GPUs for a pod that the scheduler will bring back; None as for `assume`."""
@@ -196,7 +196,7 @@ class Binder:
         known = ledger.assumption(pod.uid)
         if known is None or not known[1]:
             return None
-        # Marks alone are confirmed as well, in the filter: only the pod can tell.
+        # A record alone is confirmed as well, in the filter: only the pod can tell.
         seen = await self.writer.read_pod(pod.namespace, pod.name)
         if seen is None or seen.uid != pod.uid or seen.node is None:
             return None
@@ -216,7 +216,7 @@ class Binder:
             return BindResult(f"node {node} is not known to Slicewise", "UnknownNode")
         known = self.queries.state.ledger.assumption(pod.uid)
         if known is not None and known[0].allocation.node == node:
-            # An earlier write of unknown outcome may yet be found done: ask for the same again.
+            # An earlier write of unknown outcome may yet be found done: try the same again.
             decided = self.assume(query, state.node, known[0].allocation)
             if decided is not None:
                 return decided
@@ -241,12 +241,12 @@ class Binder:
 
     async def _write(self, decided: AssumedPlacement, node: str) -> BindResult:
         """The one write, and what follows from how it ended."""
-        pod, marks = decided.query.pod, decided.marks
+        pod, record = decided.query.pod, decided.record
         try:
-            outcome = await self.writer.bind(pod, node, marks)
+            outcome = await self.writer.bind(pod, node, record)
             if outcome.status is WriteStatus.UNKNOWN:
                 outcome = await self.writer.settle_bind(
-                    pod, node, marks, seconds=self._timing.settle_seconds
+                    pod, node, record, seconds=self._timing.settle_seconds
                 )
         except SlicewiseError as error:
             outcome = BindOutcome(WriteStatus.UNKNOWN, str(error))
@@ -261,7 +261,7 @@ class Binder:
             return BindResult(allocation=decided.allocation)
         if outcome.pod is not None and outcome.pod.uid == pod.uid:
             ledger.apply(PodSeen(outcome.pod))
-        if outcome.status is WriteStatus.OTHER_MARKS:
+        if outcome.status is WriteStatus.OTHER_RECORD:
             return BindResult(reason="BoundAlready")
         where = f"pod {pod.namespace}/{pod.name}"
         if outcome.status in _FAILED:
@@ -269,7 +269,7 @@ class Binder:
             return BindResult(f"{where}: {outcome.status.value}: {outcome.detail}", "WriteFailed")
         # It stays counted until the pod is shown or the deadline has come.
         return BindResult(
-            f"{where}: nobody knows whether it was bound to {node}: {outcome.detail}",
+            f"{where}: bind outcome unknown for node {node}: {outcome.detail}",
             "WriteUnknown",
         )
 

@@ -1,7 +1,7 @@
 """Filter as gpu-admission's users have it: the decision is written in the filter itself.
 
-Their scheduler has no bind verb for us, so the one best node is chosen, counted and marked on
-the pod before the scheduler hears of it. Marks of an earlier attempt are overwritten.
+Their scheduler has no bind verb for us, so the one best node is chosen, counted and recorded on
+the pod before the scheduler hears of it. The record of an earlier attempt is overwritten.
 """
 
 from slicewise.cluster import Confirm, Forget
@@ -23,52 +23,52 @@ from slicewise.placement import Screening
 class CommitFilter:
     """Filters and commits, under the same lock per pod as a bind."""
 
-    def __init__(self, verbs: Decisions, binder: Binder) -> None:
-        self._verbs = verbs
+    def __init__(self, decisions: Decisions, binder: Binder) -> None:
+        self._decisions = decisions
         self._binder = binder
 
-    async def filter(self, ask: SchedulerRequest) -> Filtered:
+    async def filter(self, args: SchedulerRequest) -> Filtered:
         """The one node the pod was given to, or why no node can take it."""
-        return await self._binder.finish(self._filter(ask))
+        return await self._binder.finish(self._filter(args))
 
-    async def _filter(self, ask: SchedulerRequest) -> Filtered:
-        async with self._binder.locks.hold(ask.pod.uid):
-            query = self._verbs.queries.build(ask.pod)
+    async def _filter(self, args: SchedulerRequest) -> Filtered:
+        async with self._binder.locks.hold(args.pod.uid):
+            query = self._decisions.queries.build(args.pod)
             if not query.wants_gpu:
-                return pass_through(ask.candidates)
-            names = ask.candidates.names
-            screening = self._verbs.screen(query, names)
+                return pass_through(args.candidates)
+            names = args.candidates.names
+            screening = self._decisions.screen(query, names)
             placement = query.planner.place(query.snapshot, query.ask(names))
             state = None if placement is None else query.snapshot.get(placement.allocation.node)
             if placement is None or state is None:
-                return screening_reply(ask.candidates, screening)
+                return screening_reply(args.candidates, screening)
             decided = self._binder.assume(query, state.node, placement.allocation)
             if decided is None:
                 # Bound already, by somebody who asked us before: there is nothing to commit.
-                return screening_reply(ask.candidates, screening)
-            return await self._mark(ask, decided, screening)
+                return screening_reply(args.candidates, screening)
+            return await self._mark(args, decided, screening)
 
     async def _mark(
-        self, ask: SchedulerRequest, decided: AssumedPlacement, screening: Screening
+        self, args: SchedulerRequest, decided: AssumedPlacement, screening: Screening
     ) -> Filtered:
-        pod, marks = decided.query.pod, decided.marks
+        pod, record = decided.query.pod, decided.record
         ledger = self._binder.queries.state.ledger
         outcome = await self._write(decided)
         if outcome.stands:
             ledger.apply(Confirm(pod.uid))
             self._binder.writer.post_event(pod, placement_event(decided.query, decided.allocation))
-            return committed_reply(ask.candidates, decided.allocation.node, screening)
+            return committed_reply(args.candidates, decided.allocation.node, screening)
         if outcome.status is not WriteStatus.UNKNOWN:
             ledger.apply(Forget(pod.uid))
-        names = ", ".join(sorted(marks.annotations)[:2])
+        names = ", ".join(sorted(record.annotations)[:2])
         error = f"pod {pod.namespace}/{pod.name}: cannot write {names}: {outcome.detail}"
         return Filtered(FilterReply(error=error), 0, {"WriteFailed": 1})
 
     async def _write(self, decided: AssumedPlacement) -> WriteOutcome:
-        """How writing the marks ended; an answer that was lost is looked up."""
+        """How writing the record ended; an answer that was lost is looked up."""
         pod, writer = decided.query.pod, self._binder.writer
         try:
-            outcome = await writer.annotate_pod(pod, decided.marks)
+            outcome = await writer.annotate_pod(pod, decided.record)
             if outcome.status is not WriteStatus.UNKNOWN:
                 return outcome
             seen = await writer.read_pod(pod.namespace, pod.name)
@@ -83,6 +83,6 @@ class CommitFilter:
 
 def _carries(pod: Pod, decided: AssumedPlacement) -> bool:
     return (
-        decided.marks.annotations.items() <= pod.annotations.items()
-        and decided.marks.labels.items() <= pod.labels.items()
+        decided.record.annotations.items() <= pod.annotations.items()
+        and decided.record.labels.items() <= pod.labels.items()
     )

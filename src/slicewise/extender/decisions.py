@@ -50,20 +50,20 @@ class Decisions:
     def __init__(self, queries: PodQueries) -> None:
         self.queries = queries
 
-    def filter(self, ask: SchedulerRequest) -> Filtered:
+    def filter(self, args: SchedulerRequest) -> Filtered:
         """Which nodes can take the pod, and why each of the others cannot."""
-        query = self.queries.build(ask.pod)
+        query = self.queries.build(args.pod)
         if not query.wants_gpu:
-            return pass_through(ask.candidates)
-        return screening_reply(ask.candidates, self.screen(query, ask.candidates.names))
+            return pass_through(args.candidates)
+        return screening_reply(args.candidates, self.screen(query, args.candidates.names))
 
     def screen(self, query: PodQuery, names: list[str]) -> Screening:
         """What each of these nodes says of the pod."""
         return self.queries.screen(query, names)
 
-    def prioritize(self, ask: SchedulerRequest) -> list[HostScore]:
+    def prioritize(self, args: SchedulerRequest) -> list[HostScore]:
         """Points from 0 to 10 by the policy; only the best node has 10."""
-        query, names = self.queries.build(ask.pod), ask.candidates.names
+        query, names = self.queries.build(args.pod), args.candidates.names
         if not query.wants_gpu:
             return [HostScore(name, 0) for name in names]
         decision = query.planner.decide(query.snapshot, query.ask(names))
@@ -71,9 +71,9 @@ class Decisions:
         points = spread_points(decision.scores, best)
         return [HostScore(name, points.get(name, 0)) for name in names]
 
-    def count_free(self, ask: SchedulerRequest) -> list[HostScore]:
+    def count_free(self, args: SchedulerRequest) -> list[HostScore]:
         """Free GPUs of the wanted model, at most 10, as nvidia-gpu-scheduler counts."""
-        query, names = self.queries.build(ask.pod), ask.candidates.names
+        query, names = self.queries.build(args.pod), args.candidates.names
         if not query.wanted.request.constraints.models:
             return [HostScore(name, 0) for name in names]
         return [HostScore(name, _free_gpus(query, name)) for name in names]

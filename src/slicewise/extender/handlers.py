@@ -60,11 +60,11 @@ class Extender:
     ) -> None:
         self.state = state
         self.dialects = dialects
-        self.verbs = Decisions(PodQueries(state, dialects))
-        self.binder = Binder(self.verbs.queries, writer, timing)
-        self.committer = CommitFilter(self.verbs, self.binder)
-        self.placer = PlaceFilter(self.verbs, self.binder)
-        self.holder = HoldFilter(self.verbs, (timing or BindTimeouts()).clock)
+        self.decisions = Decisions(PodQueries(state, dialects))
+        self.binder = Binder(self.decisions.queries, writer, timing)
+        self.committer = CommitFilter(self.decisions, self.binder)
+        self.placer = PlaceFilter(self.decisions, self.binder)
+        self.holder = HoldFilter(self.decisions, (timing or BindTimeouts()).clock)
         self.metrics = metrics or Metrics(state)
         self._writer = writer
         self._log = structlog.get_logger(__name__).bind()
@@ -74,43 +74,43 @@ class Extender:
         start = time.perf_counter()
         try:
             with self.metrics.stage("filter", "decode"):
-                ask = decode_args(body)
+                args = decode_args(body)
         except ProtocolError as error:
             self.metrics.decided("filter", "BadRequest")
             return _refuse(options, FilterReply(error=str(error)))
         try:
             with self.metrics.stage("filter", "decide"):
-                filtered = await self._filter(ask, options)
+                filtered = await self._filter(args, options)
         except SlicewiseError as error:
             filtered = Filtered(FilterReply(error=str(error)), 0, {_code(error): 1})
         with self.metrics.stage("filter", "encode"):
             response = encode_filter(filtered.reply, filtered.bodies)
-        self._note_filter(ask, filtered, start)
+        self._note_filter(args, filtered, start)
         return response
 
-    async def _filter(self, ask: SchedulerRequest, options: RouteOptions) -> Filtered:
+    async def _filter(self, args: SchedulerRequest, options: RouteOptions) -> Filtered:
         if options.commits:
-            return await self.committer.filter(ask)
+            return await self.committer.filter(args)
         if options.places:
-            return await self.placer.filter(ask)
-        return (self.holder if options.holds else self.verbs).filter(ask)
+            return await self.placer.filter(args)
+        return (self.holder if options.holds else self.decisions).filter(args)
 
     async def prioritize(self, body: Body, options: RouteOptions = _PLAIN) -> HttpResponse:
         """How good each node is for the pod; no points when that cannot be told."""
         try:
             with self.metrics.stage("prioritize", "decode"):
-                ask = decode_args(body)
+                args = decode_args(body)
         except ProtocolError as error:
             return _text(400, f"{error}\n")
         try:
             with self.metrics.stage("prioritize", "decide"):
-                verbs = self.verbs
-                judge = verbs.count_free if options.counts_free else verbs.prioritize
-                scores = judge(ask)
+                decisions = self.decisions
+                judge = decisions.count_free if options.counts_free else decisions.prioritize
+                scores = judge(args)
             self.metrics.decided("prioritize", "Scored")
         except SlicewiseError as error:
             self.metrics.decided("prioritize", _code(error))
-            scores = [HostScore(name, 0) for name in ask.candidates.names]
+            scores = [HostScore(name, 0) for name in args.candidates.names]
         with self.metrics.stage("prioritize", "encode"):
             return _json(scores)
 
@@ -124,7 +124,7 @@ class Extender:
         reason = "Helped"
         try:
             with self.metrics.stage("preempt", "decide"):
-                reply = self.verbs.preempt(pod, offered)
+                reply = self.decisions.preempt(pod, offered)
         except SlicewiseError as error:
             reply, reason = PreemptionReply({}), _code(error)
         chosen = reply.node_name_to_meta_victims
@@ -172,8 +172,8 @@ class Extender:
         """Why the pod is where it is, or nowhere: by its name, or by a filter's body."""
         try:
             if body:
-                ask = decode_args(body)
-                pod, names = ask.pod, ask.candidates.names
+                args = decode_args(body)
+                pod, names = args.pod, args.candidates.names
             else:
                 found = await self._find(query.get("pod", ""))
                 if found is None:
@@ -182,9 +182,11 @@ class Extender:
                 wanted = query.get("node")
                 names = [wanted] if wanted else sorted(self.state.snapshot().slots)
             with self.metrics.stage("explain", "decide"):
-                pod_query = self.verbs.queries.build(pod)
+                pod_query = self.decisions.queries.build(pod)
                 held = self.state.ledger.allocation(pod.uid) or ()
-                inquiry = PodInquiry.of(pod_query, names, self.verbs.screen(pod_query, names), held)
+                inquiry = PodInquiry.of(
+                    pod_query, names, self.decisions.screen(pod_query, names), held
+                )
             # Trying changes may take seconds, and schedulers must not wait for it.
             return _json(await asyncio.to_thread(explain_pod, inquiry))
         except NotReadyError as error:
@@ -197,7 +199,7 @@ class Extender:
         try:
             wishes = decode_what_if(body, most)
             with self.metrics.stage("what-if", "decide"):
-                outcomes = simulate(self.verbs, wishes)
+                outcomes = simulate(self.decisions, wishes)
             return _json(await asyncio.to_thread(describe_outcomes, outcomes))
         except NotReadyError as error:
             return _json({"error": str(error)}, 503)
@@ -210,15 +212,15 @@ class Extender:
             raise ProtocolError(f"pod={name[:160]!r}: expected namespace/name")
         return await self._writer.read_pod(namespace or "default", short)
 
-    def _note_filter(self, ask: SchedulerRequest, filtered: Filtered, start: float) -> None:
+    def _note_filter(self, args: SchedulerRequest, filtered: Filtered, start: float) -> None:
         for reason, count in filtered.reasons.items():
             self.metrics.decided("filter", reason, count)
         if filtered.passing:
             self.metrics.decided("filter", "Fits", filtered.passing)
         self._log.info(
             "pod filtered",
-            pod=_name(ask.pod),
-            nodes=len(ask.candidates.names),
+            pod=_name(args.pod),
+            nodes=len(args.candidates.names),
             passing=filtered.passing,
             reasons=filtered.reasons,
             error=filtered.reply.error,

@@ -23,24 +23,24 @@ class HoldFilter:
     """Filters, and counts the GPUs of the pod on the few nodes it may go to."""
 
     def __init__(
-        self, verbs: Decisions, clock: Clock = time.monotonic, seconds: float = HOLD_SECONDS
+        self, decisions: Decisions, clock: Clock = time.monotonic, seconds: float = HOLD_SECONDS
     ) -> None:
-        self._verbs = verbs
+        self._decisions = decisions
         self._clock = clock
         self._seconds = seconds
         # Which GPUs are held matters little, and this one remembers what it chose.
         self._give = GpuChooser()
 
-    def filter(self, ask: SchedulerRequest) -> Filtered:
+    def filter(self, args: SchedulerRequest) -> Filtered:
         """Which nodes can take the pod, and why each of the others cannot."""
-        query = self._verbs.queries.build(ask.pod)
+        query = self._decisions.queries.build(args.pod)
         if not query.wants_gpu:
-            return pass_through(ask.candidates)
-        screening = self._verbs.screen(query, ask.candidates.names)
-        if self._verbs.queries.dialects.is_silent(ask.pod):
-            names = list(compress(ask.candidates.names, screening.fits))
+            return pass_through(args.candidates)
+        screening = self._decisions.screen(query, args.candidates.names)
+        if self._decisions.queries.dialects.is_silent(args.pod):
+            names = list(compress(args.candidates.names, screening.fits))
             self._hold(query, names if len(names) <= MOST_NODES else [])
-        return screening_reply(ask.candidates, screening)
+        return screening_reply(args.candidates, screening)
 
     def _hold(self, query: PodQuery, names: list[str]) -> None:
         """Count GPUs on these nodes, in place of what was held for the pod before."""
@@ -49,4 +49,4 @@ class HoldFilter:
         states = (query.snapshot.get(name) for name in names)
         found = (self._give(state, claim) for state in states if state is not None)
         allocations = tuple(each for each in found if each is not None)
-        self._verbs.queries.state.ledger.apply(Hold(query.pod, request, allocations, deadline))
+        self._decisions.queries.state.ledger.apply(Hold(query.pod, request, allocations, deadline))

@@ -19,29 +19,29 @@ from slicewise.extender.protocol import SchedulerRequest
 class PlaceFilter:
     """Filters and holds, under the same lock per pod as a bind."""
 
-    def __init__(self, verbs: Decisions, binder: Binder) -> None:
-        self._verbs = verbs
+    def __init__(self, decisions: Decisions, binder: Binder) -> None:
+        self._decisions = decisions
         self._binder = binder
 
-    async def filter(self, ask: SchedulerRequest) -> Filtered:
+    async def filter(self, args: SchedulerRequest) -> Filtered:
         """The one node on which the pod's GPUs are held, or why no node can take it."""
         await self._binder.throttle()
-        async with self._binder.locks.hold(ask.pod.uid):
-            return self._filter(ask)
+        async with self._binder.locks.hold(args.pod.uid):
+            return self._filter(args)
 
-    def _filter(self, ask: SchedulerRequest) -> Filtered:
-        names = ask.candidates.names
-        query = self._verbs.queries.build(ask.pod)
+    def _filter(self, args: SchedulerRequest) -> Filtered:
+        names = args.candidates.names
+        query = self._decisions.queries.build(args.pod)
         if not query.wants_gpu:
-            return pass_through(ask.candidates)
+            return pass_through(args.candidates)
         held = self._binder.held(query)
         if held is not None and held in names:
-            return single_node_reply(ask.candidates, held)
+            return single_node_reply(args.candidates, held)
         placement = query.planner.place(query.snapshot, query.ask(names))
         state = None if placement is None else query.snapshot.get(placement.allocation.node)
         if placement is not None and state is not None:
             decided = self._binder.hold(query, state.node, placement.allocation)
             if decided is not None:
-                return single_node_reply(ask.candidates, placement.allocation.node)
+                return single_node_reply(args.candidates, placement.allocation.node)
         # Without a decision the pod fits nowhere, or was bound and only the scheduler is late.
-        return screening_reply(ask.candidates, self._verbs.screen(query, names))
+        return screening_reply(args.candidates, self._decisions.screen(query, names))

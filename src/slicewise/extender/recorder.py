@@ -101,11 +101,11 @@ class Recorder:
         """How writing the record ended; an answer that was lost is looked up."""
         assert adopted.allocation is not None
         pod, writer = adopted.pod, self._binder.writer
-        marks = self._binder.record_allocation(
+        record = self._binder.record_allocation(
             pod, adopted.request, adopted.allocation, adopted.node
         )
         try:
-            outcome = await writer.annotate_pod(pod, marks, version=pod.version)
+            outcome = await writer.annotate_pod(pod, record, version=pod.version)
             if outcome.status is not WriteStatus.UNKNOWN:
                 return outcome
             seen = await writer.read_pod(pod.namespace, pod.name)
@@ -113,7 +113,7 @@ class Recorder:
             return WriteOutcome(WriteStatus.UNKNOWN, str(error))
         if seen is None or seen.uid != pod.uid:
             return WriteOutcome(WriteStatus.GONE, "the pod is gone")
-        if marks.annotations.items() <= seen.annotations.items():
+        if record.annotations.items() <= seen.annotations.items():
             return WriteOutcome(WriteStatus.DONE, pod=seen)
         return WriteOutcome(WriteStatus.UNKNOWN, outcome.detail, seen)
 

@@ -50,13 +50,13 @@ class Requeuer:
         waiting = [] if not self._state.ready else list(islice(self._find(bound=False), _MOST))
         if not waiting:
             return 0
-        marks = PodRecord(annotations={REQUEUED: self._now()})
+        record = PodRecord(annotations={REQUEUED: self._now()})
         own = () if self._own is None else (self._own,)
         for pod in islice(chain(own, self._find(bound=True)), _TRIES):
-            if await self._touch(pod, marks):
+            if await self._touch(pod, record):
                 self._log.info("waiting pods woken", pods=len(waiting), touched=pod.name)
                 return 1
-        touched = [await self._touch(pod, marks) for pod in waiting]
+        touched = [await self._touch(pod, record) for pod in waiting]
         self._log.info("waiting pods woken", pods=len(waiting), touched=sum(touched))
         return sum(touched)
 
@@ -68,9 +68,9 @@ class Requeuer:
             if (pod.node is not None) == bound and not pod.deleting
         )
 
-    async def _touch(self, pod: PodKey, marks: PodRecord) -> bool:
+    async def _touch(self, pod: PodKey, record: PodRecord) -> bool:
         try:
-            outcome = await self._writer.annotate_pod(pod, marks)
+            outcome = await self._writer.annotate_pod(pod, record)
         except SlicewiseError:
             return False
         return outcome.status is WriteStatus.DONE

@@ -27,13 +27,13 @@ class WhatIfOutcome:
     inquiry: PodInquiry | None = None
 
 
-def simulate(verbs: Decisions, wishes: list[WhatIfPod]) -> list[WhatIfOutcome]:
+def simulate(decisions: Decisions, wishes: list[WhatIfPod]) -> list[WhatIfOutcome]:
     """Every pod's outcome when they come in this order and nothing else changes."""
-    ledger = verbs.queries.state.ledger
+    ledger = decisions.queries.state.ledger
     outcomes: list[WhatIfOutcome] = []
     try:
         for wish in wishes:
-            outcomes.append(_place(verbs, wish))  # noqa: PERF401 - those before a failure count
+            outcomes.append(_place(decisions, wish))  # noqa: PERF401 - those before a failure count
     finally:
         for outcome in reversed(outcomes):
             ledger.apply(Forget(outcome.query.pod.uid))
@@ -57,16 +57,16 @@ def describe_outcomes(outcomes: list[WhatIfOutcome]) -> dict[str, Any]:
     return {"fits": fitting == len(told), "fitting": fitting, "pods": told}
 
 
-def _place(verbs: Decisions, wish: WhatIfPod) -> WhatIfOutcome:
-    pod, state = wish.pod, verbs.queries.state
-    query = verbs.queries.build(pod)
+def _place(decisions: Decisions, wish: WhatIfPod) -> WhatIfOutcome:
+    pod, state = wish.pod, decisions.queries.state
+    query = decisions.queries.build(pod)
     if not query.wants_gpu:
         return WhatIfOutcome(query)
     names = sorted(query.snapshot.slots) if wish.names is None else wish.names
     placement = query.planner.place(query.snapshot, query.ask(names))
     if placement is None:
         return WhatIfOutcome(
-            query, inquiry=PodInquiry(query, names, verbs.screen(query, names), None)
+            query, inquiry=PodInquiry(query, names, decisions.screen(query, names), None)
         )
     allocation = placement.allocation
     found = query.snapshot.get(allocation.node)

@@ -40,11 +40,11 @@ class WriteStatus(Enum):
     """How a write to a pod ended."""
 
     DONE = "done"
-    """Bound, or marked, by this write."""
+    """Bound, or recorded, by this write."""
     REPEATED = "repeated"
-    """The pod was on that node with exactly these marks already: a harmless repeat."""
-    OTHER_MARKS = "other-marks"
-    """The pod was on that node already, with other marks than these."""
+    """The pod was on that node with exactly this record already: a harmless repeat."""
+    OTHER_RECORD = "other-record"
+    """The pod was on that node already, with another record."""
     CONFLICT = "conflict"
     """The pod is on another node."""
     GONE = "gone"
@@ -85,21 +85,21 @@ class PodEvent:
 class ClusterWriter(Protocol):
     """Everything that is ever written to a cluster, and the reads that settle it."""
 
-    async def bind(self, pod: PodKey, node: str, marks: PodRecord) -> BindOutcome:
-        """Put the pod on the node with its marks, in one write."""
+    async def bind(self, pod: PodKey, node: str, record: PodRecord) -> BindOutcome:
+        """Put the pod on the node with its record, in one write."""
 
     async def settle_bind(
-        self, pod: PodKey, node: str, marks: PodRecord, *, seconds: float
+        self, pod: PodKey, node: str, record: PodRecord, *, seconds: float
     ) -> BindOutcome:
         """Read the pod until it is known how a bind ended; REFUSED when the pod is not bound."""
 
     async def annotate_pod(
-        self, pod: PodKey, marks: PodRecord, *, version: int | None = None
+        self, pod: PodKey, record: PodRecord, *, version: int | None = None
     ) -> WriteOutcome:
-        """Put marks on a pod that somebody else binds; only if it is at this version, if given."""
+        """Record an allocation on a pod that another binds; only at this version, if given."""
 
-    async def remove_record(self, pod: PodKey, marks: PodRecord) -> WriteOutcome:
-        """Take marks of these names off a pod."""
+    async def remove_record(self, pod: PodKey, record: PodRecord) -> WriteOutcome:
+        """Remove the keys of a record from a pod."""
 
     async def read_pod(self, namespace: str, name: str) -> Pod | None:
         """The pod as the API server has it now; None when there is none."""

@@ -1,4 +1,4 @@
-"""Writing to a cluster: a pod is bound and marked in one request, and no Node is ever written.
+"""Writing to a cluster: a pod is bound and recorded in one request, and no Node is ever written.
 
 Every answer is turned into what it means for the pod. A bind whose answer was lost may still be
 carried out until the server's own time for it is over; only then does an unbound pod count as
@@ -31,7 +31,7 @@ _LOOKS: Final = Backoff(0.1, 1.0)
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A pod as read for settling: whose it is, and all its marks."""
+    """A pod as read for settling: its metadata, and as a model value."""
 
     body: PodBody
     pod: Pod
@@ -57,19 +57,19 @@ class PodWriter:
         self._clock = clock or asyncio.get_running_loop().time
         self._open: dict[str, float] = {}
 
-    async def bind(self, pod: PodKey, node: str, marks: PodRecord) -> BindOutcome:
-        """Put the pod on the node with its marks, in one write."""
+    async def bind(self, pod: PodKey, node: str, record: PodRecord) -> BindOutcome:
+        """Put the pod on the node with its record, in one write."""
         path = f"{_path(pod)}/binding"
         limit = {"timeout": f"{max(1, int(self.bind_seconds))}s"}
         over = self._clock() + max(1.0, self.bind_seconds) + _MARGIN_SECONDS
         try:
             await self._client.send(
                 Call("create", "pods/binding", path, limit),
-                _binding(pod, node, marks),
+                _binding(pod, node, record),
                 seconds=self.bind_seconds,
             )
         except RefusedError as error:
-            outcome = await self._understand(error, pod, node, marks)
+            outcome = await self._understand(error, pod, node, record)
         except UnreachedError as error:
             outcome = WriteOutcome(WriteStatus.REFUSED, str(error))
         except LostError as error:
@@ -81,14 +81,14 @@ class PodWriter:
         return outcome
 
     async def settle_bind(
-        self, pod: PodKey, node: str, marks: PodRecord, *, seconds: float
+        self, pod: PodKey, node: str, record: PodRecord, *, seconds: float
     ) -> BindOutcome:
         """Read the pod until it is known how a bind ended; REFUSED when it was not bound."""
         end = self._clock() + seconds
         looks = 0
         while True:
             looks += 1
-            outcome = await self._judge(pod, node, marks)
+            outcome = await self._judge(pod, node, record)
             left = end - self._clock()
             if outcome.status is not WriteStatus.UNKNOWN:
                 self._open.pop(pod.uid, None)
@@ -99,14 +99,18 @@ class PodWriter:
             await self._client.sleep(min(left, delay))
 
     async def annotate_pod(
-        self, pod: PodKey, marks: PodRecord, *, version: int | None = None
+        self, pod: PodKey, record: PodRecord, *, version: int | None = None
     ) -> WriteOutcome:
-        """Put marks on a pod that somebody else binds; only if it is at this version, if given."""
-        return await self._patch(pod, dict(marks.annotations), dict(marks.labels), version=version)
+        """Record an allocation on a pod that another binds; only at this version, if given."""
+        return await self._patch(
+            pod, dict(record.annotations), dict(record.labels), version=version
+        )
 
-    async def remove_record(self, pod: PodKey, marks: PodRecord) -> WriteOutcome:
-        """Take marks of these names off a pod."""
-        return await self._patch(pod, dict.fromkeys(marks.annotations), dict.fromkeys(marks.labels))
+    async def remove_record(self, pod: PodKey, record: PodRecord) -> WriteOutcome:
+        """Remove the keys of a record from a pod."""
+        return await self._patch(
+            pod, dict.fromkeys(record.annotations), dict.fromkeys(record.labels)
+        )
 
     async def read_pod(self, namespace: str, name: str) -> Pod | None:
         """The pod as the API server has it now; None when there is none."""
@@ -130,14 +134,14 @@ class PodWriter:
             self._events.post(pod, event)
 
     async def _understand(
-        self, error: RefusedError, pod: PodKey, node: str, marks: PodRecord
+        self, error: RefusedError, pod: PodKey, node: str, record: PodRecord
     ) -> BindOutcome:
         """What a refused bind means for the pod."""
         if error.code == _MISSING:
             return WriteOutcome(WriteStatus.GONE, error.message)
         if error.code == 409:
             try:
-                outcome = await self._look(pod, node, marks)
+                outcome = await self._look(pod, node, record)
             except KubeError:
                 # The pod is surely not bound by this request; where it is can be read later.
                 return WriteOutcome(WriteStatus.REFUSED, error.message)
@@ -148,11 +152,11 @@ class PodWriter:
             return WriteOutcome(WriteStatus.REFUSED, str(error))
         return WriteOutcome(WriteStatus.UNKNOWN, str(error))
 
-    async def _judge(self, pod: PodKey, node: str, marks: PodRecord) -> BindOutcome:
+    async def _judge(self, pod: PodKey, node: str, record: PodRecord) -> BindOutcome:
         """What the pod says of a bind, where an unbound pod may yet be bound by it."""
         looked_at = self._clock()
         try:
-            outcome = await self._look(pod, node, marks)
+            outcome = await self._look(pod, node, record)
         except KubeError as error:
             return WriteOutcome(WriteStatus.UNKNOWN, str(error))
         pending = outcome.status is WriteStatus.REFUSED
@@ -160,7 +164,7 @@ class PodWriter:
             return WriteOutcome(WriteStatus.UNKNOWN, "the pod is not bound yet", outcome.pod)
         return outcome
 
-    async def _look(self, pod: PodKey, node: str, marks: PodRecord) -> BindOutcome:
+    async def _look(self, pod: PodKey, node: str, record: PodRecord) -> BindOutcome:
         """What the pod itself says of a bind."""
         found = await self._find(pod.namespace, pod.name)
         if found is None:
@@ -175,10 +179,10 @@ class PodWriter:
             return WriteOutcome(WriteStatus.REFUSED, "the pod is not bound", found.pod)
         if place != node:
             return WriteOutcome(WriteStatus.CONFLICT, f"the pod is on node {place}", found.pod)
-        if carries(found.body.metadata, marks):
+        if carries(found.body.metadata, record):
             return WriteOutcome(WriteStatus.REPEATED, "", found.pod)
-        words = f"the pod is on node {place} with other marks"
-        return WriteOutcome(WriteStatus.OTHER_MARKS, words, found.pod)
+        words = f"the pod is on node {place} with another record"
+        return WriteOutcome(WriteStatus.OTHER_RECORD, words, found.pod)
 
     async def _find(self, namespace: str, name: str) -> _Found | None:
         path = pod_path(namespace, name)
@@ -241,10 +245,10 @@ class PodWriter:
         return WriteOutcome(WriteStatus.REFUSED, str(error), found.pod)
 
 
-def carries(metadata: Metadata, marks: PodRecord) -> bool:
+def carries(metadata: Metadata, record: PodRecord) -> bool:
     """Whether an object has all these annotations and labels, with these values."""
-    return _within(marks.annotations, metadata.annotations) and _within(
-        marks.labels, metadata.labels
+    return _within(record.annotations, metadata.annotations) and _within(
+        record.labels, metadata.labels
     )
 
 
@@ -256,13 +260,13 @@ def _path(pod: PodKey) -> str:
     return pod_path(pod.namespace, pod.name)
 
 
-def _binding(pod: PodKey, node: str, marks: PodRecord) -> dict[str, Any]:
+def _binding(pod: PodKey, node: str, record: PodRecord) -> dict[str, Any]:
     """The body of a bind; the UID in it keeps a namesake from being bound instead."""
     metadata: dict[str, Any] = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid}
-    if marks.annotations:
-        metadata["annotations"] = dict(marks.annotations)
-    if marks.labels:
-        metadata["labels"] = dict(marks.labels)
+    if record.annotations:
+        metadata["annotations"] = dict(record.annotations)
+    if record.labels:
+        metadata["labels"] = dict(record.labels)
     return {
         "apiVersion": "v1",
         "kind": "Binding",
