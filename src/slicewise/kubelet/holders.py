@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from random import random
 from time import monotonic
 from typing import Any, Final, Protocol
 
@@ -26,10 +27,11 @@ from slicewise.kubelet.podresources import (
     PodResources,
 )
 from slicewise.kubelet.sockets import RECONNECT, socket_address
+from slicewise.model.backoff import Backoff
 
 _OPTIONS: Final = (("grpc.max_receive_message_length", -1), *RECONNECT)
 _SECONDS: Final = 10.0
-_PAUSE_SECONDS: Final = 0.05
+_BACKOFF: Final = Backoff(first=0.05, longest=0.5)
 # The kubelet answers a hundred questions a second, and a connection breaks when it starts again.
 _PASSING: Final = (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE)
 
@@ -118,7 +120,7 @@ class PodResourcesClient:
         return await self._list_now()
 
     async def _list_now(self) -> bytes:
-        end = monotonic() + self._seconds
+        end, attempt = monotonic() + self._seconds, 0
         while True:
             try:
                 return await self._call(self._service, "List", b"")
@@ -129,7 +131,8 @@ class PodResourcesClient:
                     continue
                 if code not in _PASSING or monotonic() > end:
                     raise KubeletError(f"pod-resources {self._path}: {describe(error)}") from error
-            await asyncio.sleep(_PAUSE_SECONDS)
+            attempt += 1
+            await asyncio.sleep(_BACKOFF.delay(attempt, random()))
 
     async def _call(self, service: str, method: str, request: bytes) -> bytes:
         if self._channel is None:

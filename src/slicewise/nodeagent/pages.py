@@ -4,7 +4,6 @@
 """
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import Final, Protocol
@@ -13,7 +12,7 @@ import msgspec
 from prometheus_client.core import Metric
 
 from slicewise import __version__
-from slicewise.httpd import Answer, HttpRequest, HttpResponse, json_response
+from slicewise.httpd import Answer, HttpRequest, HttpResponse, Router, json_response
 from slicewise.nodeagent.agent import Agent
 from slicewise.nodeagent.audit.auditor import Auditor, write_audit
 from slicewise.nodeagent.compat.compat_metrics import collect_exporter, collect_manager
@@ -26,8 +25,6 @@ from slicewise.nodeagent.usage.sampler import UsageMeter
 from slicewise.reports import NodeReport
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-TEXT: Final = "text/plain; charset=utf-8"
-_SLASHES: Final = re.compile("/{2,}")
 
 
 class MetricSource(Protocol):
@@ -51,30 +48,27 @@ class AgentPages:
         self._meter = meter
         self._report = report or self._measure
         self._more = tuple(more)
-        self._pages: dict[str, Callable[[], Awaitable[Answer]]] = {
-            "/metrics": self._metrics,
-            "/metric": self._metric,
-            "/usage": self._usage,
-            "/usage/gpus": self._gpus,
-            "/graph": self._graph,
-            "/version": self._version,
-        }
+        self._router = Router(lenient=True)
+        self.add("/metrics", self._metrics)
+        self.add("/metric", self._metric)
+        self.add("/usage", self._usage)
+        self.add("/usage/gpus", self._gpus)
+        self.add("/graph", self._graph)
+        self.add("/version", self._version)
         if auditor is not None:
-            self._pages["/audit"] = partial(self._audit, auditor)
+            self.add("/audit", partial(self._audit, auditor))
 
     def add(self, path: str, page: Callable[[], Awaitable[Answer]]) -> None:
         """Serve one more page under this path."""
-        self._pages[path] = page
+
+        async def handle(_: HttpRequest) -> Answer:
+            return await page()
+
+        self._router.add(path, handle)
 
     async def handle(self, request: HttpRequest) -> Answer:
         """The page that is asked for, or why there is none."""
-        page = self._pages.get(_SLASHES.sub("/", request.path).rstrip("/"))
-        if page is None:
-            return HttpResponse(404, b"no such path\n", content_type=TEXT)
-        if request.method not in ("GET", "HEAD"):
-            allow = {"allow": "GET, HEAD"}
-            return HttpResponse(405, b"wrong method\n", content_type=TEXT, headers=allow)
-        return await page()
+        return await self._router.handle(request)
 
     async def _metrics(self) -> HttpResponse:
         usage = self._meter.usage()

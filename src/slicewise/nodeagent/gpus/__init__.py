@@ -1,0 +1,1 @@
+"""The GPUs of the node: their health, and what the Node says of them."""

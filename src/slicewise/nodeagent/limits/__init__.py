@@ -1,0 +1,1 @@
+"""Limits inside containers: the files and sockets that limiter libraries read."""

@@ -4,6 +4,7 @@ Each pod is written to once at most, beside the start of its containers and neve
 """
 
 import asyncio
+import random
 import time
 from collections.abc import Callable
 from typing import Final, Protocol
@@ -12,11 +13,12 @@ import structlog
 
 from slicewise.kube.outcomes import PodKey, WriteOutcome, WriteStatus
 from slicewise.model import Pod, PodRecord
+from slicewise.model.backoff import Backoff
 from slicewise.nodeagent.plugin.cdi_handler import StartedContainer
 
 _log = structlog.get_logger(__name__)
 _TRIES: Final = 5
-_PAUSE_SECONDS: Final = 1.0
+_BACKOFF: Final = Backoff(first=1.0, longest=10.0)
 _AT_ONCE: Final = 4
 # A second start would change the time alone, and that is no reason to write.
 _TIMES: Final = ("_ASSUME_TIME",)
@@ -78,7 +80,7 @@ class PodFlagWriter:
                 attempt=attempt,
                 reason=outcome.detail,
             )
-            await asyncio.sleep(_PAUSE_SECONDS * attempt)
+            await asyncio.sleep(_BACKOFF.delay(attempt, random.random()))
         # The next start of one of its containers tries again.
         self._written.discard(pod.uid)
 
