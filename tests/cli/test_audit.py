@@ -6,8 +6,8 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from slicewise.cli.audit import show, write_lines
 from slicewise.cli.main import main
+from slicewise.cli.render.findings_text import show_audit, write_lines
 from slicewise.httpd import (
     Answer,
     HttpRequest,
@@ -118,7 +118,7 @@ def test_a_pipe_gets_one_line_per_finding_without_control_characters():
 
 def test_a_terminal_gets_a_table_that_takes_no_markup_from_strangers():
     written = StringIO()
-    show(FOUND, Console(force_terminal=True, width=160, file=written))
+    show_audit(FOUND, Console(force_terminal=True, width=160, file=written))
     text = written.getvalue()
 
     assert "[bold]evil?[2J?name[/]" in text

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 from fakes.cluster import FakeState, FakeWriter
 from slicewise.cli.main import main
 from slicewise.dialects import DEFAULT
-from slicewise.explain.scheduler_config import WIRINGS
+from slicewise.dialects.scheduler_config import WIRINGS
 from slicewise.extender.handlers import Extender
 from slicewise.extender.routes import build_routes
 

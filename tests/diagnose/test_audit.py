@@ -8,10 +8,10 @@ import builders
 from nodeagent import scenes
 from slicewise.diagnose.audit import audit
 from slicewise.diagnose.audit_report import (
-    AuditFinding,
     AuditKind,
     AuditReport,
     AuditVerdict,
+    audit_finding,
     confirm,
 )
 from slicewise.diagnose.evidence import Evidence, SpecFile
@@ -74,13 +74,14 @@ def gather(
         resources=frozenset({CORES}),
         served=frozenset({CORES}),
         gaps=gaps,
+        name_spec=name_units,
     )
 
 
 def find(evidence: Evidence) -> list[tuple[AuditKind, str]]:
     findings = audit(evidence).findings
-    assert all(each.what and each.remedy for each in findings)
-    return [(each.kind, each.subject) for each in findings]
+    assert all(each.what and each.fix for each in findings)
+    return [(each.topic, each.subject) for each in findings]
 
 
 @st.composite
@@ -122,10 +123,10 @@ def test_forgetting_any_spec_or_grant_is_noticed(pods, data):
     held = tuple(each for each in evidence.holders if each is not given_up)
     (missed,) = audit(replace(evidence, holders=held)).findings
 
-    assert found.kind is AuditKind.MISSING_SPEC
+    assert found.topic is AuditKind.MISSING_SPEC
     assert found.subject.endswith(f"/{lost.container}")
     assert CORES in found.what
-    assert missed.kind is AuditKind.MISSING_GRANT
+    assert missed.topic is AuditKind.MISSING_GRANT
     assert missed.subject == f"{given_up.namespace}/{given_up.pod}/{given_up.container}"
 
 
@@ -140,7 +141,7 @@ def test_a_gpu_promised_beyond_its_memory_is_over_committed():
     evidence = gather(scenes.node_pod("a", {"c0": [big]}), scenes.node_pod("b", {"c0": [big]}))
 
     (finding,) = audit(evidence).findings
-    assert finding.kind is AuditKind.OVER_COMMIT
+    assert finding.topic is AuditKind.OVER_COMMIT
     assert "60000 of 40960 MiB" in finding.what
     assert "ml/a, ml/b" in finding.what
 
@@ -196,7 +197,7 @@ def test_units_given_to_two_containers_are_a_double_grant():
     evidence = gather(one, other, holders=[grant(one), grant(other, start=25)])
 
     (finding,) = audit(evidence).findings
-    assert (finding.kind, finding.subject) == (AuditKind.DOUBLE_GRANT, "ml/a/c0, ml/b/c0")
+    assert (finding.topic, finding.subject) == (AuditKind.DOUBLE_GRANT, "ml/a/c0, ml/b/c0")
     assert "5 units" in finding.what
 
 
@@ -219,7 +220,7 @@ def test_a_spec_that_hands_over_another_gpu_is_found():
     report = audit(gather(pod, specs=[spec(pod, grant(pod), "GPU-1")]))
 
     (finding,) = report.findings
-    assert (finding.kind, finding.subject) == (AuditKind.WRONG_SPEC, "ml/a/c0")
+    assert (finding.topic, finding.subject) == (AuditKind.WRONG_SPEC, "ml/a/c0")
     assert "GPU-1" in finding.what
     assert "GPU-0" in finding.what
 
@@ -258,13 +259,13 @@ def test_processes_of_nobody_are_strays():
     loads = {"GPU-0": scenes.load(scenes.process(7), scenes.process(8), scenes.process(9))}
     report = audit(gather(loads=loads, seen={7: [], 8: [CgroupRef("gone-uid", "x")]}))
 
-    assert [(each.kind, each.subject) for each in report.findings] == [
+    assert [(each.topic, each.subject) for each in report.findings] == [
         (AuditKind.STRAY, "pid 7 on gpu 0 (GPU-0)"),
         (AuditKind.STRAY, "pid 8 on gpu 0 (GPU-0)"),
         (AuditKind.STRAY, "pid 9 on gpu 0 (GPU-0)"),
     ]
     assert "gone-uid" in report.findings[1].what
-    assert "hostPID" in report.findings[2].remedy
+    assert "hostPID" in report.findings[2].fix
 
 
 def test_a_trespass_and_overuse_name_the_container():
@@ -314,10 +315,10 @@ def test_the_gravest_findings_come_first():
 
 
 def test_only_what_stays_wrong_is_confirmed():
-    stays = AuditFinding(AuditKind.STRAY, "pid 7", "1 MiB", "end it")
+    stays = audit_finding(AuditKind.STRAY, "pid 7", "1 MiB", "end it")
     grown = replace(stays, what="2 MiB")
-    passing = AuditFinding(AuditKind.MISSING_GRANT, "ml/a/c0", "none", "wait")
-    new = AuditFinding(AuditKind.MISSING_SPEC, "ml/b/c0", "none", "wait")
+    passing = audit_finding(AuditKind.MISSING_GRANT, "ml/a/c0", "none", "wait")
+    new = audit_finding(AuditKind.MISSING_SPEC, "ml/b/c0", "none", "wait")
     report = confirm(AuditReport("n0", (passing, stays)), AuditReport("n0", (new, grown)))
 
     assert report == AuditReport("n0", (grown,))

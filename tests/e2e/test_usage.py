@@ -7,12 +7,13 @@ import pytest
 
 from e2e.pods import PODS, in_phase, pod
 from nodeagent import scenes
+from slicewise.diagnose.evidence import StrayOrigin
 from slicewise.kube.local_pods import LocalPod, LocalPodBody, read_local_pod
 from slicewise.kube.objects import KeyFilter, ObjectReader
 from slicewise.model import Node
 from slicewise.nodeagent.node_pods import PodIndex, ProcessOwner, read_node_pod
 from slicewise.nodeagent.usage.cgroups import ProcessTable
-from slicewise.nodeagent.usage.node_usage import StrayOrigin, measure
+from slicewise.nodeagent.usage.node_usage import measure
 from slicewise_testbed.fixtures import REAL
 
 pytestmark = pytest.mark.cluster

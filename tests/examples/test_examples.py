@@ -9,7 +9,7 @@ import yaml
 import builders
 from slicewise.cluster import read_quota
 from slicewise.dialects import DEFAULT, apply_record
-from slicewise.explain.scheduler_config import convert_policy
+from slicewise.dialects.scheduler_config import convert_policy
 from slicewise.extender.protocol import decode_pod
 from slicewise.placement import PlacementRequest, Planner
 

@@ -2,7 +2,7 @@ from pathlib import Path
 
 from fakes.cluster import FakeState, FakeWriter
 from slicewise.cli.extender import extender
-from slicewise.explain.scheduler_config import ALL, WIRINGS
+from slicewise.dialects.scheduler_config import ALL, WIRINGS
 from slicewise.extender.handlers import Extender
 from slicewise.extender.routes import build_routes
 

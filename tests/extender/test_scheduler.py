@@ -8,7 +8,7 @@ import pytest
 
 from conformance.kubectl import find_program
 from extender.living import Cluster, wait_until
-from slicewise.explain.scheduler_config import build_config
+from slicewise.dialects.scheduler_config import build_config
 
 pytestmark = pytest.mark.cluster
 CAPACITY = {

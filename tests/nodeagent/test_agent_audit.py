@@ -90,7 +90,7 @@ def test_a_spec_changed_by_hand_is_found(tmp_path):
     pod, report = live(tmp_path, act)
 
     (finding,) = report.findings
-    assert (finding.kind, finding.subject) == (AuditKind.WRONG_SPEC, f"default/{pod.name}/c0")
+    assert (finding.topic, finding.subject) == (AuditKind.WRONG_SPEC, f"default/{pod.name}/c0")
     assert "GPU-1" in finding.what
 
 
@@ -107,8 +107,8 @@ def test_a_spec_removed_or_cut_short_is_found(tmp_path):
 
     cut, gone = live(tmp_path, act, sweep_seconds=3600)
 
-    assert [each.kind for each in cut.findings] == [AuditKind.BROKEN_SPEC]
-    assert [each.kind for each in gone.findings] == [AuditKind.MISSING_SPEC]
+    assert [each.topic for each in cut.findings] == [AuditKind.BROKEN_SPEC]
+    assert [each.topic for each in gone.findings] == [AuditKind.MISSING_SPEC]
 
 
 def test_units_the_kubelet_kept_for_a_deleted_pod_leak(tmp_path):
@@ -123,7 +123,7 @@ def test_units_the_kubelet_kept_for_a_deleted_pod_leak(tmp_path):
 
     pod, kept, released = live(tmp_path, act)
 
-    assert [(each.kind, each.subject) for each in kept.findings] == [
+    assert [(each.topic, each.subject) for each in kept.findings] == [
         (AuditKind.KUBELET_LEAK, f"default/{pod.name}/c0")
     ]
     assert released.verdict is AuditVerdict.CLEAN
@@ -141,7 +141,7 @@ def test_a_record_moved_to_another_gpu_after_the_start_is_found(tmp_path):
             await scene.until(lambda: scene.agent.pods.find(pod.uid).allocation.gpus == (1,))
             return await look(scene)
 
-    assert [each.kind for each in live(tmp_path, act).findings] == [AuditKind.WRONG_SPEC]
+    assert [each.topic for each in live(tmp_path, act).findings] == [AuditKind.WRONG_SPEC]
 
 
 def test_a_silent_kubelet_leaves_a_gap(tmp_path):

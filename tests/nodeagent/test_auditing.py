@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 import pytest
 
 from nodeagent import scenes
-from slicewise.diagnose.audit_report import AuditKind, AuditVerdict
+from slicewise.diagnose.audit_report import AuditKind, AuditVerdict, write_audit
 from slicewise.diagnose.evidence import SpecFile
 from slicewise.kubelet.errors import KubeletError
 from slicewise.kubelet.holders import Holder
-from slicewise.nodeagent.audit.auditor import Auditor, EvidenceCollector, write_audit
+from slicewise.nodeagent.audit.auditor import Auditor, EvidenceCollector
 from slicewise.nodeagent.usage.cgroups import ProcessTable
 from slicewise.nodeagent.usage.sampler import UsageSampler
 
@@ -73,7 +73,7 @@ def test_what_is_wrong_is_looked_at_twice(scene, tmp_path):
     scene.kubelet.holders = [LEAK]
     report = scene.audit(tmp_path)
 
-    assert [each.kind for each in report.findings] == [AuditKind.KUBELET_LEAK]
+    assert [each.topic for each in report.findings] == [AuditKind.KUBELET_LEAK]
     assert (scene.driver.asked, scene.pauses) == (2, [2.0])
 
 

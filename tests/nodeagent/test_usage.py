@@ -6,10 +6,11 @@ from hypothesis import strategies as st
 
 import builders
 from nodeagent import scenes
+from slicewise.diagnose.evidence import StrayOrigin
 from slicewise.model import Slice
 from slicewise.nodeagent.node_pods import NodePod
 from slicewise.nodeagent.usage.cgroups import CgroupRef
-from slicewise.nodeagent.usage.node_usage import NodeUsage, StrayOrigin, measure
+from slicewise.nodeagent.usage.node_usage import NodeUsage, measure
 
 GPUS = (scenes.device(0), scenes.device(1))
 ON_0, ON_1 = GPUS[0].gpu.uuid, GPUS[1].gpu.uuid

@@ -9,18 +9,15 @@ import json
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import click
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from slicewise.cli.audit_directly import audit_directly, read_audit_target
 from slicewise.cli.cluster_access import CannotTell, cluster_options
-from slicewise.nodeagent.audit.auditor import write_audit
+from slicewise.cli.render.findings_text import show_audit
+from slicewise.diagnose.audit_report import write_audit
 from slicewise.nodeagent.settings import Paths
 
 DEFAULT_URL: Final = "http://127.0.0.1:5678"
@@ -29,7 +26,6 @@ _CANNOT_TELL: Final = 2
 # An audit that finds something looks twice, and the kubelet may take its time.
 _SECONDS: Final = 60.0
 _PATH = click.Path(path_type=Path)
-_COLUMNS: Final = ("kind", "subject", "what", "remedy")
 
 
 @click.command()
@@ -55,7 +51,7 @@ def audit(url: str, output: str, direct: bool, **flags: Any) -> None:
     if output == "json":
         click.echo(json.dumps(answer, indent=2))
     else:
-        show(answer)
+        show_audit(answer)
     sys.exit(_CODES.get(answer["verdict"], _CANNOT_TELL))
 
 
@@ -75,50 +71,3 @@ def fetch(url: str) -> dict[str, Any]:
     if not isinstance(answer, dict) or not {"node", "verdict", "findings", "gaps"} <= answer.keys():
         raise CannotTell(f"{page} is not the page of an agent; pass --url")
     return answer
-
-
-def show(answer: Mapping[str, Any], console: Console | None = None) -> None:
-    """The answer for people: a table on a terminal, tabs and lines in a pipe."""
-    console = console or Console()
-    if console.is_terminal:
-        _show_table(answer, console)
-    else:
-        for line in write_lines(answer):
-            console.file.write(f"{line}\n")
-
-
-def write_lines(answer: Mapping[str, Any]) -> Sequence[str]:
-    """One line per finding, its columns set apart by tabs, then what could not be asked."""
-    findings = [[_plain(each[column]) for column in _COLUMNS] for each in answer["findings"]]
-    head = [[column.upper() for column in _COLUMNS]] if findings else []
-    rows = ["\t".join(row) for row in (*head, *findings)]
-    return [*rows, *(f"not answered: {_plain(gap)}" for gap in answer["gaps"]), _sum_up(answer)]
-
-
-def _show_table(answer: Mapping[str, Any], console: Console) -> None:
-    if answer["findings"]:
-        table = Table(title=f"Audit of {_plain(answer['node'])}", show_lines=True)
-        for column in _COLUMNS:
-            style = "bold red" if column == "kind" else None
-            table.add_column("what to do" if column == "remedy" else column, style=style)
-        for each in answer["findings"]:
-            # Names of processes and pods are others' words, not markup.
-            table.add_row(*(Text(_plain(each[column])) for column in _COLUMNS))
-        console.print(table)
-    for gap in answer["gaps"]:
-        console.print(f"not answered: {_plain(gap)}", style="yellow", markup=False)
-    style = {"clean": "green", "findings": "red"}.get(answer["verdict"], "yellow")
-    console.print(_sum_up(answer), style=style, markup=False, highlight=False)
-
-
-def _sum_up(answer: Mapping[str, Any]) -> str:
-    count = len(answer["findings"])
-    verdict = {
-        "clean": "everybody holds what they were promised",
-        "findings": f"{count} finding{'' if count == 1 else 's'}",
-    }.get(answer["verdict"], "cannot tell: nothing wrong was seen, but not everything was")
-    return f"{_plain(answer['node'])}: {verdict}"
-
-
-def _plain(text: object) -> str:
-    return "".join(each if each.isprintable() else "?" for each in str(text))

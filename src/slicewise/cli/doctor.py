@@ -22,8 +22,9 @@ from slicewise.cli.cluster_access import (
     run_connected,
 )
 from slicewise.cli.extender_client import choose_settings
+from slicewise.cli.render.findings_text import summarise, write_findings
 from slicewise.cluster import problems as troubles
-from slicewise.diagnose.agents import check_agents, check_extender
+from slicewise.diagnose.agents import AGENTS, check_agents, check_extender
 from slicewise.diagnose.findings import (
     Finding,
     FindingSeverity,
@@ -31,22 +32,21 @@ from slicewise.diagnose.findings import (
     note,
     ok,
     problem,
-    summarise,
     warning,
-    write_findings,
 )
 from slicewise.diagnose.nodes import check_nodes, find_resources
-from slicewise.diagnose.scheduler import SCHEDULER, check_config, read_config
+from slicewise.diagnose.scheduler import SCHEDULER, check_config, check_flags, read_config
 from slicewise.diagnose.services import QUOTA, check_apiservice, check_quota, check_rights
 from slicewise.kube.access_reviews import may_do
 from slicewise.kube.client import Call, Client
 from slicewise.kube.errors import KubeError, RefusedError
 from slicewise.kube.lists import read_one
 from slicewise.kube.node_details import list_node_details
-from slicewise.kube.scheduler_configs import find_schedulers
+from slicewise.kube.scheduler_configs import NAMESPACE, list_config_texts, list_scheduler_flags
 from slicewise.model import NodeDetails
 from slicewise.state.live import LiveState, StateSettings
 from slicewise.state.node_reports import AGENT_PORT
+from slicewise.state.probes import ask_agents, ask_extender
 
 APISERVICES: Final = ("v1alpha1.metrics.nvidia.com",)
 LEDGER: Final = "pods and GPUs"
@@ -100,17 +100,18 @@ def doctor(strict: bool, output: str | None, **flags: Any) -> None:
     grave = (
         (FindingSeverity.PROBLEM, FindingSeverity.WARNING) if strict else (FindingSeverity.PROBLEM,)
     )
-    raise SystemExit(1 if any(each.level in grave for each in findings) else 0)
+    raise SystemExit(1 if any(each.severity in grave for each in findings) else 0)
 
 
 async def examine(client: Client, visit: DoctorOptions) -> list[Finding]:
     """Everything that was found, in the order in which it is best read."""
     machines = await list_node_details(client, open_reader())
     findings, with_gpus = check_nodes(machines)
-    findings += await check_agents(client, with_gpus, visit.agent_port)
+    findings += await _check_agents(client, with_gpus, visit.agent_port)
     findings += await _try(SCHEDULER, _check_schedulers(client, visit, machines))
     if visit.extender:
-        findings += await check_extender(visit.extender, __version__, datetime.now(UTC))
+        about = await ask_extender(visit.extender)
+        findings += check_extender(about, __version__, datetime.now(UTC))
     for name in APISERVICES:
         findings += await _try("metrics API", _check_apiservice(client, name))
     findings += await _try(QUOTA, _check_quota(client))
@@ -129,6 +130,15 @@ async def _try(topic: str, work: Awaitable[list[Finding]]) -> list[Finding]:
         return [warning(topic, f"cannot be looked at: {error}", "try again")]
 
 
+async def _check_agents(client: Client, nodes: Sequence[NodeDetails], port: int) -> list[Finding]:
+    try:
+        answers = await ask_agents(client, nodes, port)
+    except RefusedError as error:
+        what, fix = f"cannot be asked: {error.message}", "ask for get on nodes/proxy"
+        return [note(AGENTS, what, fix)]
+    return check_agents(nodes, answers, __version__, port)
+
+
 async def _check_schedulers(
     client: Client, visit: DoctorOptions, machines: Sequence[NodeDetails]
 ) -> list[Finding]:
@@ -137,7 +147,11 @@ async def _check_schedulers(
 
     if visit.scheduler_config is not None:
         return _check_file(visit.scheduler_config, check)
-    return await find_schedulers(client, check)
+    read = [(read_config(text), where) for where, text in await list_config_texts(client)]
+    findings = [
+        finding for config, where in read if config is not None for finding in check(config, where)
+    ]
+    return findings or list(check_flags(await list_scheduler_flags(client), NAMESPACE))
 
 
 def _check_file(path: Path, check: Callable[[dict[str, Any], str], list[Finding]]) -> list[Finding]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 import yaml
 
-from slicewise.explain.scheduler_config import (
+from slicewise.dialects.scheduler_config import (
     ALL,
     WIRINGS,
     SchedulerConfigError,

@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from slicewise.diagnose.audit_holdings import check_kubelet, check_specs
-from slicewise.diagnose.audit_report import AuditFinding, AuditKind, AuditReport, sort_findings
-from slicewise.diagnose.evidence import Evidence, name_gpu
+from slicewise.diagnose.audit_report import AuditKind, AuditReport, audit_finding, sort_findings
+from slicewise.diagnose.evidence import AuditedPod, Evidence, StrayOrigin, StrayUse, name_gpu
+from slicewise.diagnose.findings import Finding
 from slicewise.model import FULL, Gpu, Slice
-from slicewise.nodeagent.node_pods import NodePod
-from slicewise.nodeagent.usage.node_usage import StrayOrigin, StrayProcess
 
 
 def audit(evidence: Evidence) -> AuditReport:
@@ -20,7 +19,7 @@ def audit(evidence: Evidence) -> AuditReport:
     return AuditReport(evidence.usage.node, sort_findings(found), evidence.gaps)
 
 
-def _check_gpus(evidence: Evidence) -> Iterator[AuditFinding]:
+def _check_gpus(evidence: Evidence) -> Iterator[Finding]:
     """GPUs promised beyond what they have, or though they are not well."""
     for each in evidence.usage.gpus:
         gpu = each.device.gpu
@@ -28,14 +27,14 @@ def _check_gpus(evidence: Evidence) -> Iterator[AuditFinding]:
         pods = ", ".join(sorted(pod.full_name for pod, _ in parts))
         whole = [pod for pod, piece in parts if piece.cores == FULL]
         if whole and len(parts) > 1:
-            yield AuditFinding(
+            yield audit_finding(
                 AuditKind.DOUBLE_GRANT,
                 name_gpu(gpu),
                 f"{whole[0].full_name} holds it whole, and yet it is held by {pods}",
                 "delete all of these pods but one",
             )
         elif each.cores > FULL or each.memory > gpu.memory:
-            yield AuditFinding(
+            yield audit_finding(
                 AuditKind.OVER_COMMIT,
                 name_gpu(gpu),
                 f"{each.cores} of {FULL} percent and {each.memory} of {gpu.memory} MiB "
@@ -44,7 +43,7 @@ def _check_gpus(evidence: Evidence) -> Iterator[AuditFinding]:
             )
         if parts and not gpu.usable:
             why = each.device.trouble or ("in MIG mode" if gpu.mig else "unhealthy")
-            yield AuditFinding(
+            yield audit_finding(
                 AuditKind.UNHEALTHY_IN_USE,
                 name_gpu(gpu),
                 f"it is {why} and held by {pods}",
@@ -52,12 +51,12 @@ def _check_gpus(evidence: Evidence) -> Iterator[AuditFinding]:
             )
 
 
-def _check_records(evidence: Evidence) -> Iterator[AuditFinding]:
+def _check_records(evidence: Evidence) -> Iterator[Finding]:
     """Pods whose allocation is missing, unreadable or names GPUs that are not there."""
     gpus = {each.device.gpu.index for each in evidence.usage.gpus}
     for pod in evidence.pods:
         if pod.trouble is not None:
-            yield AuditFinding(
+            yield audit_finding(
                 AuditKind.MISSING_ALLOCATION,
                 pod.full_name,
                 pod.trouble,
@@ -65,7 +64,7 @@ def _check_records(evidence: Evidence) -> Iterator[AuditFinding]:
             )
         for index in pod.allocation.gpus:
             if index not in gpus:
-                yield AuditFinding(
+                yield audit_finding(
                     AuditKind.UNKNOWN_GPU,
                     pod.full_name,
                     f"it was promised a part of gpu {index}, which the node does not have",
@@ -73,10 +72,10 @@ def _check_records(evidence: Evidence) -> Iterator[AuditFinding]:
                 )
 
 
-def _check_processes(evidence: Evidence) -> Iterator[AuditFinding]:
+def _check_processes(evidence: Evidence) -> Iterator[Finding]:
     """Processes where they do not belong, and containers that take more than was promised."""
     for stray in evidence.usage.strays:
-        yield AuditFinding(
+        yield audit_finding(
             AuditKind.STRAY,
             f"pid {stray.process.pid} on {name_gpu(stray.gpu)}",
             f"{_origin(stray)}, {stray.process.memory} MiB",
@@ -84,7 +83,7 @@ def _check_processes(evidence: Evidence) -> Iterator[AuditFinding]:
         )
     for each in evidence.usage.trespasses:
         owner = f"{each.pod.full_name}/{each.container}" if each.container else each.pod.full_name
-        yield AuditFinding(
+        yield audit_finding(
             AuditKind.TRESPASS,
             f"{owner} on {name_gpu(each.gpu)}",
             f"process {each.process.pid} ({each.command}) uses {each.process.memory} MiB "
@@ -95,7 +94,7 @@ def _check_processes(evidence: Evidence) -> Iterator[AuditFinding]:
         for held in use.gpus:
             promised = held.allocated.memory
             if promised and held.memory > promised:
-                yield AuditFinding(
+                yield audit_finding(
                     AuditKind.OVERUSE,
                     f"{use.pod.full_name}/{use.container.name} on {name_gpu(held.device.gpu)}",
                     f"it uses {held.memory} MiB and was promised {promised} MiB",
@@ -110,7 +109,7 @@ _STRAY_REMEDIES: Final = {
     "the driver holds memory of a process that ended, and the GPU needs a reset",
 }
 
-_CHECKS: Final[tuple[Callable[[Evidence], Iterator[AuditFinding]], ...]] = (
+_CHECKS: Final[tuple[Callable[[Evidence], Iterator[Finding]], ...]] = (
     _check_gpus,
     _check_records,
     check_kubelet,
@@ -119,13 +118,13 @@ _CHECKS: Final[tuple[Callable[[Evidence], Iterator[AuditFinding]], ...]] = (
 )
 
 
-def _find_parts(evidence: Evidence, gpu: Gpu) -> list[tuple[NodePod, Slice]]:
+def _find_parts(evidence: Evidence, gpu: Gpu) -> list[tuple[AuditedPod, Slice]]:
     return [
         (pod, piece) for pod in evidence.pods for piece in pod.charges if piece.gpu == gpu.index
     ]
 
 
-def _origin(stray: StrayProcess) -> str:
+def _origin(stray: StrayUse) -> str:
     if stray.origin is StrayOrigin.UNSEEN:
         return "the driver lists a process that /proc does not show"
     if stray.origin is StrayOrigin.POD:

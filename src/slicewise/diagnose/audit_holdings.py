@@ -1,17 +1,15 @@
 """The part of an audit that compares promises with what the kubelet and the CDI folder hold."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass
 from itertools import combinations
 
-from slicewise.diagnose.audit_report import AuditFinding, AuditKind
-from slicewise.diagnose.evidence import Evidence, SpecFile, walk_holding
-from slicewise.kubelet.holders import Holder
-from slicewise.nodeagent.node_pods import NodePod
-from slicewise.nodeagent.plugin.cdi import name_units
+from slicewise.diagnose.audit_report import AuditKind, audit_finding
+from slicewise.diagnose.evidence import AuditedPod, Evidence, SpecFile, UnitHolder, walk_holding
+from slicewise.diagnose.findings import Finding
 
 
-def check_kubelet(evidence: Evidence) -> Iterator[AuditFinding]:
+def check_kubelet(evidence: Evidence) -> Iterator[Finding]:
     """Units that the kubelet gave to others than those who were promised GPUs."""
     if evidence.holders is None:
         return
@@ -25,7 +23,7 @@ def check_kubelet(evidence: Evidence) -> Iterator[AuditFinding]:
     for pod, container in walk_holding(evidence):
         name = f"{pod.full_name}/{container}"
         if name not in granted:
-            yield AuditFinding(
+            yield audit_finding(
                 AuditKind.MISSING_GRANT,
                 name,
                 "it runs and was promised GPUs, but the kubelet gave it no units",
@@ -33,25 +31,35 @@ def check_kubelet(evidence: Evidence) -> Iterator[AuditFinding]:
             )
 
 
-def _keep_ours(holders: Iterable[Holder], resources: frozenset[str]) -> Iterator[Holder]:
+@dataclass(frozen=True, slots=True)
+class _OurUnits:
+    """What a container holds of our resources alone."""
+
+    namespace: str
+    pod: str
+    container: str
+    units: Mapping[str, frozenset[str]]
+
+
+def _keep_ours(holders: Iterable[UnitHolder], resources: frozenset[str]) -> Iterator[UnitHolder]:
     for holder in holders:
         units = {name: ids for name, ids in holder.units.items() if ids and name in resources}
         if units:
-            yield replace(holder, units=units)
+            yield _OurUnits(holder.namespace, holder.pod, holder.container, units)
 
 
-def _judge_holder(holder: Holder, pod: NodePod | None) -> Iterator[AuditFinding]:
+def _judge_holder(holder: UnitHolder, pod: AuditedPod | None) -> Iterator[Finding]:
     name = _name(holder)
     listed = ", ".join(f"{len(ids)} of {each}" for each, ids in sorted(holder.units.items()))
     if pod is None:
-        yield AuditFinding(
+        yield audit_finding(
             AuditKind.KUBELET_LEAK,
             name,
             f"the kubelet holds {listed} for it, but the API server knows no such pod here",
             "restart the kubelet if this stays",
         )
     elif not pod.held(holder.container) and pod.trouble is None:
-        yield AuditFinding(
+        yield audit_finding(
             AuditKind.UNPROMISED_GRANT,
             name,
             f"the kubelet gave it {listed}, but no GPU was promised to it",
@@ -59,7 +67,7 @@ def _judge_holder(holder: Holder, pod: NodePod | None) -> Iterator[AuditFinding]
         )
 
 
-def _find_shared_units(resource: str, holders: Iterable[Holder]) -> Iterator[AuditFinding]:
+def _find_shared_units(resource: str, holders: Iterable[UnitHolder]) -> Iterator[Finding]:
     given = [(_name(each), each.units[resource]) for each in holders if resource in each.units]
     # Tens of thousands of units are common: only when the sums differ are pairs compared.
     if sum(len(ids) for _, ids in given) == len(frozenset().union(*(ids for _, ids in given))):
@@ -67,7 +75,7 @@ def _find_shared_units(resource: str, holders: Iterable[Holder]) -> Iterator[Aud
     for (one, ids), (other, others) in combinations(given, 2):
         common = len(ids & others)
         if common:
-            yield AuditFinding(
+            yield audit_finding(
                 AuditKind.DOUBLE_GRANT,
                 f"{one}, {other}",
                 f"the kubelet gave {common} units of {resource} to both of them",
@@ -75,7 +83,7 @@ def _find_shared_units(resource: str, holders: Iterable[Holder]) -> Iterator[Aud
             )
 
 
-def check_specs(evidence: Evidence) -> Iterator[AuditFinding]:
+def check_specs(evidence: Evidence) -> Iterator[Finding]:
     """CDI specs that are missing, left over, unreadable, or hand over other GPUs."""
     if evidence.specs is None:
         return
@@ -84,11 +92,11 @@ def check_specs(evidence: Evidence) -> Iterator[AuditFinding]:
     for spec in evidence.specs:
         if spec.trouble is not None:
             remedy = "delete the file; the agent writes it before its container starts again"
-            yield AuditFinding(AuditKind.BROKEN_SPEC, spec.name, spec.trouble, remedy)
+            yield audit_finding(AuditKind.BROKEN_SPEC, spec.name, spec.trouble, remedy)
         elif spec.pod in pods:
             owned.setdefault((spec.pod, spec.container), []).append(spec)
         elif spec.pod not in evidence.departed:
-            yield AuditFinding(
+            yield audit_finding(
                 AuditKind.LEFTOVER_SPEC,
                 spec.name,
                 f"it is for container {spec.container} of a pod that is gone ({spec.pod})",
@@ -101,14 +109,14 @@ def check_specs(evidence: Evidence) -> Iterator[AuditFinding]:
 
 
 def _compare_gpus(
-    pod: NodePod, container: str, specs: Iterable[SpecFile], uuids: Mapping[int, str]
-) -> Iterator[AuditFinding]:
+    pod: AuditedPod, container: str, specs: Iterable[SpecFile], uuids: Mapping[int, str]
+) -> Iterator[Finding]:
     telling = [spec for spec in specs if spec.gpus is not None]
     given = {uuid for spec in telling for uuid in spec.gpus or ()}
     promised = {uuids.get(piece.gpu, f"gpu {piece.gpu}") for piece in pod.held(container)}
     if promised and telling and given != promised:
         names = _join(spec.name for spec in telling)
-        yield AuditFinding(
+        yield audit_finding(
             AuditKind.WRONG_SPEC,
             f"{pod.full_name}/{container}",
             f"it is given {_join(given)} by {names}, but was promised {_join(promised)}",
@@ -116,17 +124,17 @@ def _compare_gpus(
         )
 
 
-def _find_missing_specs(evidence: Evidence) -> Iterator[AuditFinding]:
+def _find_missing_specs(evidence: Evidence) -> Iterator[Finding]:
     names = {spec.name for spec in evidence.specs or ()}
     running = {f"{pod.full_name}/{container}" for pod, container in walk_holding(evidence)}
     for holder in _keep_ours(evidence.holders or (), evidence.served):
         missing = [
             resource
             for resource, ids in sorted(holder.units.items())
-            if name_units(resource, ids) not in names
+            if evidence.name_spec(resource, ids) not in names
         ]
         if missing and _name(holder) in running:
-            yield AuditFinding(
+            yield audit_finding(
                 AuditKind.MISSING_SPEC,
                 _name(holder),
                 f"it runs, but the CDI spec for its {_join(missing)} is gone",
@@ -138,5 +146,5 @@ def _join(names: Iterable[str]) -> str:
     return ", ".join(sorted(names)) or "no GPU"
 
 
-def _name(holder: Holder) -> str:
+def _name(holder: UnitHolder) -> str:
     return f"{holder.namespace}/{holder.pod}/{holder.container}"

@@ -2,10 +2,13 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, StrEnum
+from typing import Any, Final
+
+from slicewise.diagnose.findings import Finding, FindingSeverity
 
 
-class AuditKind(Enum):
+class AuditKind(StrEnum):
     """Kinds of findings by stable code, gravest first."""
 
     DOUBLE_GRANT = "DoubleGrant"
@@ -25,14 +28,16 @@ class AuditKind(Enum):
     OVERUSE = "Overuse"
 
 
-@dataclass(frozen=True, slots=True)
-class AuditFinding:
-    """One thing that is wrong: with what, what it is, and what to do about it."""
+# What is untidy and harms nobody yet; everything else keeps a pod from what it was promised.
+_WARNINGS: Final = frozenset(
+    (AuditKind.MISSING_SPEC, AuditKind.BROKEN_SPEC, AuditKind.LEFTOVER_SPEC, AuditKind.STRAY)
+)
 
-    kind: AuditKind
-    subject: str
-    what: str
-    remedy: str
+
+def audit_finding(kind: AuditKind, subject: str, what: str, fix: str) -> Finding:
+    """The finding of this kind, with the severity that its kind has."""
+    severe = FindingSeverity.WARNING if kind in _WARNINGS else FindingSeverity.PROBLEM
+    return Finding(severe, kind, what, fix, subject)
 
 
 class AuditVerdict(Enum):
@@ -48,7 +53,7 @@ class AuditReport:
     """Everything an audit found; `gaps` are the questions that nobody answered."""
 
     node: str
-    findings: tuple[AuditFinding, ...] = ()
+    findings: tuple[Finding, ...] = ()
     gaps: tuple[str, ...] = ()
 
     @property
@@ -59,16 +64,29 @@ class AuditReport:
         return AuditVerdict.UNKNOWN if self.gaps else AuditVerdict.CLEAN
 
 
-_GRAVITY = {kind: at for at, kind in enumerate(AuditKind)}
+_ORDER: Final = {kind.value: at for at, kind in enumerate(AuditKind)}
 
 
-def sort_findings(findings: Iterable[AuditFinding]) -> tuple[AuditFinding, ...]:
+def sort_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """The gravest first, then by what they are about."""
-    return tuple(sorted(findings, key=lambda each: (_GRAVITY[each.kind], each.subject, each.what)))
+    return tuple(sorted(findings, key=lambda each: (_ORDER[each.topic], each.subject, each.what)))
 
 
 def confirm(first: AuditReport, second: AuditReport) -> AuditReport:
     """The second report without what the first did not find: pods come and go between looks."""
-    known = {(each.kind, each.subject) for each in first.findings}
-    kept = tuple(each for each in second.findings if (each.kind, each.subject) in known)
+    known = {(each.topic, each.subject) for each in first.findings}
+    kept = tuple(each for each in second.findings if (each.topic, each.subject) in known)
     return AuditReport(second.node, kept, second.gaps)
+
+
+def write_audit(report: AuditReport) -> dict[str, Any]:
+    """The report as JSON says it."""
+    return {
+        "node": report.node,
+        "verdict": report.verdict.value,
+        "findings": [
+            {"kind": each.topic, "subject": each.subject, "what": each.what, "remedy": each.fix}
+            for each in report.findings
+        ],
+        "gaps": list(report.gaps),
+    }

@@ -8,7 +8,7 @@ import yaml
 
 from slicewise.diagnose.findings import Finding, note, ok, problem, warning
 from slicewise.dialects import DEFAULT
-from slicewise.explain.scheduler_config import SchedulerConfigError, convert_policy
+from slicewise.dialects.scheduler_config import SchedulerConfigError, convert_policy
 
 SCHEDULER: Final = "scheduler"
 _PRINT: Final = "slicewise scheduler-config prints a configuration that does"
@@ -19,6 +19,8 @@ _DEFAULT_TIMEOUT: Final = 5.0
 _LEAST_TIMEOUT: Final = 15.0
 # Below so many nodes a scheduler looks at all of them, whatever the percentage.
 _SAMPLED: Final = 100
+_FILES: Final = ("--config", "--policy-config-file")
+_MAP: Final = "--policy-configmap"
 
 
 def read_config(text: str) -> dict[str, Any] | None:
@@ -56,6 +58,25 @@ def check_config(
         urls = ", ".join(str(each.get("urlPrefix")) for each in ours)
         findings = [ok(SCHEDULER, f"{where}: asks {urls}")]
     return findings
+
+
+def check_flags(
+    schedulers: Sequence[tuple[str, Mapping[str, str]]], namespace: str
+) -> Iterator[Finding]:
+    """What the flags say of schedulers whose configuration is in no ConfigMap."""
+    if not schedulers:
+        what = f"no scheduler and no configuration of one is to be seen in {namespace}"
+        fix = "pass --scheduler-config with the file it is started with"
+        yield warning(SCHEDULER, what, fix)
+    for name, flags in schedulers:
+        path = next((flags[flag] for flag in _FILES if flag in flags), None)
+        if path is not None:
+            show = "pass --scheduler-config with a copy of it"
+            yield note(SCHEDULER, f"{name} reads {path}, which is on its node alone", show)
+        elif _MAP not in flags:
+            what = f"{name} is started without --config: it asks no extender"
+            fix = "slicewise scheduler-config > FILE, and start it with --config=FILE"
+            yield problem(SCHEDULER, what, fix)
 
 
 def read_seconds(value: Any) -> float:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from slicewise.dialects import DEFAULT
-from slicewise.explain.scheduler_config import IGNORED
+from slicewise.dialects.scheduler_config import IGNORED
 from slicewise.model import NodeNotice, Pod, Quantity, SlicewiseError, phases, read_count
 
 LeftOut = list[dict[str, str]]

@@ -12,9 +12,10 @@ import msgspec
 from prometheus_client.core import Metric
 
 from slicewise import __version__
+from slicewise.diagnose.audit_report import write_audit
 from slicewise.httpd import Answer, HttpRequest, HttpResponse, Router, json_response
 from slicewise.nodeagent.agent import Agent
-from slicewise.nodeagent.audit.auditor import Auditor, write_audit
+from slicewise.nodeagent.audit.auditor import Auditor
 from slicewise.nodeagent.compat.compat_metrics import collect_exporter, collect_manager
 from slicewise.nodeagent.compat.graph import draw_graph
 from slicewise.nodeagent.compat.usage_json import write_manager_usage

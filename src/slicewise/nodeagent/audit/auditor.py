@@ -16,6 +16,7 @@ from slicewise.kubelet.errors import KubeletError
 from slicewise.kubelet.holders import HolderSource
 from slicewise.nodeagent.agent import Agent
 from slicewise.nodeagent.audit.spec_files import read_spec_files
+from slicewise.nodeagent.plugin.cdi import name_units
 from slicewise.nodeagent.settings import IdentityMode
 from slicewise.nodeagent.usage.sampler import PodSource, UsageMeter, UsageSampler
 
@@ -61,6 +62,7 @@ class EvidenceCollector:
             served=self.served,
             departed=self.pods.departed(),
             gaps=tuple(gaps),
+            name_spec=name_units,
         )
 
 
@@ -106,21 +108,3 @@ class Auditor:
             return first
         await self._pause(self._pause_seconds)
         return confirm(first, audit(await self._collect()))
-
-
-def write_audit(report: AuditReport) -> dict[str, Any]:
-    """The report as JSON says it."""
-    return {
-        "node": report.node,
-        "verdict": report.verdict.value,
-        "findings": [
-            {
-                "kind": each.kind.value,
-                "subject": each.subject,
-                "what": each.what,
-                "remedy": each.remedy,
-            }
-            for each in report.findings
-        ],
-        "gaps": list(report.gaps),
-    }

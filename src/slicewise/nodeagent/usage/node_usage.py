@@ -6,8 +6,8 @@ trespass of a container that does not, or as a stray that belongs to no pod know
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from enum import Enum
 
+from slicewise.diagnose.evidence import StrayOrigin
 from slicewise.kube.local_pods import LocalContainer
 from slicewise.model import Gpu, MiB, Percent, Slice
 from slicewise.nodeagent.node_pods import NodePod, PodIndex, ProcessOwner
@@ -22,14 +22,6 @@ class UsageSample:
     loads: Mapping[str, Load]
     seen: Mapping[int, HostProcess]
     at: float
-
-
-class StrayOrigin(Enum):
-    """Why a process belongs to nobody."""
-
-    HOST = "host"
-    POD = "pod"
-    UNSEEN = "unseen"
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from typing import Any, Final
 from slicewise.cli.extender_client import ExtenderTarget, fetch
 from slicewise.cli.service_runner import Started, serving
 from slicewise.dialects import ELASTIC, GPUS, GPUSCHEDULER, GPUSHARE, SLICEWISE, TKESTACK, Dialect
-from slicewise.explain.scheduler_config import build_config
+from slicewise.dialects.scheduler_config import build_config
 from slicewise.extender.run import ExtenderSettings, run_extender
 from slicewise.model.backoff import Backoff
 from slicewise_playground.cluster import Playground

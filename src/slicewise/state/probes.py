@@ -1,0 +1,77 @@
+"""Asking running processes about themselves: the nodes' agents, and an extender at its address."""
+
+import asyncio
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from slicewise.diagnose.agents import AgentAbout, ExtenderAbout
+from slicewise.kube.client import Client
+from slicewise.kube.errors import KubeError, RefusedError
+from slicewise.kube.node_proxy import read_page
+from slicewise.model import NodeDetails
+
+_SECONDS: Final = 5.0
+_AT_ONCE: Final = 32
+_FORBIDDEN: Final = (401, 403)
+
+
+async def ask_agents(
+    client: Client, nodes: Sequence[NodeDetails], port: int
+) -> list[AgentAbout | None]:
+    """What each node's agent says of itself; raises RefusedError when nobody may ask."""
+    turns = asyncio.Semaphore(_AT_ONCE)
+
+    async def ask(node: NodeDetails) -> AgentAbout | Exception:
+        async with turns:
+            try:
+                page = await read_page(client, node.name, port, "/agent", seconds=_SECONDS)
+                return msgspec.json.decode(page, type=AgentAbout)
+            except (KubeError, msgspec.DecodeError) as error:
+                return error
+
+    answers = await asyncio.gather(*(ask(node) for node in nodes))
+    for each in answers:
+        if isinstance(each, RefusedError) and each.code in _FORBIDDEN:
+            raise each
+    return [each if isinstance(each, AgentAbout) else None for each in answers]
+
+
+async def ask_extender(url: str) -> ExtenderAbout:
+    """How the extender at this address answers."""
+    return await asyncio.to_thread(_ask_extender, url.rstrip("/"))
+
+
+def _ask_extender(url: str) -> ExtenderAbout:
+    # Only whether it answers is asked here; its certificate is read below.
+    trust = ssl.create_default_context()
+    trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
+    try:
+        with urllib.request.urlopen(f"{url}/version", timeout=_SECONDS, context=trust) as answer:
+            version = answer.read(200).decode(errors="replace").strip()
+        about = ExtenderAbout(url, version, _ask_ready(url, trust))
+    except (OSError, ValueError) as error:
+        return ExtenderAbout(url, error=str(error))
+    parts = urlsplit(url)
+    if parts.scheme != "https":
+        return about
+    try:
+        pem = ssl.get_server_certificate((parts.hostname or "", parts.port or 443))
+    except OSError as error:
+        return replace(about, certificate_error=str(error))
+    return replace(about, certificate=pem.encode())
+
+
+def _ask_ready(url: str, trust: ssl.SSLContext) -> int:
+    try:
+        with urllib.request.urlopen(f"{url}/readyz", timeout=_SECONDS, context=trust):
+            return 200
+    except urllib.error.HTTPError as error:
+        error.close()
+        return error.code
