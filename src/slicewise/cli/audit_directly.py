@@ -13,8 +13,8 @@ from slicewise.diagnose.audit_report import AuditReport
 from slicewise.diagnose.evidence import Evidence, SpecFile
 from slicewise.dialects import DEFAULT
 from slicewise.kube.client import Client
-from slicewise.kube.lists import list_all
 from slicewise.kube.local_pods import local_pods
+from slicewise.kube.reads import list_all
 from slicewise.kube.watch import Gone, Seen
 from slicewise.kubelet.holders import PodResourcesClient
 from slicewise.nodeagent.audit.auditor import Auditor, EvidenceCollector

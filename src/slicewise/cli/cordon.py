@@ -20,9 +20,9 @@ from slicewise.dialects import CORDONED, DEFAULT
 from slicewise.dialects.shared.inventory import is_invented
 from slicewise.kube import sources
 from slicewise.kube.client import Client
-from slicewise.kube.lists import list_all
-from slicewise.kube.node_annotation import annotate_node
 from slicewise.kube.node_details import find_node_details
+from slicewise.kube.node_patch import annotate_node
+from slicewise.kube.reads import list_all
 from slicewise.model import Gpu, Node
 
 _SETTLE_SECONDS: Final = 1.0

@@ -30,7 +30,7 @@ from slicewise.kube.access_reviews import AccessReviews, ResourceAttributes
 from slicewise.kube.client import Client
 from slicewise.kube.credentials import Access
 from slicewise.kube.kubeconfig import find_access
-from slicewise.kube.lists import find_pod
+from slicewise.kube.reads import find_pod
 from slicewise.model import SlicewiseError
 from slicewise.state.live import LiveState, StateSettings
 from slicewise.state.node_reports import AGENT_PORT

@@ -40,8 +40,8 @@ from slicewise.diagnose.services import QUOTA, check_apiservice, check_quota, ch
 from slicewise.kube.access_reviews import may_do
 from slicewise.kube.client import Call, Client
 from slicewise.kube.errors import KubeError, RefusedError
-from slicewise.kube.lists import read_one
 from slicewise.kube.node_details import list_node_details
+from slicewise.kube.reads import read_one
 from slicewise.kube.scheduler_configs import NAMESPACE, list_config_texts, list_scheduler_flags
 from slicewise.model import NodeDetails
 from slicewise.state.live import LiveState, StateSettings

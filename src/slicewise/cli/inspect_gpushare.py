@@ -23,8 +23,8 @@ from slicewise.cli.render.gpushare_text import describe, show_details, show_summ
 from slicewise.explain.gpushare_inspect import InspectedNode, read_nodes
 from slicewise.kube import sources
 from slicewise.kube.client import Client
-from slicewise.kube.lists import list_all
 from slicewise.kube.node_details import find_node_details, list_node_details
+from slicewise.kube.reads import list_all
 
 
 @click.command("inspect-gpushare", cls=GoCommand)

@@ -22,7 +22,7 @@ from slicewise.cli.extender_client import (
 )
 from slicewise.cli.render.explain_text import describe, fits_somewhere
 from slicewise.kube.client import Call, Client
-from slicewise.kube.lists import read_one
+from slicewise.kube.reads import read_one
 from slicewise.state.candidates import SchedulerView
 
 

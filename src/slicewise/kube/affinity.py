@@ -1,6 +1,6 @@
-"""Which nodes a pod's own spec leaves it: selector, required affinity, taints, a node's cordon.
+"""Which nodes a pod's spec allows: node selector, required affinity, taints and cordons.
 
-kube-scheduler looks at these before it asks an extender, so whoever foretells it must as well.
+kube-scheduler checks these before it asks an extender, so predictions have to check them too.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,7 +44,7 @@ class _Affinity(msgspec.Struct, rename="camel", gc=False):
 
 
 class Toleration(msgspec.Struct, gc=False):
-    """A taint the pod puts up with."""
+    """A taint that the pod tolerates."""
 
     key: str = ""
     operator: str = ""
@@ -52,7 +52,7 @@ class Toleration(msgspec.Struct, gc=False):
     effect: str = ""
 
     def tolerates(self, taint: Taint) -> bool:
-        """Whether this is such a taint; no key and no effect stand for all of them."""
+        """Whether this taint is tolerated; an empty key or effect matches all."""
         if self.effect and self.effect != taint.effect:
             return False
         if self.key and self.key != taint.key:
@@ -61,7 +61,7 @@ class Toleration(msgspec.Struct, gc=False):
 
 
 class NodeRequirements(msgspec.Struct, rename="camel", gc=False):
-    """What a pod's spec demands of its node beside amounts."""
+    """What a pod's spec requires of its node beside resources."""
 
     node_name: str | None = None
     node_selector: dict[str, str] | None = None
@@ -70,7 +70,7 @@ class NodeRequirements(msgspec.Struct, rename="camel", gc=False):
 
 
 def read_node_requirements(spec: Mapping[str, Any]) -> NodeRequirements:
-    """The demands in a pod's spec; raises msgspec.ValidationError when they are malformed."""
+    """The requirements in a pod's spec; raises msgspec.ValidationError when they are malformed."""
     return msgspec.convert(spec, NodeRequirements)
 
 

@@ -1,7 +1,7 @@
-"""One user's line to one API server: a pool of connections, raw bytes, counted calls.
+"""The HTTP client of one API server, as one user: a connection pool, raw bytes, counted calls.
 
-Reads are tried again after failures that may pass; writes are sent once, because only their caller
-knows what a lost answer means. Being throttled is the exception: then nothing was carried out.
+Reads are retried after retryable failures; writes are sent once, because only their caller knows
+what a lost answer means. A throttled write (429) is retried, since nothing was carried out.
 """
 
 import asyncio
@@ -27,14 +27,14 @@ JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
 _METHODS: Final = {"create": "POST", "update": "PUT", "patch": "PATCH", "delete": "DELETE"}
 _THROTTLED: Final = 429
-_FAREWELL_SECONDS: Final = 1.0
-# Options of TCP, so that a peer that vanished is noticed within half a minute.
+_DRAIN_SECONDS: Final = 1.0
+# TCP keepalive, so that a peer that is gone is noticed within half a minute.
 _KEEPALIVE: Final = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request: what it is called in metrics, where it goes and what it asks for."""
+    """One request: its verb and resource for metrics, its path and its query."""
 
     verb: str
     resource: str
@@ -49,13 +49,13 @@ class CallCounter:
         self.counts: Counter[tuple[str, str, str]] = Counter()
 
     def count(self, call: Call, code: str) -> None:
-        """One more request ended so."""
+        """Count a request that ended with this code."""
         self.counts[call.verb, call.resource, code] += 1
 
 
 @dataclass(frozen=True, slots=True)
 class RequestTimeouts:
-    """How long requests may take and how often reads are tried."""
+    """How long requests may take, and how often they are retried."""
 
     request_seconds: float = 30.0
     """The longest time for one answer, and for the headers of a watch."""
@@ -95,7 +95,7 @@ class Client:
         self._sockets: WeakSet[socket.socket] = WeakSet()
 
     async def __aenter__(self) -> Self:
-        """Be ready for requests on this loop."""
+        """Open the connection pool on this loop."""
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
                 limit=0, ssl=self.access.tls or False, socket_factory=self._open_socket
@@ -120,14 +120,14 @@ class Client:
         if self._session is not None:
             await self._session.close()
             self._session = None
-            await self._bid_farewell()
+            await self._drain()
 
     async def read(self, call: Call) -> bytes:
-        """The answer to a get or list, after as many tries as it takes within reason."""
+        """The answer to a get or list, with retries."""
         return await self._retry(lambda: self._once("GET", call), reads=True)
 
     async def read_once(self, call: Call, *, seconds: float | None = None) -> bytes:
-        """The answer to a get or list that is tried only once."""
+        """The answer to a get or list, without retries."""
         return await self._once("GET", call, seconds=seconds)
 
     async def send(
@@ -138,7 +138,7 @@ class Client:
         content_type: str = JSON,
         seconds: float | None = None,
     ) -> bytes:
-        """The answer to a write, sent again only if it was throttled."""
+        """The answer to a write, retried only when it was throttled."""
         content = msgspec.json.encode(body)
         method = _METHODS[call.verb]
         return await self._retry(
@@ -167,7 +167,7 @@ class Client:
                 _abort(response)
 
     def _open_socket(self, address: tuple[Any, ...]) -> socket.socket:
-        """A socket that notices when its peer has vanished."""
+        """A socket with TCP keepalive, which notices when its peer is gone."""
         family, kind, protocol, *_ = address
         made = socket.socket(family=family, type=kind, proto=protocol)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -177,9 +177,9 @@ class Client:
         self._sockets.add(made)
         return made
 
-    async def _bid_farewell(self) -> None:
-        """Wait a moment for connections that close politely, as those of cancelled requests do."""
-        end = monotonic() + _FAREWELL_SECONDS
+    async def _drain(self) -> None:
+        """Wait a moment for connections that are still closing after cancelled requests."""
+        end = monotonic() + _DRAIN_SECONDS
         while any(each.fileno() >= 0 for each in self._sockets) and monotonic() < end:
             await asyncio.sleep(0.005)
 
@@ -243,7 +243,7 @@ class Client:
 
     @contextlib.contextmanager
     def _counting(self, call: Call) -> Any:
-        """Turn every way a request can fail into one of ours, and count it."""
+        """Turn every failure of a request into a KubeError, and count it."""
         try:
             yield
         except RefusedError as error:
@@ -279,10 +279,10 @@ async def _check(response: aiohttp.ClientResponse) -> None:
 
 
 def _abort(response: aiohttp.ClientResponse) -> None:
-    """Drop the connection of a watch, whose end nobody will read."""
+    """Abort the connection of a watch instead of reading to its end."""
     connection = response.connection
     if connection is not None and connection.transport is not None:
-        # Closing politely would wait for a server that may be gone.
+        # A graceful close would wait for a server that may be gone.
         connection.transport.abort()
     response.close()
 

@@ -1,6 +1,6 @@
 """Who we are to the API server, and whom we trust: an address, TLS and a bearer token.
 
-A token in a file is read again when the file changes; one from a command when it runs out.
+A token in a file is read again when the file changes; one from a command when it expires.
 """
 
 import asyncio
@@ -71,7 +71,7 @@ class _ExecCredential(msgspec.Struct):
 
 
 class CommandToken:
-    """A token printed by a command, as clouds hand out theirs."""
+    """A token printed by a command, as cloud providers issue theirs."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class CommandToken:
         self._lock = asyncio.Lock()
 
     async def read(self) -> str:
-        """The token, printed anew shortly before the last one runs out."""
+        """The token, renewed shortly before it expires."""
         async with self._lock:
             if self._status is None or self._ends(self._status):
                 self._status = await self._run()

@@ -1,4 +1,4 @@
-"""Events for `kubectl describe`: best effort, merged when they repeat, never faster than allowed.
+"""Events for `kubectl describe`: best effort, deduplicated and rate limited.
 
 Posting never waits. An event that cannot be sent in time is dropped and counted.
 """
@@ -24,7 +24,7 @@ _LOOK_SECONDS: Final = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventRate:
-    """How many events are sent and remembered."""
+    """How fast events are sent, and how many are queued and remembered."""
 
     each_second: float = 20.0
     """Events sent in a second, in the long run."""
@@ -54,7 +54,7 @@ _Key = tuple[str, str, str]
 
 
 class EventRecorder:
-    """Takes events at any pace and posts them at its own."""
+    """Queues events and posts them at a limited rate (a token bucket)."""
 
     def __init__(
         self,
@@ -66,9 +66,9 @@ class EventRecorder:
         now: Callable[[], datetime] | None = None,
     ) -> None:
         self.dropped = 0
-        """How many events were never sent."""
+        """How many events were dropped."""
         self.busy: Callable[[], bool] = lambda: False
-        """Whether writes that matter more are under way; then events wait for them."""
+        """Whether more important writes are under way; events wait for them."""
         self._client = client
         self._component = component
         self._pace = pace or EventRate()
@@ -81,7 +81,7 @@ class EventRecorder:
         self._filled_at = self._clock()
 
     def post(self, pod: PodKey, event: PodEvent) -> None:
-        """Have an event sent; one said before is counted in place of being sent again."""
+        """Queue an event; a repeated one only raises the count of the first."""
         key = (pod.uid, event.reason, event.note)
         if key not in self._waiting and len(self._waiting) >= self._pace.waiting:
             self.dropped += 1
@@ -103,7 +103,7 @@ class EventRecorder:
         while True:
             await self._awake.wait()
             while self._waiting:
-                await self._take_turn()
+                await self._take_token()
                 key, _ = self._waiting.popitem(last=False)
                 series = self._series.get(key)
                 if series is not None:
@@ -116,14 +116,14 @@ class EventRecorder:
             if self._waiting.pop(key, _NEVER) is not _NEVER:
                 self.dropped += 1
 
-    async def _take_turn(self) -> None:
-        """Wait until one more may be sent."""
+    async def _take_token(self) -> None:
+        """Wait for a token of the bucket."""
         while True:
             now = self._clock()
             busy = self.busy()
             pace = self._pace.while_busy if busy else self._pace.each_second
             gained = (now - self._filled_at) * pace
-            # What was saved up in quiet times is not spent in busy ones.
+            # Tokens saved in quiet times are not spent in busy ones.
             most = 1.0 if busy else float(self._pace.burst)
             self._tokens = min(most, self._tokens + gained)
             self._filled_at = now
@@ -148,7 +148,7 @@ class EventRecorder:
             )
 
     async def _recount(self, series: _Series) -> bool:
-        """Whether the event is still there and says its new count."""
+        """Update the count of a posted event; False when it no longer exists."""
         body = {"count": series.count, "lastTimestamp": _stamp(series.last)}
         path = f"{_path(series.pod)}/{series.name}"
         try:

@@ -1,7 +1,7 @@
-"""Leader election on a Lease: one holds it, the others wait until it runs out.
+"""Leader election on a Lease: one candidate holds it, the others wait until it expires.
 
-Whoever could not renew in time is not the leader from that moment on, by its own clock, and so
-steps down before another can take over.
+A leader that could not renew in time steps down by its own clock, before another can take over
+(fencing by time).
 """
 
 import asyncio
@@ -112,7 +112,7 @@ class Election:
         return None if self._seen is None else self._seen.holder_identity or None
 
     async def run(self, tell: Callable[[bool], None]) -> None:
-        """Keep trying for the lease, and tell each time it is won or lost, until cancelled."""
+        """Acquire and renew the lease until cancelled; `tell` hears each change of leadership."""
         led = False
         while True:
             await self._try()
@@ -124,7 +124,7 @@ class Election:
             await self._time.sleep(self._pause())
 
     async def release(self) -> None:
-        """Let another take over at once; harmless for those who do not hold the lease."""
+        """Release the lease, so that another can take over at once; a no-op for others."""
         lease, leading = self._lease, self.leading
         self._renewed_at = None
         if lease is None or not leading:
@@ -142,16 +142,16 @@ class Election:
             _log.warning("lease not released", identity=self.identity, error=str(error))
 
     def _pause(self) -> float:
-        """Seconds until the next look: sooner if we would stop leading before that."""
+        """Seconds until the next attempt: sooner when leadership would expire before that."""
         pause = self._term.retry_seconds
         if self._renewed_at is None:
-            # Candidates that start together should not march together.
+            # Jitter, so that candidates that start together do not retry together.
             return pause * (1 + 0.2 * self._client.chance.random())
         left = self._renewed_at + self._term.renew_seconds - self._time.clock()
         return min(pause, left) if left > 0 else pause
 
     async def _try(self) -> None:
-        """Renew the lease, or take it if nobody holds it."""
+        """Renew the lease, or acquire it when it is free."""
         began = self._time.clock()
         try:
             lease = await self._read()
@@ -164,7 +164,7 @@ class Election:
                 return
         except KubeError as error:
             code = error.code if isinstance(error, RefusedError) else None
-            # A conflict says that another was faster; the next look will show who.
+            # A conflict means that another candidate was faster.
             level = logging.DEBUG if code == 409 else logging.WARNING
             _log.log(level, "lease not renewed", identity=self.identity, error=str(error))
             return
@@ -173,7 +173,7 @@ class Election:
         self._renewed_at = began
 
     def _may_take(self, spec: _LeaseSpec) -> bool:
-        """Whether the lease is ours, nobody's, or unchanged for longer than it lasts."""
+        """Whether the lease is ours, free, or expired."""
         self._observe(spec)
         if not spec.holder_identity or spec.holder_identity == self.identity:
             return True

@@ -66,8 +66,6 @@ class StateBody(msgspec.Struct, gc=False):
 
 
 class ContainerStatusBody(msgspec.Struct, gc=False):
-    """The status of one container."""
-
     name: str = ""
     container_id: str = msgspec.field(default="", name="containerID")
     state: StateBody | None = None

@@ -1,6 +1,6 @@
 """Names that go into the path of a request, so that no name leads to another path.
 
-Names come from whoever may ask the extender; a pod called `../../nodes/n1` must never turn a
+Names come from clients of the extender; a pod called `../../nodes/n1` must never turn a
 write to a pod into a write to a node.
 """
 

@@ -5,7 +5,6 @@ from typing import Final
 import msgspec
 
 from slicewise.kube.client import Call, Client
-from slicewise.kube.lists import list_all, read_one
 from slicewise.kube.objects import (
     Metadata,
     NodeBody,
@@ -14,6 +13,7 @@ from slicewise.kube.objects import (
     ObjectReader,
     is_ready,
 )
+from slicewise.kube.reads import list_all, read_one
 from slicewise.kube.watch import WatchSource
 from slicewise.model import NodeDetails, Taint
 
@@ -21,8 +21,6 @@ _PATH: Final = "/api/v1/nodes"
 
 
 class AddressBody(msgspec.Struct, gc=False):
-    """One address of a node."""
-
     type: str = ""
     address: str = ""
 

@@ -1,17 +1,20 @@
-"""One Node, read whole and written by its own agent: labels, annotations and amounts at once."""
+"""Writes to Nodes: by a node's own agent, and single annotations on behalf of a person."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
 
 from slicewise.kube.client import MERGE_PATCH, Call, Client
-from slicewise.kube.lists import read_one
+from slicewise.kube.errors import RefusedError
 from slicewise.kube.objects import KeyFilter, NodeBody, ObjectReader
+from slicewise.kube.reads import read_one
 from slicewise.model import NodeNotice
 
 _NODE: Final = msgspec.json.Decoder(NodeBody)
+_CONFLICT: Final = 409
+_ATTEMPTS: Final = 8
 # An empty prefix keeps every key.
 EVERYTHING: Final = KeyFilter(("",), ("",), ("",))
 
@@ -59,3 +62,33 @@ class NodePatcher:
         call = Call("patch", "nodes/status", f"{self._path}/status")
         content = await self._client.send(call, body, content_type=MERGE_PATCH)
         return self._reader.read_node_notice(_NODE.decode(content))
+
+
+async def annotate_node(
+    client: Client, name: str, key: str, change: Callable[[str], str]
+) -> tuple[str, str] | None:
+    """An annotation before and after a change, '' for none; None when there is no such node."""
+    path = f"/api/v1/nodes/{name}"
+    for left in reversed(range(_ATTEMPTS)):
+        body = await read_one(client, Call("get", "nodes", path), NodeBody)
+        if body is None:
+            return None
+        before = (body.metadata.annotations or {}).get(key, "")
+        after = change(before)
+        if after == before:
+            return before, after
+        # Optimistic locking: no concurrent change is overwritten.
+        meta = {
+            "resourceVersion": body.metadata.resource_version,
+            "annotations": {key: after or None},
+        }
+        try:
+            await client.send(
+                Call("patch", "nodes", path), {"metadata": meta}, content_type=MERGE_PATCH
+            )
+        except RefusedError as error:
+            if error.code != _CONFLICT or not left:
+                raise
+        else:
+            return before, after
+    raise AssertionError("unreachable")

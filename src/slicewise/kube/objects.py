@@ -1,7 +1,7 @@
 """What we read of Kubernetes objects: structs that name only the fields used, and model values.
 
-Clusters repeat themselves: equal containers, label sets and names are kept once. Of labels,
-annotations and amounts only those are kept that somebody will look at.
+Equal containers, label sets and names are interned, for a cluster repeats them thousands of
+times. Of labels, annotations and amounts only those are kept that some reader needs.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -21,8 +21,6 @@ _SHARED: Final = 1 << 16
 
 
 class Metadata(msgspec.Struct, rename="camel", gc=False):
-    """The metadata of any object."""
-
     name: str = ""
     namespace: str = ""
     uid: str = ""
@@ -40,16 +38,12 @@ class ResourcesBody(msgspec.Struct, gc=False):
 
 
 class ContainerBody(msgspec.Struct, rename="camel", gc=False):
-    """A container or init container."""
-
     name: str = ""
     resources: ResourcesBody | None = None
     restart_policy: str | None = None
 
 
 class PodSpec(msgspec.Struct, rename="camel", gc=False):
-    """The spec of a pod."""
-
     containers: Sequence[ContainerBody] = []
     init_containers: Sequence[ContainerBody] | None = None
     node_name: str | None = None
@@ -57,51 +51,37 @@ class PodSpec(msgspec.Struct, rename="camel", gc=False):
 
 
 class PodStatus(msgspec.Struct, gc=False):
-    """The status of a pod."""
-
     phase: str = ""
 
 
 class PodBody(msgspec.Struct, gc=False):
-    """A pod."""
-
     metadata: Metadata
     spec: PodSpec = msgspec.field(default_factory=PodSpec)
     status: PodStatus = msgspec.field(default_factory=PodStatus)
 
 
 class ConditionBody(msgspec.Struct, gc=False):
-    """One condition of a node."""
-
     type: str = ""
     status: str = ""
 
 
 class NodeSpec(msgspec.Struct, gc=False):
-    """The spec of a node."""
-
     unschedulable: bool = False
 
 
 class NodeStatus(msgspec.Struct, gc=False):
-    """The status of a node."""
-
     capacity: dict[str, str | int] | None = None
     allocatable: dict[str, str | int] | None = None
     conditions: list[ConditionBody] | None = None
 
 
 class NodeBody(msgspec.Struct, gc=False):
-    """A node."""
-
     metadata: Metadata
     spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
     status: NodeStatus = msgspec.field(default_factory=NodeStatus)
 
 
 class ConfigMapBody(msgspec.Struct, gc=False):
-    """A ConfigMap."""
-
     metadata: Metadata
     data: dict[str, str] | None = None
 
@@ -114,8 +94,6 @@ class ListMetadata(msgspec.Struct, rename={"resource_version": "resourceVersion"
 
 
 class ListBody(msgspec.Struct, Generic[T]):
-    """One page of a list."""
-
     metadata: ListMetadata
     items: list[T] | None = None
 
@@ -128,7 +106,7 @@ class WatchBody(msgspec.Struct):
 
 
 class StatusBody(msgspec.Struct):
-    """What the server says when it refuses."""
+    """The Status that comes with a refusal."""
 
     message: str = ""
     reason: str = ""
@@ -153,7 +131,7 @@ class ConfigMap:
 
 @dataclass(frozen=True, slots=True)
 class KeyFilter:
-    """Which keys of an object are kept, by how they begin."""
+    """Which keys of an object are kept, by prefix."""
 
     labels: tuple[str, ...] = ()
     annotations: tuple[str, ...] = ()
@@ -161,14 +139,14 @@ class KeyFilter:
 
 
 class InternPool:
-    """Equal values kept once; forgets now and then, for keeping twice is no error."""
+    """Interns equal values; it is emptied when full, since interning is only an optimization."""
 
     def __init__(self, size: int = _SHARED) -> None:
         self._size = size
         self._kept: dict[Hashable, Any] = {}
 
-    def share(self, key: Hashable, value: T) -> T:
-        """The value kept under this key, which is this one if there was none."""
+    def intern(self, key: Hashable, value: T) -> T:
+        """The interned value of this key; this one if there was none."""
         if len(self._kept) >= self._size:
             self._kept.clear()
         kept: T = self._kept.setdefault(key, value)
@@ -176,11 +154,11 @@ class InternPool:
 
 
 class ObjectReader:
-    """From structs to model values, sharing what repeats."""
+    """Turns structs into model values, interning what repeats."""
 
     def __init__(self, keep: KeyFilter) -> None:
-        self._keep = keep
-        self._shelf = InternPool()
+        self._filter = keep
+        self._pool = InternPool()
 
     def read_pod(self, body: PodBody) -> Pod:
         """The pod, init containers first, sidecars told by their restart policy."""
@@ -194,9 +172,9 @@ class ObjectReader:
             uid=meta.uid,
             namespace=self._text(meta.namespace),
             name=meta.name,
-            containers=self._shelf.share(tuple(map(id, containers)), containers),
-            labels=self._pick_shared(meta.labels, self._keep.labels),
-            annotations=_pick(meta.annotations, self._keep.annotations),
+            containers=self._pool.intern(tuple(map(id, containers)), containers),
+            labels=self._pick_shared(meta.labels, self._filter.labels),
+            annotations=_pick(meta.annotations, self._filter.annotations),
             node=self._text(spec.node_name) if spec.node_name else None,
             phase=_PHASES.get(body.status.phase, Phase.UNKNOWN),
             deleting=meta.deletion_timestamp is not None,
@@ -206,7 +184,7 @@ class ObjectReader:
 
     def read_node_notice(self, body: NodeBody) -> NodeNotice:
         """What the node's agents published."""
-        meta, status, keep = body.metadata, body.status, self._keep
+        meta, status, keep = body.metadata, body.status, self._filter
         return NodeNotice(
             name=self._text(meta.name),
             labels=self._pick_shared(meta.labels, keep.labels),
@@ -220,11 +198,11 @@ class ObjectReader:
 
     def _read_container(self, body: ContainerBody, role: Role) -> Container:
         given = body.resources or _NO_RESOURCES
-        limits = self._pick_shared(given.limits, self._keep.amounts)
-        requests = self._pick_shared(given.requests, self._keep.amounts)
+        limits = self._pick_shared(given.limits, self._filter.amounts)
+        requests = self._pick_shared(given.requests, self._filter.amounts)
         # Shared maps have one identity, and live as long as the containers that hold them.
         key = (body.name, role, id(limits), id(requests))
-        return self._shelf.share(key, Container(body.name, limits, requests, role))
+        return self._pool.intern(key, Container(body.name, limits, requests, role))
 
     def _pick_shared(
         self, given: Mapping[str, T] | None, prefixes: tuple[str, ...]
@@ -232,10 +210,10 @@ class ObjectReader:
         picked = _pick(given, prefixes)
         if not picked:
             return picked
-        return self._shelf.share(tuple(picked.items()), picked)
+        return self._pool.intern(tuple(picked.items()), picked)
 
     def _text(self, text: str) -> str:
-        return self._shelf.share(text, text)
+        return self._pool.intern(text, text)
 
 
 def read_configmap(body: ConfigMapBody) -> ConfigMap:
@@ -247,7 +225,7 @@ def read_configmap(body: ConfigMapBody) -> ConfigMap:
 
 
 def is_ready(status: NodeStatus) -> bool:
-    """Whether the node's kubelet is heard and well; a node that never said is taken as well."""
+    """Whether the node's Ready condition is true; a node without one counts as ready."""
     found = (each.status for each in status.conditions or () if each.type == "Ready")
     return next(found, "True") == "True"
 

@@ -1,8 +1,8 @@
 """Writing to a cluster: a pod is bound and recorded in one request, and no Node is ever written.
 
-Every answer is turned into what it means for the pod. A bind whose answer was lost may still be
-carried out until the server's own time for it is over; only then does an unbound pod count as
-not bound.
+Every answer is turned into an outcome for the pod. A bind whose answer was lost may still be
+carried out until the request timeout of the server is over; only then does an unbound pod count
+as not bound.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from slicewise.model.backoff import Backoff
 _POD: Final = msgspec.json.Decoder(PodBody)
 _CONFIGMAP: Final = msgspec.json.Decoder(ConfigMapBody)
 _MISSING: Final = 404
-# The server keeps its time limit a little late, and clocks are read on two machines.
+# The server enforces its timeout a little late, and by another clock.
 _MARGIN_SECONDS: Final = 1.0
 _LOOKS: Final = Backoff(0.1, 1.0)
 
@@ -38,7 +38,7 @@ class _Found:
 
 
 class PodWriter:
-    """The real Writer: one client, and the events it posts on the side."""
+    """The ClusterWriter of a real cluster: one client, and the recorder of events."""
 
     def __init__(
         self,
@@ -153,7 +153,7 @@ class PodWriter:
         return WriteOutcome(WriteStatus.UNKNOWN, str(error))
 
     async def _judge(self, pod: PodKey, node: str, record: PodRecord) -> BindOutcome:
-        """What the pod says of a bind, where an unbound pod may yet be bound by it."""
+        """How a bind ended, by the pod; unknown while the server may still carry it out."""
         looked_at = self._clock()
         try:
             outcome = await self._look(pod, node, record)
@@ -165,7 +165,7 @@ class PodWriter:
         return outcome
 
     async def _look(self, pod: PodKey, node: str, record: PodRecord) -> BindOutcome:
-        """What the pod itself says of a bind."""
+        """How a bind ended, by the pod as it is now."""
         found = await self._find(pod.namespace, pod.name)
         if found is None:
             return WriteOutcome(WriteStatus.GONE, f"pod {pod.namespace}/{pod.name} is gone")

@@ -6,8 +6,8 @@ import msgspec
 
 from slicewise.kube import sources
 from slicewise.kube.client import Client
-from slicewise.kube.lists import list_all
 from slicewise.kube.objects import Metadata
+from slicewise.kube.reads import list_all
 from slicewise.kube.watch import WatchSource
 
 NAMESPACE: Final = "kube-system"

@@ -19,8 +19,6 @@ _TAKEN: Final = 409
 
 
 class SecretBody(msgspec.Struct):
-    """A Secret."""
-
     metadata: Metadata
     data: dict[str, str] | None = None
 
@@ -46,7 +44,7 @@ class _ApiService(msgspec.Struct):
 
 
 class SecretClient:
-    """One Secret, read and written whole."""
+    """Reads and replaces one Secret; replicas share it by optimistic locking."""
 
     def __init__(self, client: Client, namespace: str, name: str, *, manager: str) -> None:
         self._client = client
@@ -68,7 +66,7 @@ class SecretClient:
         return read_secret(msgspec.json.decode(content, type=SecretBody))
 
     async def write(self, data: Mapping[str, bytes], version: str | None) -> bool:
-        """Create it, or replace that version; False when somebody else was faster."""
+        """Create it, or replace that version; False when another replica was faster."""
         metadata: dict[str, Any] = {"name": self._name, "namespace": self._namespace}
         if version:
             metadata["resourceVersion"] = version
@@ -90,7 +88,7 @@ class SecretClient:
         return True
 
     def source(self) -> WatchSource[SecretBody, Secret]:
-        """This Secret as something to follow."""
+        """What to watch to follow this Secret."""
         return WatchSource(
             resource="secrets",
             path=self._folder,
@@ -115,7 +113,7 @@ def read_secret(body: SecretBody) -> Secret:
 async def trust_authority(
     client: Client, name: str, authorities: bytes, *, manager: str, seconds: float = 2.0
 ) -> bool:
-    """Have the API server know an aggregated API by these authorities; True if that was new."""
+    """Write the CA bundle of an aggregated API's APIService; True when it changed."""
     path = f"/apis/apiregistration.k8s.io/v1/apiservices/{name}"
     content = await client.read_once(Call("get", "apiservices", path), seconds=seconds)
     try:

@@ -1,6 +1,6 @@
-"""The resources that are followed, each with its path, its struct and its key.
+"""The resources that are watched, each with its path, its struct and its key.
 
-Pods are told apart by UID, for a name may be used again; nodes and ConfigMaps by name.
+Pods are keyed by UID, because a name can be reused; nodes and ConfigMaps by name.
 """
 
 from dataclasses import replace

@@ -1,7 +1,7 @@
-"""Following a resource: list in pages, watch from there, start over when history is gone.
+"""An informer: list a resource in pages, watch from there, list again when the version expired.
 
-What vanished while nobody was watching is reported as gone. What is known to be newer than a
-list is kept, whatever that list leaves out: the watch that follows will tell of its end.
+Objects that are missing in a later list are reported as gone, unless they are newer than that
+list: then the watch that follows reports their deletion.
 """
 
 import asyncio
@@ -60,7 +60,7 @@ WatchEvent = Seen[V] | Gone
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchSource(Generic[B, V]):
-    """What to follow, how its objects are read and by which key they are told apart."""
+    """What to watch, how its objects are decoded and what their key is."""
 
     resource: str
     path: str
@@ -72,7 +72,7 @@ class WatchSource(Generic[B, V]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchSettings:
-    """How a resource is followed."""
+    """How a resource is listed and watched."""
 
     page: int = 500
     """How many objects one page of a list holds."""
@@ -85,11 +85,11 @@ class WatchSettings:
 
 
 class WatchExpiredError(KubeError):
-    """The version to continue from is no longer kept: list again."""
+    """The version to watch from has expired: list again."""
 
 
 class Informer(Generic[B, V]):
-    """Follows one resource and hands over every change, in order, in batches."""
+    """Watches one resource and hands over every change, in order, in batches."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class Informer(Generic[B, V]):
         self.lists = 0
         """How many whole lists were handed over."""
         self.expiries = 0
-        """How often history was gone, so that everything was listed again."""
+        """How often the version had expired, so that everything was listed again."""
         self._client = client
         self._source = source
         self._handle = handle
@@ -127,25 +127,25 @@ class Informer(Generic[B, V]):
         return len(self._known)
 
     async def run(self) -> None:
-        """Follow the resource until cancelled, through every failure."""
+        """Watch the resource until cancelled, retrying after every failure."""
         while True:
             try:
                 if not self._version or self._resync_due():
                     await self._list()
                 await self._watch()
             except WatchExpiredError as error:
-                _log.info("history expired", resource=self._source.resource, reason=str(error))
+                _log.info("watch expired", resource=self._source.resource, reason=str(error))
                 self._version = ""
                 self.expiries += 1
                 self._expired += 1
                 if self._expired > 1:
-                    # A server that forgets faster than we list must not be asked in a tight loop.
+                    # A history shorter than one list takes must not make a tight loop.
                     await self._pause(self._expired)
             except (KubeError, msgspec.DecodeError) as error:
-                await self._rest(error)
+                await self._back_off(error)
 
-    async def _rest(self, error: Exception) -> None:
-        """Wait before the next try; a server that refuses outright is said so each time."""
+    async def _back_off(self, error: Exception) -> None:
+        """Log a failure and back off."""
         self._failures += 1
         if isinstance(error, msgspec.DecodeError):
             # Reading on from here would meet the same bytes again.
@@ -172,18 +172,18 @@ class Informer(Generic[B, V]):
         return every is not None and self._clock() - self._listed_at >= every
 
     async def _list(self) -> None:
-        """Hand over everything there is, and as gone what there is no more."""
+        """List everything; objects that are no longer there are handed over as gone."""
         listed: set[str] = set()
         version = ""
         async with contextlib.aclosing(self._pages()) as pages:
             async for page in pages:
                 version = page.metadata.resource_version
-                self._hand_over([self._learn(body, listed) for body in page.items or ()])
+                self._deliver([self._learn(body, listed) for body in page.items or ()])
         at = read_version(version)
         lost = [key for key, known in self._known.items() if key not in listed and known <= at]
         for key in lost:
             del self._known[key]
-        self._hand_over([Gone(key, at) for key in lost])
+        self._deliver([Gone(key, at) for key in lost])
         self._version = version
         self._failures = 0
         self._listed_at = self._clock()
@@ -199,7 +199,7 @@ class Informer(Generic[B, V]):
         self.synced.set()
 
     async def _pages(self) -> AsyncGenerator[ListBody[B], None]:
-        """The pages of one list; the next is on its way while one is being handed over."""
+        """The pages of one list; the next is fetched while one is handed over."""
         fetch: asyncio.Task[bytes] | None = asyncio.ensure_future(self._fetch(""))
         try:
             while fetch is not None:
@@ -238,13 +238,13 @@ class Informer(Generic[B, V]):
         self._known[key] = version
         return Seen(self._source.read(body), known is None)
 
-    def _hand_over(self, changes: Sequence[WatchEvent[V] | None]) -> None:
+    def _deliver(self, changes: Sequence[WatchEvent[V] | None]) -> None:
         real = [change for change in changes if change is not None]
         if real:
             self._handle(real)
 
     async def _watch(self) -> None:
-        """Hand over changes until the watch ends, the history is gone or the line breaks."""
+        """Hand over changes until the watch ends, its version expires or the connection breaks."""
         seconds = self._settings.watch_seconds * (1 + self._client.chance.random())
         due = self._settings.resync_seconds
         if due is not None:
@@ -281,7 +281,7 @@ class Informer(Generic[B, V]):
             for line in lines:
                 changes.append(self._take(line))  # noqa: PERF401 - those before a failure count
         finally:
-            self._hand_over(changes)
+            self._deliver(changes)
 
     def _take(self, line: bytes) -> WatchEvent[V] | None:
         """One line of the watch as a change; None for bookmarks."""

@@ -15,11 +15,11 @@ from slicewise.dialects import AGENT, Dialects, build_dialects
 from slicewise.dialects.shared.offers import OfferedEdition, OfferedResource
 from slicewise.kube.client import Call, Client
 from slicewise.kube.events import EventRecorder
-from slicewise.kube.lists import read_one
 from slicewise.kube.local_pods import LocalPod, LocalPodBody, local_pods, read_local_pod
 from slicewise.kube.node_patch import EVERYTHING
 from slicewise.kube.objects import KeyFilter, ObjectReader
 from slicewise.kube.pod_writer import PodWriter
+from slicewise.kube.reads import read_one
 from slicewise.kube.sources import one_node
 from slicewise.kube.watch import Informer, Seen, WatchEvent
 from slicewise.kubelet.plugin import DevicePlugin, DevicePluginHandler, PluginOffer

@@ -10,9 +10,9 @@ from slicewise.explain.manifests import ManifestError
 from slicewise.kube import sources
 from slicewise.kube.affinity import read_node_requirements, rejection
 from slicewise.kube.client import Client
-from slicewise.kube.lists import list_all
 from slicewise.kube.node_details import list_node_details
 from slicewise.kube.objects import ObjectReader, PodBody
+from slicewise.kube.reads import list_all
 from slicewise.model import NodeDetails, Pod
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from slicewise.kube.client import Call, Client
 from slicewise.kube.errors import KubeError, RefusedError
-from slicewise.kube.node_proxy import read_page
+from slicewise.kube.reads import read_page
 from slicewise.reports import (
     LIST_PATH,
     RESOURCE,

@@ -1,4 +1,4 @@
-"""Reading once what is there now, for commands that answer a question and leave."""
+"""One-shot reads: whole lists, single objects, and pages of services behind the node proxy."""
 
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
@@ -51,6 +51,12 @@ async def find_pod(client: Client, reader: ObjectReader, namespace: str, name: s
     call = Call("get", "pods", f"/api/v1/namespaces/{quote(namespace)}/pods/{quote(name)}")
     body = await read_one(client, call, PodBody)
     return None if body is None else reader.read_pod(body)
+
+
+async def read_page(client: Client, node: str, port: int, path: str, *, seconds: float) -> bytes:
+    """A page that a node serves on a port, through the API server's node proxy."""
+    where = f"/api/v1/nodes/{node}:{port}/proxy{path}"
+    return await client.read_once(Call("get", "nodes/proxy", where), seconds=seconds)
 
 
 def _decode(decoder: "msgspec.json.Decoder[T]", call: Call, content: bytes) -> T:
