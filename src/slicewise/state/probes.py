@@ -14,7 +14,7 @@ import msgspec
 from slicewise.diagnose.agents import AgentAbout, ExtenderAbout
 from slicewise.kube.client import Client
 from slicewise.kube.errors import KubeError, RefusedError
-from slicewise.kube.node_proxy import read_page
+from slicewise.kube.reads import read_page
 from slicewise.model import NodeDetails
 
 _SECONDS: Final = 5.0
