@@ -21,7 +21,7 @@ def shown():
 
 
 def gpu(node, at, more=""):
-    return f".GPU[data-node='{node}'][data-at='{at}']{more}"
+    return f".gpu[data-node='{node}'][data-at='{at}']{more}"
 
 
 def text(selector):
@@ -273,7 +273,7 @@ class Measured:
         return {"n0": MeasuredNode((MeasuredGpu("GPU-n0-0", 35, 2048),), (pod,))}
 
 
-def test_use_stands_beside_what_is_promised_under_its_label(look):
+def test_use_stands_beside_what_is_allocated_under_its_label(look):
     habits = PageSettings(pace=QUICK)
     with Showing(builders.node("n0", 1), uses=Measured(), habits=habits) as showing:
         showing.place("busy", "n0", cores=60, memory=8192)

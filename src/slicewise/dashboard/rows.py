@@ -73,13 +73,13 @@ def _pieces(state: NodeState, holding: Holding) -> Iterator[int]:
 
 @dataclass(slots=True)
 class NodeTotals:
-    """What can be added up over nodes; amounts are of GPUs that may be promised."""
+    """What can be added up over nodes; amounts are of GPUs that may be allocated."""
 
     nodes: int = 0
     silent: int = 0
     """Nodes that are not ready, or whose agent is not heard."""
     gpus: int = 0
-    ill: int = 0
+    unhealthy: int = 0
     """GPUs that are not healthy."""
     pods: int = 0
     cores: int = 0
@@ -87,7 +87,7 @@ class NodeTotals:
     memory: int = 0
     memory_held: int = 0
     whole: int = 0
-    """GPUs that nobody holds a part of."""
+    """GPUs that no pod holds a part of."""
     stranded: int = 0
     """Free percent on GPUs of which others hold a part."""
 
@@ -98,12 +98,12 @@ class NodeTotals:
 
     @property
     def allocated(self) -> float:
-        """Percent of the compute that is promised."""
+        """Percent of the compute that is allocated."""
         return _share(self.cores_held, self.cores)
 
     @property
     def filled(self) -> float:
-        """Percent of the memory that is promised."""
+        """Percent of the memory that is allocated."""
         return _share(self.memory_held, self.memory)
 
     @property
@@ -122,7 +122,7 @@ def sum_up(state: NodeState, flags: int) -> NodeTotals:
     )
     found.pods = sum(bool(each.charges) for each in state.holdings)
     for at, gpu in enumerate(state.node.gpus):
-        found.ill += not gpu.healthy
+        found.unhealthy += not gpu.healthy
         if not gpu.usable:
             continue
         found.cores += 100

@@ -138,7 +138,7 @@ class TableUpdater:
             try:
                 self.use(dict(await uses.read() or {}))
             except Exception:
-                # The page shows what is promised, whatever becomes of the measurements.
+                # The page shows what is allocated, whatever becomes of the measurements.
                 _log.exception("use not read")
             await asyncio.sleep(self._pace.uses)
 

@@ -47,7 +47,7 @@ class UsageSource(Protocol):
         """What the page calls them, such as `measured` or `simulated`."""
 
     async def read(self) -> Mapping[str, MeasuredNode] | None:
-        """Every node's use by its name; None when nobody measures."""
+        """Every node's use by its name; None when nothing is measured."""
 
 
 def write_usage(name: str, use: MeasuredNode, positions: Mapping[str, int]) -> list[object]:

@@ -63,7 +63,7 @@ class WaitingPods:
         stale = [
             each for each in self._waits.items() if each[1].ours and each[1].asked is not snapshot
         ]
-        # Those nobody has asked about come first, or they would not be seen at all.
+        # Those that were never asked about come first, or they would not be seen at all.
         stale.sort(key=lambda each: each[1].asked is not None)
         for uid, wait in stale:
             if not more():

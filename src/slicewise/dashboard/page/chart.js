@@ -8,8 +8,8 @@ const HEIGHT = 118;
 const LEFT = 30;
 const BOTTOM = 16;
 const LINES = [
-  { at: 1, name: "compute promised", kind: "compute" },
-  { at: 2, name: "memory promised", kind: "memory" },
+  { at: 1, name: "compute allocated", kind: "compute" },
+  { at: 2, name: "memory allocated", kind: "memory" },
   { at: 3, name: "free but fragmented", kind: "fragmented" },
   { at: 5, name: "compute in use", kind: "use" },
 ];

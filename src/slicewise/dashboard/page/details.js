@@ -49,7 +49,7 @@ export function drawNode(node, actions) {
       ...(node.pool ? [["pool", node.pool]] : []),
       ["pods", String(node.pods.length)],
     ]),
-    parts.length ? podTable(parts, actions) : make("p", { class: "none" }, "Nobody holds a part of its GPUs."),
+    parts.length ? podTable(parts, actions) : make("p", { class: "none" }, "No pod holds a part of its GPUs."),
   ];
 }
 
@@ -57,8 +57,8 @@ export function drawGpu(gpu, actions) {
   const rows = [
     ["model", modelName(gpu.model)],
     ["state", gpuState(gpu) || "healthy"],
-    ["compute", `${gpu.cores} of 100 percent promised`],
-    ["memory", `${gib(gpu.held)} of ${gib(gpu.memory)} GiB promised (${percent(gpu.held, gpu.memory)}%)`],
+    ["compute", `${gpu.cores} of 100 percent allocated`],
+    ["memory", `${gib(gpu.held)} of ${gib(gpu.memory)} GiB allocated (${percent(gpu.held, gpu.memory)}%)`],
   ];
   if (gpu.use) {
     const memory = gpu.use.memory === null ? "" : ` and ${gib(gpu.use.memory)} GiB`;
@@ -67,7 +67,7 @@ export function drawGpu(gpu, actions) {
   return [
     heading(`${gpu.node} · gpu ${gpu.index}`, actions.onClose),
     facts(rows),
-    gpu.parts.length ? podTable(gpu.parts, actions) : make("p", { class: "none" }, "Nobody holds a part of this GPU."),
+    gpu.parts.length ? podTable(gpu.parts, actions) : make("p", { class: "none" }, "No pod holds a part of this GPU."),
   ];
 }
 

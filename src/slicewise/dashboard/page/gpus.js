@@ -3,7 +3,7 @@
 import { podColour } from "./colours.js";
 import { make } from "./dom.js";
 import { podPicked } from "./search.js";
-import { CORDONED, ILL, MIG, NOT_READY, SILENT, UNSCHEDULABLE } from "./store.js";
+import { CORDONED, UNHEALTHY, MIG, NOT_READY, SILENT, UNSCHEDULABLE } from "./store.js";
 import { gib, modelName, percent, plural } from "./words.js";
 
 const NAMED_IN_LABEL = 4;
@@ -13,13 +13,13 @@ export function nodeState(node) {
   if (node.flags & NOT_READY) words.push("not ready");
   if (node.flags & SILENT) words.push("agent silent");
   if (node.flags & UNSCHEDULABLE) words.push("closed");
-  const ill = node.gpus.filter((gpu) => gpu.flags & ILL).length;
-  if (ill) words.push(`${ill} unhealthy`);
+  const unhealthy = node.gpus.filter((gpu) => gpu.flags & UNHEALTHY).length;
+  if (unhealthy) words.push(`${unhealthy} unhealthy`);
   return words;
 }
 
 export function gpuState(gpu) {
-  if (gpu.flags & ILL) return "unhealthy";
+  if (gpu.flags & UNHEALTHY) return "unhealthy";
   if (gpu.flags & CORDONED) return "cordoned";
   if (gpu.flags & MIG) return "split by MIG";
   if (gpu.cores > 100 || gpu.held > gpu.memory) return "over-full";
@@ -36,7 +36,7 @@ function describeGpu(gpu) {
   const words = [`gpu ${gpu.index} of ${gpu.node}`, modelName(gpu.model)];
   const state = gpuState(gpu);
   if (state) words.push(state);
-  words.push(`${gpu.cores} percent of compute and ${gib(gpu.held)} of ${gib(gpu.memory)} GiB promised`);
+  words.push(`${gpu.cores} percent of compute and ${gib(gpu.held)} of ${gib(gpu.memory)} GiB allocated`);
   if (gpu.use) words.push(`${gpu.use.cores ?? "unknown"} percent in use`);
   const pods = [...new Set(gpu.parts.map((part) => part.pod.key))];
   if (!pods.length) words.push("free");

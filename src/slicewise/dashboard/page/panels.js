@@ -8,7 +8,7 @@ const MOST = 100;
 export function drawTotals(box, totals) {
   const facts = [
     ["nodes", totals.silent ? `${totals.nodes.toLocaleString("en")} (${totals.silent} not ready)` : totals.nodes.toLocaleString("en"), totals.silent],
-    ["GPUs", totals.ill ? `${totals.gpus.toLocaleString("en")} (${totals.ill} unhealthy)` : totals.gpus.toLocaleString("en"), totals.ill],
+    ["GPUs", totals.unhealthy ? `${totals.gpus.toLocaleString("en")} (${totals.unhealthy} unhealthy)` : totals.gpus.toLocaleString("en"), totals.unhealthy],
     ["free GPUs", totals.whole.toLocaleString("en")],
     ["pods", totals.pods.toLocaleString("en")],
     ["compute", `${percent(totals.cores_held, totals.cores)}%`],
@@ -19,7 +19,7 @@ export function drawTotals(box, totals) {
   box.replaceChildren(...facts.map(([name, text, alarm]) =>
     make("div", alarm ? { class: "alarm" } : {}, make("dt", {}, name), make("dd", {}, text))));
   const [held, memory] = [totals.cores_held / 100, totals.memory_held];
-  box.title = `${held.toFixed(1)} of ${totals.cores / 100} GPUs' compute and ${gib(memory)} of ${gib(totals.memory)} GiB are promised. `
+  box.title = `${held.toFixed(1)} of ${totals.cores / 100} GPUs' compute and ${gib(memory)} of ${gib(totals.memory)} GiB are allocated. `
     + "Fragmented: the part of the free compute that is on GPUs partly taken.";
 }
 

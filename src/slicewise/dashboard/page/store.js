@@ -1,9 +1,9 @@
-// What the feed told, by section and key; rows of nodes are unfolded only when somebody looks.
+// What the feed told, by section and key; rows of nodes are unfolded only when they are shown.
 
 export const NOT_READY = 1;
 export const UNSCHEDULABLE = 2;
 export const SILENT = 4;
-export const ILL = 1;
+export const UNHEALTHY = 1;
 export const MIG = 2;
 export const CORDONED = 4;
 
@@ -133,8 +133,8 @@ export class Store {
     }
   }
 
-  // Whether anything about the node needs somebody.
+  // Whether anything about the node needs attention.
   troubled(row) {
-    return Boolean(row[1] & (NOT_READY | SILENT)) || row[3].some((gpu) => gpu[3] & (ILL | CORDONED));
+    return Boolean(row[1] & (NOT_READY | SILENT)) || row[3].some((gpu) => gpu[3] & (UNHEALTHY | CORDONED));
   }
 }

@@ -106,7 +106,7 @@ def test_unhealthy_gpu_is_flagged_and_not_counted_as_room():
     scene.look()
 
     assert [gpu[3] for gpu in scene.rows("nodes")[0][3]] == [0, 1]
-    assert (scene.totals["ill"], scene.totals["cores"], scene.totals["whole"]) == (1, 100, 1)
+    assert (scene.totals["unhealthy"], scene.totals["cores"], scene.totals["whole"]) == (1, 100, 1)
 
 
 def test_node_that_is_silent_or_closed_is_flagged():
