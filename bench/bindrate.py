@@ -19,12 +19,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
+from slicewise_playground.kubelet.simulated_node import SimulatedNode
 from slicewise_testbed.api import Api, ApiError
 from slicewise_testbed.binaries import CONTROL_PLANE, find_binaries
 from slicewise_testbed.control_plane import ControlPlane
 from slicewise_testbed.ports import free_port
 from slicewise_testbed.settings import Settings
-from slicewise_testbed.simulated_nodes import SimulatedNode, SimulatedNodes, create_all
+from slicewise_testbed.simulated_nodes import SimulatedNodes, create_all
 from slicewise_testbed.testbed import Testbed, wait_until
 
 NODES: Final = 500

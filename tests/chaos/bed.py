@@ -22,7 +22,8 @@ from slicewise_playground.cluster import Playground
 from slicewise_playground.controlplane.scheduler import SchedulerDelays, SmallScheduler
 from slicewise_playground.demo.allocation_check import AllocationCheck
 from slicewise_playground.demo.run import build_profiles
-from slicewise_playground.kubelet.simulated_nodes import SimulatedNode, SimulatedNodes
+from slicewise_playground.kubelet.simulated_node import SimulatedNode
+from slicewise_playground.kubelet.simulated_nodes import SimulatedNodes
 
 # One kind of pod per system; together the burst asks for a little more than there is.
 KINDS = (

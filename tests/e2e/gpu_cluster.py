@@ -14,10 +14,11 @@ from typing import Any
 
 import yaml
 
+from slicewise_playground.kubelet.simulated_node import SimulatedNode
 from slicewise_testbed.api import ApiError
 from slicewise_testbed.control_plane import ControlPlane
 from slicewise_testbed.ports import free_port
-from slicewise_testbed.simulated_nodes import SimulatedNode, SimulatedNodes
+from slicewise_testbed.simulated_nodes import SimulatedNodes
 from slicewise_testbed.testbed import wait_until
 
 USER = "slicewise-extender"

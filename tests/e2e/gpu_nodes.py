@@ -2,7 +2,7 @@
 
 import json
 
-from slicewise_testbed.simulated_nodes import SimulatedNode
+from slicewise_playground.kubelet.simulated_node import SimulatedNode
 
 A10 = ("NVIDIA A10", 24576)
 A100 = ("NVIDIA A100-SXM4-40GB", 40960)

@@ -18,7 +18,7 @@ from e2e.gpu_nodes import (
     register_node,
 )
 from e2e.truth import held_gpus
-from slicewise_testbed.simulated_nodes import SimulatedNode
+from slicewise_playground.kubelet.simulated_node import SimulatedNode
 
 pytestmark = pytest.mark.cluster
 EXAMPLES = Path(__file__).parents[2] / "examples"

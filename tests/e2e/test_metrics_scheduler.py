@@ -10,9 +10,10 @@ from e2e import wirings
 from e2e.gpu_cluster import pod, read_manifests
 from e2e.metrics_server import NAME, Fleet, MetricsServer
 from slicewise.reports import ContainerReport, DeviceReport, GpuReport, NodeReport, PodReport
+from slicewise_playground.kubelet.simulated_node import SimulatedNode
 from slicewise_testbed.binaries import Binaries
 from slicewise_testbed.control_plane import ControlPlane
-from slicewise_testbed.simulated_nodes import SimulatedNode, SimulatedNodes
+from slicewise_testbed.simulated_nodes import SimulatedNodes
 from slicewise_testbed.testbed import Testbed, wait_until
 
 pytestmark = pytest.mark.cluster

@@ -1,10 +1,11 @@
 import pytest
 
 from e2e.pods import PODS, in_phase, pod
+from slicewise_playground.kubelet.annotations import EXIT_CODE, KUBELET, RUN_SECONDS
+from slicewise_playground.kubelet.simulated_node import SimulatedNode
 from slicewise_testbed.control_plane import ControlPlane
-from slicewise_testbed.hollow.names import EXIT_CODE, KUBELET, RUN_SECONDS
 from slicewise_testbed.settings import Settings
-from slicewise_testbed.simulated_nodes import SimulatedNode, SimulatedNodes, create_all
+from slicewise_testbed.simulated_nodes import SimulatedNodes, create_all
 from slicewise_testbed.testbed import Testbed, wait_until
 
 pytestmark = pytest.mark.cluster

@@ -15,7 +15,8 @@ from slicewise.httpd import ServerSettings
 from slicewise.kube.watch import WatchSettings
 from slicewise.state.live import StateSettings
 from slicewise_playground.cluster import Playground
-from slicewise_playground.kubelet.simulated_nodes import SimulatedNode, SimulatedNodes
+from slicewise_playground.kubelet.simulated_node import SimulatedNode
+from slicewise_playground.kubelet.simulated_nodes import SimulatedNodes
 
 
 class Cluster:

@@ -4,12 +4,9 @@ from conformance.bodies import deployment
 from playground.waiting import phases, wait_for
 from slicewise_playground.cluster import Playground
 from slicewise_playground.controlplane.controllers import WorkloadControllers
-from slicewise_playground.kubelet.simulated_nodes import (
-    EXIT_CODE,
-    RUN_SECONDS,
-    SimulatedNode,
-    SimulatedNodes,
-)
+from slicewise_playground.kubelet.annotations import EXIT_CODE, RUN_SECONDS
+from slicewise_playground.kubelet.simulated_node import SimulatedNode
+from slicewise_playground.kubelet.simulated_nodes import SimulatedNodes
 
 
 @pytest.fixture

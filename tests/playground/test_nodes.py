@@ -3,13 +3,9 @@ import pytest
 from conformance.bodies import pod
 from playground.waiting import phases, wait_for
 from slicewise_playground.cluster import Playground
-from slicewise_playground.kubelet.simulated_nodes import (
-    EXIT_CODE,
-    RUN_SECONDS,
-    KubeletTiming,
-    SimulatedNode,
-    SimulatedNodes,
-)
+from slicewise_playground.kubelet.annotations import EXIT_CODE, RUN_SECONDS
+from slicewise_playground.kubelet.simulated_node import KubeletTiming, SimulatedNode
+from slicewise_playground.kubelet.simulated_nodes import SimulatedNodes
 
 NODE = SimulatedNode(
     "n1",

@@ -9,7 +9,8 @@ from conformance.bodies import pod
 from conformance.kubectl import find_program
 from playground.waiting import phases, wait_for
 from slicewise_playground.cluster import Playground
-from slicewise_playground.kubelet.simulated_nodes import SimulatedNode, SimulatedNodes
+from slicewise_playground.kubelet.simulated_node import SimulatedNode
+from slicewise_playground.kubelet.simulated_nodes import SimulatedNodes
 
 pytestmark = pytest.mark.cluster
 CAPACITY = {"cpu": "8", "memory": "32Gi", "pods": "110", "nvidia.com/gpu": "2"}

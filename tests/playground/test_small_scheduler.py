@@ -12,7 +12,8 @@ from slicewise_playground.controlplane.scheduler import (
     SchedulerProfile,
     SmallScheduler,
 )
-from slicewise_playground.kubelet.simulated_nodes import SimulatedNode, SimulatedNodes
+from slicewise_playground.kubelet.simulated_node import SimulatedNode
+from slicewise_playground.kubelet.simulated_nodes import SimulatedNodes
 
 SMALL = {"cpu": "8", "memory": "32Gi", "pods": "110", "nvidia.com/gpu": "1"}
 UNREACHABLE = {"extenders": [{"urlPrefix": "http://127.0.0.1:9", "filterVerb": "filter"}]}

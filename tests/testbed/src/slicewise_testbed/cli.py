@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from slicewise_playground.kubelet.simulated_node import SimulatedNode
 from slicewise_testbed.binaries import find_binaries
 from slicewise_testbed.build import ensure_binaries
 from slicewise_testbed.control_plane import ControlPlane
@@ -12,7 +13,7 @@ from slicewise_testbed.errors import TestbedError
 from slicewise_testbed.packages import ensure_packages
 from slicewise_testbed.real_nodes import RealNodes
 from slicewise_testbed.runtimes import ensure_packaged_containerd
-from slicewise_testbed.simulated_nodes import SimulatedNode, SimulatedNodes
+from slicewise_testbed.simulated_nodes import SimulatedNodes
 from slicewise_testbed.testbed import Testbed, living, sweep
 
 _KUBECONFIG = "kubeconfig"

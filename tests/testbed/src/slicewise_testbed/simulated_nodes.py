@@ -4,33 +4,21 @@ Every Node labelled as simulated is adopted, whoever created it, so a test may a
 """
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 
+from slicewise_playground.kubelet.annotations import SIMULATED
+from slicewise_playground.kubelet.simulated_node import SimulatedNode, build_node
 from slicewise_testbed.api import Api, ApiError, Object
 from slicewise_testbed.control_plane import READY_SECONDS, ControlPlane
-from slicewise_testbed.hollow.names import SIMULATED
 from slicewise_testbed.readiness import node_is_ready
 from slicewise_testbed.testbed import wait_until
 
 _NAME = "simulated-kubelets"
 _LINES = 8
 _FIRST_ADDRESS = IPv4Address("100.64.0.1")
-_DEFAULTS = {"cpu": "64", "memory": "256Gi", "ephemeral-storage": "1Ti", "pods": "110"}
-
-
-@dataclass(frozen=True, slots=True)
-class SimulatedNode:
-    """What a simulated node offers; cpu, memory and pods have defaults."""
-
-    name: str
-    capacity: Mapping[str, str | int] = field(default_factory=dict)
-    labels: Mapping[str, str] = field(default_factory=dict)
-    annotations: Mapping[str, str] = field(default_factory=dict)
-    taints: tuple[Mapping[str, str], ...] = ()
 
 
 class SimulatedNodes:
@@ -45,7 +33,7 @@ class SimulatedNodes:
         """The process that plays the kubelets runs."""
         access = self._plane.kubeconfig(_NAME, ("system:masters",))
         files = (access.authority, access.user.certificate, access.user.key)
-        command = [sys.executable, "-m", "slicewise_testbed.hollow", access.server]
+        command = [sys.executable, "-m", "slicewise_playground.kubelet", access.server]
         self._pid = self._plane.bed.spawn(_NAME, [*command, *map(str, files)])
         return self
 
@@ -69,7 +57,7 @@ class SimulatedNodes:
         """The nodes exist, are Ready, and have lost the taints a new node carries."""
         bodies = []
         for node in nodes:
-            bodies.append(("/api/v1/nodes", _body(node, str(_FIRST_ADDRESS + self._count))))
+            bodies.append(("/api/v1/nodes", _body(node, _FIRST_ADDRESS + self._count)))
             self._count += 1
         create_all(self._plane, bodies)
         names = {body["metadata"]["name"] for _, body in bodies}
@@ -108,27 +96,8 @@ def _unready(api: Api) -> set[str]:
     return {node["metadata"]["name"] for node in nodes["items"] if not node_is_ready(node)}
 
 
-def _body(node: SimulatedNode, address: str) -> Object:
-    amounts = {**_DEFAULTS, **{name: str(amount) for name, amount in node.capacity.items()}}
-    labels = {
-        "kubernetes.io/hostname": node.name,
-        "kubernetes.io/os": "linux",
-        "kubernetes.io/arch": "amd64",
-        SIMULATED: "true",
-    }
-    return {
-        "metadata": {
-            "name": node.name,
-            "labels": {**labels, **node.labels},
-            "annotations": dict(node.annotations),
-        },
-        "spec": {"taints": [dict(taint) for taint in node.taints]},
-        "status": {
-            "capacity": amounts,
-            "allocatable": amounts,
-            "addresses": [
-                {"type": "InternalIP", "address": address},
-                {"type": "Hostname", "address": node.name},
-            ],
-        },
-    }
+def _body(node: SimulatedNode, address: IPv4Address) -> Object:
+    """The Node object, labelled so that its kubelet is played."""
+    body = build_node(node, address)
+    body["metadata"]["labels"][SIMULATED] = "true"
+    return body

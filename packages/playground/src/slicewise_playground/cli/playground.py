@@ -10,7 +10,8 @@ import click
 from slicewise.httpd import ServerSettings
 from slicewise_playground.cluster import Playground
 from slicewise_playground.controlplane.controllers import WorkloadControllers
-from slicewise_playground.kubelet.simulated_nodes import SimulatedNode, SimulatedNodes
+from slicewise_playground.kubelet.simulated_node import SimulatedNode
+from slicewise_playground.kubelet.simulated_nodes import SimulatedNodes
 
 GPU_NODE = {"cpu": "64", "memory": "512Gi", "pods": "110", "nvidia.com/gpu": "8"}
 

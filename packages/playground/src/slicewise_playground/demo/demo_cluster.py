@@ -10,7 +10,7 @@ import yaml
 
 from slicewise.dialects import ALLOCATION, GPUS, GPUSCHEDULER, write_gpus
 from slicewise.model import Gpu, Links, MiB, Node, SlicewiseError
-from slicewise_playground.kubelet.simulated_nodes import SimulatedNode
+from slicewise_playground.kubelet.simulated_node import SimulatedNode
 
 REGISTER: Final = "tydic.io/nvidia-device-register"
 _EVERY: Final = ("slicewise", "tkestack", "gpushare", "elastic", "nvidia")

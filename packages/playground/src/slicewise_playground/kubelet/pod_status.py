@@ -1,66 +1,78 @@
-"""The status a kubelet writes for a pod that runs, and for one that has ended."""
+"""The statuses a kubelet writes, as strategic merge patches of a pod's status."""
 
-from slicewise_playground.api.subresources import set_condition
+from datetime import datetime
+from typing import Final
+
 from slicewise_playground.objects.resources import Object
 
-
-def is_running(pod: Object) -> bool:
-    """Whether the pod's kubelet has started it."""
-    return str(pod["status"].get("phase")) == "Running"
+_STARTED: Final = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady")
 
 
-def running_status(pod: Object, moment: str, address: str) -> Object:
-    """The status of a pod whose containers all run."""
-    status = dict(pod["status"])
-    status.update(
-        phase="Running",
-        startTime=status.get("startTime") or moment,
-        podIP=address,
-        podIPs=[{"ip": address}],
-        containerStatuses=[
-            _container(container, ready=True, state={"running": {"startedAt": moment}})
-            for container in pod["spec"]["containers"]
+def stamp(moment: datetime) -> str:
+    """A moment as objects spell it."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def running_status(pod: Object, now: str, address: str) -> Object:
+    """The status of a pod whose containers have all started."""
+    status, spec = pod["status"], pod["spec"]
+    known = {row["type"] for row in status.get("conditions") or ()}
+    kinds = _STARTED if "PodScheduled" in known else (*_STARTED, "PodScheduled")
+    patch: Object = {
+        "phase": "Running",
+        "startTime": status.get("startTime") or now,
+        "podIP": address,
+        "podIPs": [{"ip": address}],
+        "conditions": [
+            {"type": kind, "status": "True", "lastTransitionTime": now} for kind in kinds
         ],
-    )
-    for kind in ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady"):
-        set_condition(status, {"type": kind, "status": "True", "lastTransitionTime": moment})
-    if not any(row["type"] == "PodScheduled" for row in status["conditions"]):
-        row = {"type": "PodScheduled", "status": "True", "lastTransitionTime": moment}
-        set_condition(status, row)
-    return status
-
-
-def ended_status(pod: Object, moment: str, code: int) -> Object:
-    """The status of a pod whose containers all ended with one exit code."""
-    status = dict(pod["status"])
-    terminated = {
-        "exitCode": code,
-        "reason": "Completed" if code == 0 else "Error",
-        "startedAt": status.get("startTime") or moment,
-        "finishedAt": moment,
+        "containerStatuses": [
+            _container(each, {"running": {"startedAt": now}}) for each in spec["containers"]
+        ],
     }
-    status.update(
-        phase="Succeeded" if code == 0 else "Failed",
-        containerStatuses=[
-            _container(container, ready=False, state={"terminated": terminated})
-            for container in pod["spec"]["containers"]
-        ],
-    )
-    for kind in ("Ready", "ContainersReady"):
-        row = {"type": kind, "status": "False", "reason": "PodCompleted"}
-        set_condition(status, {**row, "lastTransitionTime": moment})
-    return status
+    if spec.get("initContainers"):
+        ended = {"terminated": _terminated(0, now, now)}
+        patch["initContainerStatuses"] = [
+            _container(each, ended) for each in spec["initContainers"]
+        ]
+    return patch
 
 
-def _container(container: Object, *, ready: bool, state: Object) -> Object:
-    """The status of one container."""
+def ended_status(pod: Object, now: str, code: int) -> Object:
+    """The status of a pod whose containers all ended with one exit code."""
+    row = {"status": "False", "reason": "PodCompleted", "lastTransitionTime": now}
+    ended = {"terminated": _terminated(code, pod["status"].get("startTime") or now, now)}
+    return {
+        "phase": "Failed" if code else "Succeeded",
+        "conditions": [{"type": kind, **row} for kind in ("Ready", "ContainersReady")],
+        "containerStatuses": [_container(each, ended) for each in pod["spec"]["containers"]],
+    }
+
+
+def refused_status(message: str) -> Object:
+    """The status of a pod the kubelet would not admit."""
+    return {"phase": "Failed", "reason": "BadAnnotation", "message": message}
+
+
+def _terminated(code: int, started: str, ended: str) -> Object:
+    return {
+        "exitCode": code,
+        "reason": "Error" if code else "Completed",
+        "startedAt": started,
+        "finishedAt": ended,
+    }
+
+
+def _container(container: Object, state: Object) -> Object:
+    running = "running" in state
+    image = container.get("image", "")
     return {
         "name": container["name"],
-        "image": container.get("image", ""),
-        "imageID": "",
+        "image": image,
+        "imageID": f"simulated://{image}",
         "containerID": f"simulated://{container['name']}",
-        "ready": ready,
-        "started": ready,
+        "ready": running,
+        "started": running,
         "restartCount": 0,
         "state": state,
         "lastState": {},
