@@ -22,7 +22,6 @@ from slicewise.model import (
     NodeState,
     Pod,
     Request,
-    Slice,
     Snapshot,
     charge,
 )
@@ -195,18 +194,8 @@ def _keeps(state: NodeState, pod: UnassignedPod) -> bool:
     chosen = pod.chosen
     if chosen is None or chosen.node != state.node.name:
         return False
-    return pod.pinned or has_room(state, charge(pod.request, chosen))
-
-
-def has_room(state: NodeState, charges: Iterable[Slice]) -> bool:
-    """Whether the node's GPUs, healthy or not, have this much free."""
-    for piece in charges:
-        at = state.node.position(piece.gpu)
-        if at is None:
-            return False
-        if state.free_cores(at) < piece.cores or state.free_memory(at) < piece.memory:
-            return False
-    return True
+    # An unhealthy GPU keeps the pod that runs on it.
+    return pod.pinned or all(map(state.has_room, charge(pod.request, chosen)))
 
 
 def _gpus_of(node: Node) -> Hashable:

@@ -13,15 +13,9 @@ from slicewise.model import (
 )
 
 
-def fits(state: NodeState, charges: tuple[Slice, ...]) -> bool:
-    """Whether the node's GPUs are well and have this much free."""
-    for piece in charges:
-        at = state.node.position(piece.gpu)
-        if at is None or not state.node.gpus[at].usable:
-            return False
-        if state.free_cores(at) < piece.cores or state.free_memory(at) < piece.memory:
-            return False
-    return True
+def can_hold(state: NodeState, charges: tuple[Slice, ...]) -> bool:
+    """Whether the node's GPUs are usable and have this much free."""
+    return all(state.is_usable(piece.gpu) and state.has_room(piece) for piece in charges)
 
 
 def charge_everywhere(request: Request, node: Node) -> tuple[Slice, ...]:

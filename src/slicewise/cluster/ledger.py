@@ -17,7 +17,7 @@ from slicewise.cluster.adoption import (
     ChooseGpus,
     GpuChooser,
 )
-from slicewise.cluster.charges import charge_everywhere, charge_fully, fits
+from slicewise.cluster.charges import can_hold, charge_everywhere, charge_fully
 from slicewise.cluster.entry import PodEntry, PodReader, problem_of, says_the_same
 from slicewise.cluster.events import (
     Assume,
@@ -232,7 +232,7 @@ class Ledger:
         if state is None:
             return False
         charges = charge(event.request, event.allocation)
-        if not fits(state.release(event.uid), charges):
+        if not can_hold(state.release(event.uid), charges):
             return False
         if entry is None:
             entry = self._entries[event.uid] = PodEntry(event.uid)

@@ -138,8 +138,10 @@ def _missing(state: NodeState, at: int, request: Request, *, admitted: bool) -> 
     if not gpu.usable:
         return ["cordoned" if gpu.cordoned else "split by MIG" if gpu.mig else "not healthy"]
     least = min(share for each in request.containers for share in each.shares)
-    if least.whole:
-        return [] if state.untouched(at) else ["in use by others"]
+    if state.fits(at, least):
+        return []
+    if least.whole and not state.untouched(at):
+        return ["in use by others"]
     missing = []
     if (cores := least.cores - state.free_cores(at)) > 0:
         missing.append(f"{cores} percent")

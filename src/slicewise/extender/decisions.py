@@ -23,7 +23,7 @@ from slicewise.extender.protocol import (
     Victims,
     keep_nodes,
 )
-from slicewise.model import NodeState, Pod, Reason
+from slicewise.model import WHOLE_GPU, NodeState, Pod, Reason
 from slicewise.placement import Screening, admitted_gpus, evict
 from slicewise.state.queries import PodQueries
 
@@ -203,7 +203,7 @@ def _free_gpus(query: PodQuery, name: str) -> int:
     if state is None:
         return 0
     gpus = admitted_gpus(state, query.wanted.request, query.wanted.limits)
-    free = sum(state.node.gpus[at].usable and state.untouched(at) for at in gpus)
+    free = sum(state.fits(at, WHOLE_GPU) for at in gpus)
     return min(HIGHEST, free)
 
 

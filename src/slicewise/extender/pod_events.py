@@ -28,12 +28,4 @@ def _why(query: PodQuery, state: NodeState) -> str:
 def count_room(state: NodeState, request: Request, gpus: list[int]) -> int:
     """How many of these GPUs could take the smallest share asked for."""
     least = min(share for each in request.containers for share in each.shares)
-    return sum(
-        state.node.gpus[at].usable
-        and (
-            state.untouched(at)
-            if least.whole
-            else state.free_cores(at) >= least.cores and state.free_memory(at) >= least.memory
-        )
-        for at in gpus
-    )
+    return sum(state.fits(at, least) for at in gpus)

@@ -30,6 +30,7 @@ from slicewise.model.errors import (
     SlicewiseError,
     TraceError,
 )
+from slicewise.model.fits import AskedAmounts, fits, fits_empty, has_room
 from slicewise.model.gpu import Gpu, Host, Links, Node
 from slicewise.model.node_details import NodeDetails, Taint
 from slicewise.model.pod import Container, NodeNotice, Phase, Pod, PodRecord
@@ -57,6 +58,7 @@ __all__ = [
     "MAX_MEMORY",
     "WHOLE_GPU",
     "Allocation",
+    "AskedAmounts",
     "Chunk",
     "Constraints",
     "Container",
@@ -97,6 +99,9 @@ __all__ = [
     "charge",
     "count",
     "cut",
+    "fits",
+    "fits_empty",
+    "has_room",
     "how_many",
     "model_admitted",
     "model_matches",

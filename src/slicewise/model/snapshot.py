@@ -11,6 +11,8 @@ from types import MappingProxyType
 from typing import Final
 
 from slicewise.model.allocation import Slice
+from slicewise.model.amounts import FULL
+from slicewise.model.fits import AskedAmounts, fits, has_room
 from slicewise.model.gpu import Host, Node
 
 CHUNK: Final = 64
@@ -90,7 +92,7 @@ class NodeState:
 
     def free_cores(self, at: int) -> int:
         """Percent of compute not promised on the GPU at this position; negative if over-full."""
-        return 100 - self.used_cores[at]
+        return FULL - self.used_cores[at]
 
     def free_memory(self, at: int) -> int:
         """MiB not promised on the GPU at this position; negative if over-full."""
@@ -99,6 +101,22 @@ class NodeState:
     def untouched(self, at: int) -> bool:
         """Whether nobody holds any part of the GPU at this position."""
         return self.used_cores[at] == 0 and self.used_memory[at] == 0
+
+    def fits(self, at: int, asked: AskedAmounts) -> bool:
+        """Whether a share may be allocated on the GPU at this position."""
+        return fits(asked, self.node.gpus[at], self.free_cores(at), self.free_memory(at))
+
+    def has_room(self, charge: Slice) -> bool:
+        """Whether the GPU that is charged is there and has this much free, usable or not."""
+        at = self.node.position(charge.gpu)
+        return at is not None and has_room(
+            charge.cores, charge.memory, self.free_cores(at), self.free_memory(at)
+        )
+
+    def is_usable(self, gpu: int) -> bool:
+        """Whether the node has a GPU of this index and shares of it may be allocated."""
+        at = self.node.position(gpu)
+        return at is not None and self.node.gpus[at].usable
 
     def _charge(self, held: tuple[Holding, ...], holding: Holding, sign: int) -> "NodeState":
         cores, memory = list(self.used_cores), list(self.used_memory)

@@ -1,6 +1,7 @@
 """From snapshot, request and policy to a placement or refusals: pure, no clock, no network."""
 
 from slicewise.placement.explain import admitted_gpus, explain
+from slicewise.placement.fits import fit_mask
 from slicewise.placement.planner import (
     Decision,
     Load,
@@ -37,6 +38,7 @@ __all__ = [
     "evict",
     "explain",
     "feasible",
+    "fit_mask",
     "preempt",
     "read_policy",
     "shape_of",

@@ -9,6 +9,7 @@ from slicewise.model import (
     Refusal,
     Request,
     count,
+    fits_empty,
     how_many,
     model_admitted,
 )
@@ -122,8 +123,8 @@ def _never(case: _Case) -> Refusal | None:
                 f"gpu {_list(gpu.index for gpu in ill)} {'is' if len(ill) == 1 else 'are'} not"
                 f"{cordoned}",
             )
-        large = [at for at in usable if state.node.gpus[at].memory >= group.memory]
-        if len(large) < group.count or group.cores > 100:
+        large = [at for at in usable if fits_empty(group, state.node.gpus[at])]
+        if len(large) < group.count:
             largest = max(state.node.gpus[at].memory for at in usable)
             return Refusal(
                 Reason.TOO_SMALL,
@@ -164,27 +165,20 @@ def _not_now(case: _Case) -> Refusal | None:
 
 def _group_not_now(state: NodeState, group: Group, gpus: list[int]) -> Refusal | None:
     index = [gpu.index for gpu in state.node.gpus]
+    fitting = [at for at in gpus if state.fits(at, group)]
+    if len(fitting) >= group.count:
+        return None
     if group.whole:
-        free = [at for at in gpus if state.untouched(at)]
-        if len(free) < group.count:
-            return Refusal(
-                Reason.WHOLE_GPUS,
-                f"needs {count(group.count, 'whole GPU')}, {how_many(len(free), 'free')}",
-            )
-        return None
-    fits = [
-        at
-        for at in gpus
-        if state.free_cores(at) >= group.cores and state.free_memory(at) >= group.memory
-    ]
-    if len(fits) >= group.count:
-        return None
-    if fits:
+        return Refusal(
+            Reason.WHOLE_GPUS,
+            f"needs {count(group.count, 'whole GPU')}, {how_many(len(fitting), 'free')}",
+        )
+    if fitting:
         return Refusal(
             Reason.GPUS,
             f"needs {_amount(group)} on {count(group.count, 'GPU')}, "
-            f"{len(fits)} {'has' if len(fits) == 1 else 'have'} that free: "
-            f"gpu {_list(index[at] for at in fits)}",
+            f"{len(fitting)} {'has' if len(fitting) == 1 else 'have'} that free: "
+            f"gpu {_list(index[at] for at in fitting)}",
         )
     cores, most_cores = max((state.free_cores(at), -at) for at in gpus)
     memory, most_memory = max((state.free_memory(at), -at) for at in gpus)

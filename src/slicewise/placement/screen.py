@@ -9,6 +9,7 @@ import numpy as np
 
 from slicewise.model import NodeState, Reason, Request
 from slicewise.placement.explain import explain, never
+from slicewise.placement.fits import fit_mask
 from slicewise.placement.groups import Group
 from slicewise.placement.quota_limits import QuotaLimits
 from slicewise.placement.row_cache import RowCache
@@ -85,11 +86,10 @@ def _fill_busy(case: NodeQuery, rows: Ints, view: TableView, found: Ints) -> Non
 def _lack(view: TableView, group: Group, gpus: Bools) -> Ints:
     """What keeps the group off each row; -1 where nothing does."""
     code: Ints = np.full(len(gpus), _NONE, dtype=np.int64)
+    count = (fit_mask(view, group) & gpus).sum(axis=1)
     if group.whole:
-        code[(view.whole & gpus).sum(axis=1) < group.count] = _AT[Reason.WHOLE_GPUS]
+        code[count < group.count] = _AT[Reason.WHOLE_GPUS]
         return code
-    fits = gpus & (view.free_cores >= group.cores) & (view.free_memory >= group.memory)
-    count = fits.sum(axis=1)
     cores = np.where(gpus, view.free_cores, -1).max(axis=1, initial=-1)
     memory = np.where(gpus, view.free_memory, -1).max(axis=1, initial=-1)
     code[count < group.count] = _AT[Reason.GPUS]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import Final
 
-from slicewise.model import NodeState, Request, Role
+from slicewise.model import NodeState, Request, Role, fits
 from slicewise.placement.explain import admitted_gpus
 from slicewise.placement.groups import Group, split
 from slicewise.placement.quota_limits import QuotaLimits
@@ -53,11 +53,10 @@ class _Search:
 
     def __init__(self, state: NodeState, groups: Sequence[Group], gpus: Sequence[int]) -> None:
         self._groups = groups
-        self._gpus = [at for at in gpus if state.node.gpus[at].usable]
+        self._listed = state.node.gpus
+        self._gpus = [at for at in gpus if self._listed[at].usable]
         self._cores = {at: state.free_cores(at) for at in self._gpus}
         self._memory = {at: state.free_memory(at) for at in self._gpus}
-        self._untouched = {at: state.untouched(at) for at in self._gpus}
-        self._size = {at: int(state.node.gpus[at].memory) for at in self._gpus}
         self._steps = _STEPS
         self._found: list[Gpus] = []
 
@@ -66,7 +65,11 @@ class _Search:
 
     def room(self, group: Group) -> list[int]:
         """The GPUs with room for one share of the group."""
-        return [gpu for gpu in self._gpus if self._fits(gpu, group)]
+        return [
+            at
+            for at in self._gpus
+            if fits(group, self._listed[at], self._cores[at], self._memory[at])
+        ]
 
     def _place(self, at: int, taken: dict[int, set[int]]) -> bool:
         if at == len(self._groups):
@@ -115,13 +118,7 @@ class _Search:
         self._found.pop()
         return False
 
-    def _fits(self, gpu: int, group: Group) -> bool:
-        if group.whole:
-            return self._untouched[gpu] and self._size[gpu] >= group.memory
-        return self._cores[gpu] >= group.cores and self._memory[gpu] >= group.memory
-
     def _charge(self, group: Group, gpus: Gpus, sign: int) -> None:
         for gpu in gpus:
             self._cores[gpu] -= sign * group.cores
-            self._memory[gpu] -= sign * (self._size[gpu] if group.whole else group.memory)
-            self._untouched[gpu] = self._cores[gpu] == 100 and self._memory[gpu] == self._size[gpu]
+            self._memory[gpu] -= sign * (self._listed[gpu].memory if group.whole else group.memory)

@@ -38,6 +38,7 @@ class TableView:
     idle: Ints  # (nodes,), free percent over usable GPUs
     room: Ints  # (nodes,), the same, but no more of a GPU than its free memory allows
     whole_count: Ints  # (nodes,), whole GPUs free
+    overcommitted: Bools  # (nodes,), whether more memory is held of a GPU than it has
     cpu: Ints  # (nodes,), free thousandths of a core
     host_memory: Ints  # (nodes,), free MiB of main memory
     kind: Ints  # (nodes,), number of the capacity class
@@ -167,6 +168,9 @@ class NodeTables:
             for free, left, gpu in zip(cores, memory, node.gpus, strict=True)
         )
         view.whole_count[row] = sum(whole)
+        view.overcommitted[row] = min(memory, default=0) < 0 and any(
+            used > gpu.memory for gpu, used in zip(node.gpus, state.used_memory, strict=True)
+        )
         host = node.host
         view.cpu[row] = PLENTY if host is None else host.cpu - state.cpu
         view.host_memory[row] = PLENTY if host is None else host.memory - state.host_memory
@@ -227,6 +231,7 @@ def _blank(nodes: int, gpus: int) -> TableView:
         idle=column(),
         room=column(),
         whole_count=column(),
+        overcommitted=np.zeros(nodes, dtype=np.bool_),
         cpu=column(),
         host_memory=column(),
         kind=column(),

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from slicewise.model import FULL, Role, TopologyWish
+from slicewise.placement.fits import fit_mask
 from slicewise.placement.groups import Group
 from slicewise.placement.policy import GPU_SCORES, JOINT, NODE_SCORES, Policy
 from slicewise.placement.scoring_input import ScoringInput
@@ -119,7 +120,9 @@ def walk(
 def _step(
     view: TableView, group: Group, terms: WalkOptions, outcome: Walk, admitted: Bools | None
 ) -> ScoringInput:
-    ok = _room(view, group, admitted)
+    ok = fit_mask(view, group)
+    if admitted is not None:
+        ok &= admitted
     return terms.ask(view, group, ok=ok, feasible=outcome.feasible)
 
 
@@ -131,21 +134,6 @@ def _narrow(ask: ScoringInput, terms: WalkOptions, outcome: Walk) -> None:
     ask.feasible = outcome.feasible
     if group.count > 1 and terms.wish is not None and terms.wish.strict:
         ask.feasible = outcome.feasible = outcome.feasible & _linked(ask, terms)
-
-
-def _room(view: TableView, group: Group, admitted: Bools | None) -> Bools:
-    """The GPUs with room for one share of the group."""
-    if group.whole:
-        ok = view.whole.copy()
-        if group.memory:
-            ok &= view.memory >= group.memory
-    else:
-        ok = view.free_cores >= group.cores
-        if group.memory:
-            ok &= view.free_memory >= group.memory
-    if admitted is not None:
-        ok &= admitted
-    return ok
 
 
 def _joint(group: Group | None, policy: Policy) -> bool:

@@ -28,6 +28,11 @@ class PodShape:
         """Percent of GPU compute asked for in all."""
         return self.cores * self.count
 
+    @property
+    def whole(self) -> bool:
+        """Whether it wants GPUs for itself."""
+        return self.cores == FULL
+
 
 def shape_of(request: Request) -> PodShape:
     """The shape of a request: what its own containers ask for, or its init containers if none do.
