@@ -129,7 +129,7 @@ nvmlDevice_t machine_handle(const struct gpu *gpu)
 }
 
 nvmlReturn_t machine_gpu(const struct machine *machine, nvmlDevice_t device,
-                          const struct gpu **gpu)
+                         const struct gpu **gpu)
 {
     if (device < handles || device >= handles + handles_made)
         return NVML_ERROR_INVALID_ARGUMENT;
@@ -142,7 +142,7 @@ nvmlReturn_t machine_gpu(const struct machine *machine, nvmlDevice_t device,
 }
 
 nvmlReturn_t machine_enter_gpu(nvmlDevice_t device, const struct machine **machine,
-                                const struct gpu **gpu)
+                               const struct gpu **gpu)
 {
     nvmlReturn_t result = machine_enter(machine);
 

@@ -58,11 +58,11 @@ void machine_leave(void);
 /* A handle outlives changes of the file: it stands for a UUID. Called while inside. */
 nvmlDevice_t machine_handle(const struct gpu *gpu);
 nvmlReturn_t machine_gpu(const struct machine *machine, nvmlDevice_t device,
-                          const struct gpu **gpu);
+                         const struct gpu **gpu);
 
 /* Enters and finds the GPU; on failure it has left already. */
 nvmlReturn_t machine_enter_gpu(nvmlDevice_t device, const struct machine **machine,
-                                const struct gpu **gpu);
+                               const struct gpu **gpu);
 
 /* Copies text with its end, or says that the buffer is too small. */
 nvmlReturn_t machine_text(const char *text, char *buffer, unsigned int length);
