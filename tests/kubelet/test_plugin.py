@@ -13,7 +13,7 @@ from slicewise.kubelet.v1beta1 import CdiDevice, ContainerAllocateResponse, Unit
 RESOURCE = "example.com/share"
 
 
-class Servant:
+class FakeHandler:
     """Names what it was asked, and refuses when told to."""
 
     def __init__(self):
@@ -34,9 +34,9 @@ class Servant:
 
 
 @contextlib.asynccontextmanager
-async def living(kubelet, servant=None, count=4, socket="share.sock"):
+async def living(kubelet, handler=None, count=4, socket="share.sock"):
     """A registered plugin of so many units."""
-    plugin = DevicePlugin(kubelet.plugins, PluginOffer(RESOURCE, socket), servant or Servant())
+    plugin = DevicePlugin(kubelet.plugins, PluginOffer(RESOURCE, socket), handler or FakeHandler())
     plugin.publish("well", lambda: [Unit(f"u{at}") for at in range(count)])
     registrar = Registrar(kubelet.plugins, [plugin], every=0.01)
     running = asyncio.create_task(registrar.run())
@@ -69,17 +69,17 @@ def test_registered_plugin_offers_its_units(tmp_path):
 
 
 def test_units_given_at_admission_are_named_again_before_the_start(tmp_path):
-    servant = Servant()
+    handler = FakeHandler()
 
     async def scene():
-        async with FakeKubelet(tmp_path) as kubelet, living(kubelet, servant):
+        async with FakeKubelet(tmp_path) as kubelet, living(kubelet, handler):
             held = await kubelet.admit(asks(2))
             await kubelet.start_container(asks(2), "c0")
             return held["c0"]
 
     held = run(scene())
 
-    assert servant.started == [frozenset(held.ids[RESOURCE])]
+    assert handler.started == [frozenset(held.ids[RESOURCE])]
     assert held.answers[RESOURCE].cdi_devices[0].name == "+".join(sorted(held.ids[RESOURCE]))
 
 
@@ -108,7 +108,7 @@ def test_plugin_waits_for_a_kubelet_that_is_not_there_yet(tmp_path):
     kubelet = FakeKubelet(tmp_path)
 
     async def scene():
-        plugin = DevicePlugin(kubelet.plugins, PluginOffer(RESOURCE, "share.sock"), Servant())
+        plugin = DevicePlugin(kubelet.plugins, PluginOffer(RESOURCE, "share.sock"), FakeHandler())
         plugin.publish("well", lambda: [Unit("u0")])
         registrar = Registrar(kubelet.plugins, [plugin])
         await registrar.look()
@@ -144,24 +144,24 @@ def test_stopped_plugin_leaves_no_socket_and_no_healthy_unit(tmp_path):
 
 
 def test_reason_of_a_refusal_reaches_the_kubelet(tmp_path):
-    servant = Servant()
+    handler = FakeHandler()
 
     async def scene():
-        async with FakeKubelet(tmp_path) as kubelet, living(kubelet, servant):
+        async with FakeKubelet(tmp_path) as kubelet, living(kubelet, handler):
             await kubelet.admit(asks(1))
-            servant.refusal = DeniedError("no record of pod default/p0 yet")
+            handler.refusal = DeniedError("no record of pod default/p0 yet")
             await kubelet.start_container(asks(1), "c0")
 
     with pytest.raises(StartError, match="no record of pod default/p0 yet"):
         run(scene())
 
 
-def test_broken_servant_is_an_error_without_its_insides(tmp_path, caplog):
-    servant = Servant()
-    servant.refusal = ZeroDivisionError("secret")
+def test_broken_handler_is_an_error_without_its_insides(tmp_path, caplog):
+    handler = FakeHandler()
+    handler.refusal = ZeroDivisionError("secret")
 
     async def scene():
-        async with FakeKubelet(tmp_path) as kubelet, living(kubelet, servant):
+        async with FakeKubelet(tmp_path) as kubelet, living(kubelet, handler):
             await kubelet.admit(asks(1))
 
     with pytest.raises(AdmissionError, match="see the agent's log") as refused:

@@ -25,7 +25,7 @@ async def start(scene, pod, container="c0"):
     return held.answers[CORE].envs["NVIDIA_VISIBLE_DEVICES"]
 
 
-def promised(scene, pod, container="c0"):
+def recorded(scene, pod, container="c0"):
     """The GPUs the pod's record promises the container now."""
     local = scene.agent.pods.by_uid(pod.uid)
     allocation = scene.agent.services.allocations.read(local).allocation
@@ -73,11 +73,11 @@ def test_answer_brings_device_nodes_and_a_folder_that_is_linked_before_the_start
 def swap_answers(scene):
     """Admissions are taken for each other's, as a guess by size and age may."""
     plugin = next(each for each in scene.agent.plugins if each.offer.resource == CORE)
-    choose = plugin._servant._candidates
-    plugin._servant._candidates = lambda count, _: list(reversed(choose(count, None)))
+    choose = plugin._handler._candidates
+    plugin._handler._candidates = lambda count, _: list(reversed(choose(count, None)))
 
 
-def test_containers_that_were_given_each_others_gpus_exchange_their_promises(tmp_path):
+def test_containers_that_received_each_others_gpus_exchange_their_allocations(tmp_path):
     async def act(scene):
         async with scene.running():
             pods = [scene.place(FORK, (at,)) for at in range(3)]
@@ -86,7 +86,7 @@ def test_containers_that_were_given_each_others_gpus_exchange_their_promises(tmp
             for pod in pods:
                 await scene.kubelet.admit(pod)
             given = [await start(scene, pod) for pod in pods]
-            return given, [promised(scene, pod) for pod in pods]
+            return given, [recorded(scene, pod) for pod in pods]
 
     given, records = match(tmp_path, act)
 
@@ -104,9 +104,9 @@ def test_container_with_gpus_of_another_size_never_starts_on_them(tmp_path):
             swap_answers(scene)
             for pod in pods:
                 await scene.kubelet.admit(pod)
-            with pytest.raises(StartError, match="was given the GPUs of another pod"):
+            with pytest.raises(StartError, match="received the GPUs of another pod"):
                 await start(scene, pods[0])
-            return [promised(scene, pod) for pod in pods]
+            return [recorded(scene, pod) for pod in pods]
 
     assert match(tmp_path, act) == [["GPU-0"], ["GPU-1"]]
 
@@ -122,12 +122,12 @@ def test_answers_are_known_after_a_restart_of_the_agent(tmp_path):
     assert match(tmp_path, act) == "GPU-3"
 
 
-def test_pod_that_nobody_promised_anything_is_rejected_with_a_reason(tmp_path):
+def test_pod_that_was_allocated_nothing_is_rejected_with_a_reason(tmp_path):
     async def act(scene):
         async with scene.running():
             await scene.kubelet.admit(scene.place_bare(FORK))
 
-    with pytest.raises(AdmissionError, match=r"no pod of this node is promised 20 of nvidia\.com"):
+    with pytest.raises(AdmissionError, match=r"no pod of this node is allocated 20 of nvidia\.com"):
         match(tmp_path, act)
 
 

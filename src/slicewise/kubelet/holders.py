@@ -1,4 +1,4 @@
-"""Asking the kubelet who holds which units, over its pod-resources socket.
+"""Asks the kubelet which container holds which units, over its pod-resources socket.
 
 Answers may be large: a container that holds memory by the MiB is listed once for every MiB. So
 a pod is looked for in the bytes, and only the pod that is found is read.
@@ -66,7 +66,7 @@ class PodResourcesClient:
         self._next: asyncio.Task[bytes] | None = None
 
     async def close(self) -> None:
-        """Let the connection go."""
+        """Close the connection."""
         channel, self._channel = self._channel, None
         if channel is not None:
             await channel.close()

@@ -1,4 +1,4 @@
-"""Hearing at once that a file appeared in a folder, through the kernel's inotify.
+"""Notices at once that a file appeared in a folder, through the kernel's inotify.
 
 A kubelet that starts admits waiting pods a fraction of a second after its socket is there, and
 fails for good those whose plugin it does not know by then; looking now and then is too slow.

@@ -1,4 +1,4 @@
-"""Keeping plugins known to the kubelet, through its restarts and ours.
+"""Keeps plugins registered with the kubelet, through its restarts and ours.
 
 A kubelet that starts removes every socket of its folder and makes its own anew. The new socket is
 heard of at once; both are also seen by looking, so that neither a missed event nor a folder
@@ -47,7 +47,7 @@ class Registrar:
         return stamp is not None and all(each.registered == stamp for each in self.plugins)
 
     async def run(self) -> None:
-        """Look again and again until cancelled, then stop every plugin."""
+        """Check until cancelled, then stop every plugin."""
         try:
             with InotifyWatch(self._kubelet) as arrivals:
                 while True:

@@ -1,4 +1,4 @@
-"""Asking the container runtime who it is, whether it knows CDI, and how far a pod's containers are.
+"""Asks the container runtime for its version, for CDI support, and for the state of containers.
 
 Only the few messages of its interface that say so are known here.
 """
@@ -111,7 +111,7 @@ class _ContainerStatusResponse:
 
 @dataclass(frozen=True, slots=True)
 class RuntimeVersion:
-    """A container runtime by its own words."""
+    """A container runtime, and whether it supports CDI."""
 
     name: str
     version: str
@@ -132,13 +132,13 @@ class RuntimeClient:
         self._service = _SERVICE
 
     async def close(self) -> None:
-        """Let the connection go."""
+        """Close the connection."""
         channel, self._channel = self._channel, None
         if channel is not None:
             await channel.close()
 
     async def identify(self) -> RuntimeVersion:
-        """Who the runtime is, and whether it knows CDI."""
+        """Name and version of the runtime, and whether it supports CDI."""
         told = decode(_VersionResponse, await self._call("Version", _VersionRequest("0.1.0")))
         status = decode(_StatusResponse, await self._call("Status", _StatusRequest(True)))
         return RuntimeVersion(

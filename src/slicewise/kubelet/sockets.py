@@ -1,4 +1,4 @@
-"""Unix sockets by path: their addresses, and how a new one is told from an old one."""
+"""Unix sockets by path: their addresses, and how a new one is distinguished from an old one."""
 
 import os
 from pathlib import Path

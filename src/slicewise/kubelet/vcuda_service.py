@@ -1,4 +1,4 @@
-"""The socket of a pod on which gpu-manager's library makes its container known.
+"""The socket of a pod on which gpu-manager's library registers its container.
 
 The request comes from a tenant: whatever it says is a claim, and whoever answers checks it.
 """
@@ -21,7 +21,7 @@ from slicewise.kubelet.sockets import release_folder, socket_address
 _log = structlog.get_logger(__name__)
 SERVICE: Final = "vcuda.VCUDAService"
 SOCKET: Final = "vcuda.sock"
-# A tenant has no reason to send more.
+# A registration is never larger.
 _OPTIONS: Final = (("grpc.max_receive_message_length", 1 << 16),)
 
 
@@ -63,7 +63,7 @@ class VcudaSocket:
         self._server = server
 
     async def close(self) -> None:
-        """Nobody can register any more."""
+        """Close and remove the socket."""
         server, self._server = self._server, None
         if server is not None:
             await server.stop(None)

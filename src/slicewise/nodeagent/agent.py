@@ -1,4 +1,4 @@
-"""The agent put together: what it follows, what it answers, and what it cleans up."""
+"""The agent: its device plugins, the pods and the Node it watches, and its garbage collection."""
 
 import asyncio
 import contextlib
@@ -57,7 +57,7 @@ _ADMISSION_SECONDS: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class AgentEdges:
-    """The world as the agent reaches it."""
+    """The clients the agent works with; `run.py` builds them."""
 
     client: Client
     holders: UnitHolders
@@ -67,7 +67,7 @@ class AgentEdges:
 
 
 class Agent:
-    """One agent on one node; `run` lives until it is cancelled."""
+    """One agent on one node; `run` serves until cancelled."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Agent:
         self.unserved = UnservedPodWarnings(self.plan, self.events)
         self._due = asyncio.Event()
         self.notice: NodeNotice | None = None
-        """The Node as it was last heard of."""
+        """The Node as the watch last showed it."""
         self._build_services()
         self.plugins = tuple(self._build_plugin(*each) for each in self.plan.devices)
         self.registrar = Registrar(settings.paths.plugins, self.plugins)
@@ -120,12 +120,12 @@ class Agent:
 
     @property
     def amounts(self) -> Mapping[str, int]:
-        """The resources that stand on the Node, for no device plugin carries them."""
+        """The extended resources on the Node that no device plugin offers."""
         return self.plan.extended(self.inventory.node)
 
     @property
     def resources(self) -> frozenset[str]:
-        """The resources whose units the kubelet hands out."""
+        """The resources that the kubelet allocates by unit."""
         return frozenset(resource.name for _, resource in self.plan.devices)
 
     async def run(self) -> None:
@@ -235,7 +235,7 @@ class Agent:
 
     @property
     def annotations(self) -> Mapping[str, str]:
-        """How the agent works here, for the Node to say."""
+        """How the agent works on this node, as an annotation of the Node."""
         facts = {
             "identity": self.identity.value,
             "resources": {name: way.value for name, way in sorted(self.plan.ways.items())},
@@ -284,7 +284,7 @@ class Agent:
             _log.warning("container id not linked", uid=uid, error=str(error))
 
     async def _sweep(self) -> None:
-        # Before the first list, every pod would look as if it were gone.
+        # Before the first list, every pod would look deleted.
         await self._pod_informer.synced.wait()
         await self.vcuda_sockets.resume()
         await self.garbage.run(self.settings.sweep_seconds, self._due)
@@ -292,7 +292,7 @@ class Agent:
 
 @contextlib.asynccontextmanager
 async def _together(*work: Coroutine[Any, Any, None]) -> AsyncIterator[list[asyncio.Task[None]]]:
-    """Tasks that live while the block does."""
+    """Tasks that are cancelled at the end of the block."""
     tasks = [asyncio.create_task(each) for each in work]
     try:
         yield tasks

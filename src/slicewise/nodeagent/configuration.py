@@ -25,7 +25,7 @@ _FORM: Final = """like '{"nodeConfig": [{"name": "n1", "deviceMemoryScaling": 1}
 
 
 class ConfigurationError(SlicewiseError):
-    """A setting of the node that cannot be what was meant."""
+    """A setting of the node with an invalid value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class NodeFlags:
 
 @dataclass(frozen=True, slots=True)
 class NodeSetup:
-    """What is in force on the node, and where each of it comes from."""
+    """The settings in force on the node, and the source of each."""
 
     scaling: Fraction
     runtime: Path | None
@@ -59,7 +59,7 @@ class NodeSetup:
 
 
 def read_node_config(source: str, text: str, node: str) -> NodeConfig:
-    """What the file says of this node; comments behind `#` and `//` are passed over."""
+    """What the file says of this node; comments after `#` and `//` are ignored."""
     plain = _COMMENTS.sub(lambda found: found[1] or "", text)
     try:
         document = msgspec.json.decode(plain)
@@ -83,7 +83,7 @@ def read_node_config(source: str, text: str, node: str) -> NodeConfig:
 
 
 def load_node_config(path: Path, node: str) -> NodeConfig:
-    """What the file says of this node; a file that is not there says nothing."""
+    """What the file says of this node; a missing file says nothing."""
     try:
         text = path.read_text(errors="strict")
     except FileNotFoundError:
@@ -94,7 +94,7 @@ def load_node_config(path: Path, node: str) -> NodeConfig:
 
 
 def read_scaling(field_name: str, value: object) -> Fraction:
-    """A part of each GPU's memory above 0 and up to 1, exactly as written."""
+    """The fraction of each GPU's memory to offer, above 0 and up to 1, exactly as written."""
     whole = Fraction(1)
     if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
         # Through its shortest text, so that 0.9 is nine tenths and not a little less.
@@ -105,7 +105,7 @@ def read_scaling(field_name: str, value: object) -> Fraction:
 
 
 def resolve_setup(config: NodeConfig, flags: NodeFlags, host: DetectedHost) -> NodeSetup:
-    """What is in force: the file's word before the flags', then what the host shows."""
+    """The settings in force: the file's before the flags', then what was detected on the host."""
     sources: dict[str, str] = {}
 
     def choose(name: str, *choices: tuple[str, Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Files that others read while they are written: whole or not at all, and never elsewhere."""
+"""Atomic files, links and folders: readers see the old content or the new, never a part of it."""
 
 import contextlib
 import os
@@ -20,14 +20,14 @@ class FileError(SlicewiseError):
 
 
 def check_name(what: str, name: str) -> str:
-    """The name, if it can be one folder or file and nothing else."""
+    """The name, if it is safe as the name of one file or folder."""
     if _SAFE.fullmatch(name) is None or ".." in name:
         raise FileError(f"{what} {name!r}: expected letters, digits, dots and dashes alone")
     return name
 
 
 def write_whole(path: Path, content: bytes, mode: int = 0o644) -> None:
-    """Put the content at the path in one step; after a failure, what was there before is there."""
+    """Replace the file atomically; after a failure the old content is still there."""
     scratch = path.with_name(f"{SCRATCH}{path.name}-{secrets.token_hex(4)}")
     try:
         with open(scratch, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
@@ -45,7 +45,7 @@ def write_whole(path: Path, content: bytes, mode: int = 0o644) -> None:
 
 
 def make_folder(path: Path, mode: int = 0o755) -> None:
-    """The folder exists, with its parents."""
+    """Make the folder and its parents, unless they exist."""
     try:
         path.mkdir(mode=mode, parents=True, exist_ok=True)
     except OSError as error:
@@ -53,7 +53,7 @@ def make_folder(path: Path, mode: int = 0o755) -> None:
 
 
 def make_link(path: Path, target: str) -> None:
-    """A symbolic link at the path points there, whatever was there before."""
+    """Make the symbolic link atomically, replacing what is at the path."""
     scratch = path.with_name(f"{SCRATCH}{path.name}-{secrets.token_hex(4)}")
     try:
         if path.is_symlink() and os.readlink(path) == target:
@@ -67,7 +67,7 @@ def make_link(path: Path, target: str) -> None:
 
 
 def remove(path: Path) -> bool:
-    """Whether there was something at the path; a link is removed, not what it points at."""
+    """Remove what is at the path, a link and not its target; whether there was anything."""
     try:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)

@@ -1,4 +1,4 @@
-"""What the host itself shows: its runtime's socket, its cgroup version, and the kubelet's driver.
+"""What is detected on the host: its runtime's socket, cgroup version, and the kubelet's driver.
 
 Every path begins at a root that is given, so that a container may look at its host's.
 """
@@ -47,7 +47,7 @@ class DetectedHost:
 
 
 def detect_host(root: Path = Path("/"), kubelet_config: Path | None = None) -> DetectedHost:
-    """Everything that can be told by looking."""
+    """Everything that can be detected."""
     kubelet = _read_kubelet(kubelet_config or root / KUBELET_CONFIG)
     cgroups = detect_cgroups(root)
     return DetectedHost(

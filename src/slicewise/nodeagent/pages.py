@@ -110,7 +110,7 @@ async def _answer(metrics: Iterable[Metric]) -> HttpResponse:
 
 
 async def describe_agent(agent: Agent) -> HttpResponse:
-    """How this agent works, for those who look after it."""
+    """How this agent works, for its administrators."""
     return json_response(
         {
             "version": __version__,

@@ -1,4 +1,4 @@
-"""The agent put together with its edges: driver, kubelet, runtime, API server and listener."""
+"""Builds the edges of the agent (driver, kubelet, runtime, API client, listener) and runs it."""
 
 import asyncio
 import contextlib
@@ -48,7 +48,7 @@ _TOKEN: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 
 @dataclass(frozen=True, slots=True)
 class ReportTarget:
-    """Which metrics API hears of the node's usage."""
+    """The metrics API that the node's usage is reported to."""
 
     address: str
     """Its address, such as https://name.namespace.svc."""
@@ -81,9 +81,9 @@ class AgentOptions:
     recover_seconds: float = RecoveryPolicy().first_seconds
     """How long an unhealthy GPU must stay free of faults before it takes pods again."""
     heartbeat_seconds: float | None = None
-    """How often the fork's heartbeat is published; none does without it."""
+    """How often the heartbeat annotation is published; none publishes no heartbeat."""
     report: ReportTarget | None = None
-    """Whom usage is reported to."""
+    """The metrics API to report usage to; none reports to nobody."""
 
 
 async def run_agent(
@@ -92,7 +92,7 @@ async def run_agent(
     *,
     started: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Serve until told to stop; `started` hears the address once connections are accepted."""
+    """Serve until told to stop; `started` gets the address once connections are accepted."""
     log = structlog.get_logger(COMPONENT)
     setup = read_setup(command)
     async with contextlib.AsyncExitStack() as stack:
@@ -128,7 +128,7 @@ async def run_agent(
             reporter = build_reporter(command.report, client)
             work += [reporter.run(), keep_reporting(reporter, report)]
         async with _beside(work) as tasks:
-            # What was loaded stays, and looking through it again would only cost time.
+            # What startup made lives on; freezing keeps the garbage collector from scanning it.
             gc.collect()
             gc.freeze()
             await _until_stopped(stop, tasks)
@@ -164,7 +164,7 @@ def build_pages(
 
 
 def build_publisher(command: AgentOptions, client: Client) -> NodePublisher:
-    """Whoever writes on the Node."""
+    """What writes labels, annotations and amounts on the Node."""
     settings = command.settings
     return NodePublisher(
         NodePatcher(client, settings.node),
@@ -182,14 +182,14 @@ def read_setup(command: AgentOptions) -> NodeSetup:
 
 
 def open_driver(command: AgentOptions) -> Driver:
-    """The driver that is asked for; loading it may fail."""
+    """The driver that the options name; loading it may fail."""
     if command.simulated:
         return SimulatedDriver(command.driver_file, name=command.settings.node)
     return LibraryDriver(command.driver_file)
 
 
 def build_reporter(report: ReportTarget, client: Client) -> Reporter:
-    """The line to the metrics API."""
+    """The connection to the metrics API."""
     token = report.token or _TOKEN
     if report.authority is not None:
         return Reporter(report.address, FileCredentials(report.authority, token))
@@ -200,7 +200,7 @@ def build_reporter(report: ReportTarget, client: Client) -> Reporter:
 async def settle_identity(
     settings: AgentSettings, runtime: RuntimeClient
 ) -> tuple[AgentSettings, str]:
-    """The settings with the way owners are known, and the runtime's name for itself."""
+    """The settings with a definite identity mode, and the runtime's name and version."""
     tries = _RUNTIME_TRIES if settings.identity is None else 1
     for attempt in range(1, tries + 1):
         try:
@@ -210,7 +210,7 @@ async def settle_identity(
                 return settings, "unknown"
             if attempt == tries:
                 raise KubeletError(
-                    f"{error}; cannot tell whether it knows CDI: "
+                    f"{error}; cannot tell whether it supports CDI: "
                     "pass --runtime-endpoint, or --identity=cdi or match"
                 ) from error
         else:
@@ -233,7 +233,7 @@ async def _until_stopped(stop: asyncio.Event, tasks: list[asyncio.Task[None]]) -
 
 @contextlib.asynccontextmanager
 async def _beside(work: list[Coroutine[Any, Any, None]]) -> AsyncIterator[list[asyncio.Task[None]]]:
-    """Tasks that live while the block does."""
+    """Tasks that are cancelled at the end of the block."""
     tasks = [asyncio.create_task(each) for each in work]
     try:
         yield tasks

@@ -16,17 +16,17 @@ DIALECTS: Final = DEFAULT.default_editions
 
 
 class IdentityMode(Enum):
-    """How it is known whose units a call is about."""
+    """How the container behind a call of the kubelet is identified."""
 
     CDI = "cdi"
-    """Exactly: the container is described to the runtime just before it starts."""
+    """Exactly: a CDI spec is written for the container just before it starts."""
     MATCH = "match"
-    """By size and age at admission, and verified before the start."""
+    """By matching request size and age at admission, verified before the start."""
 
 
 @dataclass(frozen=True, slots=True)
 class Paths:
-    """Where the host keeps things; the agent must see them under the same paths as the host."""
+    """Paths on the host, which the agent must see under the same names."""
 
     plugins: Path = Path("/var/lib/kubelet/device-plugins")
     """The kubelet's folder of device plugin sockets."""
@@ -39,7 +39,7 @@ class Paths:
     dev: Path = Path("/dev")
     """The folder of device nodes."""
     state: Path = Path("/var/lib/slicewise")
-    """The agent's own notes."""
+    """What the agent must remember over a restart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,20 +53,20 @@ class AgentSettings:
     share_unit: MiB = GIB.memory_unit
     """gpushare's unit of memory."""
     identity: IdentityMode | None = None
-    """How owners are known; none asks the runtime."""
+    """How containers are identified; none asks the runtime."""
     paths: Paths = field(default_factory=Paths)
-    """Where things are."""
+    """Paths on the host."""
     places: GpuManagerPaths = field(default_factory=GpuManagerPaths)
-    """Where gpu-manager keeps things."""
+    """Paths of gpu-manager."""
     require_gpus: bool = True
     """Whether a GPU without its device node is an error."""
     record_seconds: float = 10.0
     """How long a start waits for the record of a pod that has none yet."""
     watch_seconds: float = 5.0
-    """How long a start waits for the API server's watch to tell of its pod."""
+    """How long a start waits for the watch to show its pod."""
     sample_seconds: float = INTERVAL_SECONDS
-    """After how long it is read again who uses how much of the GPUs."""
+    """Seconds between two readings of usage."""
     most_units: int = MOST_UNITS
-    """How many units of one resource the kubelet is told of, where another carries the GPUs."""
+    """Most units of one resource to offer as devices, where another resource brings the GPU."""
     sweep_seconds: float = 60.0
-    """After how long leftovers are looked for again."""
+    """Seconds between two runs of the garbage collection."""

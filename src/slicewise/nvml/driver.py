@@ -37,7 +37,7 @@ class GpuDevice:
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """What a node has: its GPUs in index order, how near they are, and the driver's versions."""
+    """What a node has: its GPUs in index order, their links, and the driver's versions."""
 
     gpus: tuple[GpuDevice, ...]
     links: Links | None
@@ -88,4 +88,4 @@ class Driver(Protocol):
         """Faults reported within so many seconds; returns as soon as there is one."""
 
     def close(self) -> None:
-        """Let the driver go; calling again is harmless."""
+        """Close the driver; calling again is harmless."""

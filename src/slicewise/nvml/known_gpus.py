@@ -12,7 +12,7 @@ from slicewise.nvml.driver import GpuDevice, Hardware
 
 GONE: Final = "lost"
 REMAPPING_FAILED: Final = "has run out of spare memory rows"
-# What NVML's recovery action says a GPU needs before it can be trusted again.
+# What NVML's recovery action says a GPU needs before it can be used again.
 _RECOVERIES: Final = {
     1: "needs a reset",
     2: "needs its node rebooted",

@@ -28,7 +28,7 @@ from slicewise.nvml.queries import (
 from slicewise.nvml.session import NvmlSession
 
 _log = structlog.get_logger(__name__)
-# So long does a wait for events keep others from closing NVML.
+# The longest that a wait for events keeps others from closing NVML.
 _SLICE_SECONDS: Final = 0.5
 # A GPU that was reset answers only those who open NVML after it.
 _REOPEN_EVERY: Final = 60.0

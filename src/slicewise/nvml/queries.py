@@ -1,4 +1,4 @@
-"""Single questions to NVML about one GPU, each tolerant of what a GPU cannot tell.
+"""Single queries to NVML about one GPU, each tolerant of what a GPU does not support.
 
 A GPU that has stopped answering raises `NvmlSilentError`; a library that has raises `DriverError`.
 """

@@ -1,4 +1,4 @@
-"""NVML while it is open: its event set, the GPUs it watches, and the faults it tells of."""
+"""NVML while it is open: its event set, the GPUs it watches, and the faults it reports."""
 
 import ctypes
 import threading
@@ -131,7 +131,7 @@ class NvmlSession:
         return self._links[2]
 
     def close(self) -> None:
-        """Give everything back, as far as NVML still takes it."""
+        """Release everything, as far as NVML still answers."""
         ends: list[tuple[Callable[..., Any], tuple[Any, ...]]] = [(pynvml.nvmlShutdown, ())]
         if self._events is not None:
             ends.insert(0, (pynvml.nvmlEventSetFree, (self._events,)))

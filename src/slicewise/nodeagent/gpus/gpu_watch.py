@@ -1,6 +1,6 @@
-"""The node's GPUs as they stand: read from the driver, judged, scaled, and told to the others.
+"""Follows the node's GPUs: reads the driver, judges health, scales memory.
 
-The driver is asked in a thread of its own, so that a slow one holds up nobody.
+The driver is called in a thread, so that a slow one blocks nothing else.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ class GpuWatch:
         self.hardware: Hardware | None = None
         """What the driver listed, judged and scaled, in index order."""
         self.facts: NodeFacts | None = None
-        """The same for publishing, with the GPUs that a person closed."""
+        """The same for publishing, with the GPUs that are cordoned."""
 
     @property
     def gpus(self) -> tuple[GpuDevice, ...]:
@@ -74,7 +74,7 @@ class GpuWatch:
         self.follow(notice)
 
     def follow(self, notice: NodeNotice) -> None:
-        """Take over which GPUs a person has closed."""
+        """Take over which GPUs are cordoned."""
         self._notice = notice
         if self._listed is not None:
             self._settle(self._listed)
@@ -94,7 +94,7 @@ class GpuWatch:
         tell: Callable[[NodeFacts], Awaitable[object]],
         look_seconds: float = LOOK_SECONDS,
     ) -> None:
-        """Look for ever, at once after a fault, and tell what was seen each time."""
+        """Look until cancelled, immediately after a fault, and call `tell` each time."""
         faults: Sequence[GpuFault] = ()
         while True:
             try:

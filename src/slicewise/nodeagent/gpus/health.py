@@ -67,7 +67,7 @@ class GpuHealthTracker:
     def hear(
         self, faults: Iterable[GpuFault], gpus: Sequence[GpuDevice], now: float
     ) -> list[HealthChange]:
-        """Take note of faults; one that names no GPU is everybody's."""
+        """Take in faults; one that names no GPU counts for all."""
         changes = []
         for fault in faults:
             reason = critical_reason(fault)

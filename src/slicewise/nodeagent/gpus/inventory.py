@@ -1,4 +1,4 @@
-"""The node's GPUs as everybody in the agent sees them, and who hears when they change."""
+"""The node's GPUs as the whole agent sees them, and listeners for their changes."""
 
 from collections.abc import Callable
 
@@ -17,11 +17,11 @@ class GpuInventory:
         self.take(hardware)
 
     def listen(self, hear: Callable[[], None]) -> None:
-        """Tell of every change from now on."""
+        """Call this after every change."""
         self._listeners.append(hear)
 
     def take(self, hardware: Hardware) -> None:
-        """Learn what the driver says now."""
+        """Take over what the driver lists now."""
         node = Node(self._name, tuple(device.gpu for device in hardware.gpus), hardware.links)
         changed = node != self.node
         self.hardware, self.node = hardware, node

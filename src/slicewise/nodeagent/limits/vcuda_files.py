@@ -1,7 +1,7 @@
 """gpu-manager's folder of a pod: what its limiter library reads in a container.
 
 The container sees the folder read-only as /etc/vcuda. Under it every container has a folder of
-its own name with its limits, and a link from its id once the runtime has given it one.
+its own name with its limits, and a link from its id once the runtime has assigned one.
 """
 
 import struct
@@ -46,7 +46,7 @@ class VcudaFolders:
         self.root = root
 
     def write_limits(self, uid: str, container: str, config: bytes) -> None:
-        """The container finds its limits."""
+        """Write the limits of one container."""
         folder = self._folder(uid) / check_name("container", container)
         make_folder(folder)
         path = folder / CONFIG
@@ -54,13 +54,13 @@ class VcudaFolders:
             write_whole(path, config)
 
     def name_container(self, uid: str, container: str, identity: str) -> None:
-        """The container finds its limits by its id as well."""
+        """Link the container's folder by the container's id."""
         folder = self._folder(uid)
         if (folder / check_name("container", container)).is_dir():
             make_link(folder / check_name("container id", identity), container)
 
     def alias(self, name: str, uid: str) -> None:
-        """The folder is found under another name, for what had to name it before the pod."""
+        """Link the pod's folder by its units, which are known before the pod is."""
         make_folder(self.root / "by-units")
         make_link(self.root / "by-units" / name, f"../{check_name('pod UID', uid)}")
 
@@ -77,16 +77,16 @@ class VcudaFolders:
         )
 
     def aliases(self) -> tuple[str, ...]:
-        """The other names that were given."""
+        """The links by units."""
         folder = self.root / "by-units"
         return tuple(sorted(path.name for path in folder.iterdir())) if folder.is_dir() else ()
 
     def remove(self, uid: str) -> None:
-        """The pod has no folder any more."""
+        """Remove the pod's folder."""
         remove(self._folder(uid))
 
     def remove_alias(self, name: str) -> None:
-        """The other name is gone."""
+        """Remove a link by units."""
         remove(self.root / "by-units" / check_name("alias", name))
 
     def _folder(self, uid: str) -> Path:

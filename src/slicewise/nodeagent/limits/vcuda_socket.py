@@ -1,4 +1,4 @@
-"""Answering gpu-manager's library: a container that registers finds its limits and its PIDs.
+"""Answers gpu-manager's library: a container that registers finds its limits and its PIDs.
 
 A pod may claim anything; its pod is told by the socket it came through, and its container by
 what the API server or the runtime says of the id.
@@ -26,7 +26,7 @@ _MOST_PIDS: Final = 1024
 
 
 class ContainerLookup(Protocol):
-    """Whose a container is, as the runtime tells."""
+    """Which pod a container belongs to, by the runtime."""
 
     async def find_container(self, identity: str) -> tuple[str, str] | None:
         """The pod's UID and the container's name; None when the runtime does not know the id."""
@@ -81,7 +81,7 @@ class VcudaSockets:
         await asyncio.gather(*(socket.close() for socket in sockets))
 
     async def register(self, uid: str, claim: VcudaRegistration) -> None:
-        """A process of this pod has come up: its container's folder says what it may use."""
+        """A process of this pod has come up: its container's folder gets its PIDs."""
         if claim.container:
             name = self._check_container(uid, claim.container)
             await asyncio.to_thread(self._write_pids, uid, name, claim.identity)

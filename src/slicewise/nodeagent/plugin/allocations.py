@@ -26,7 +26,7 @@ ReadPod = Callable[[str, str], Awaitable[LocalPod | None]]
 
 @dataclass(frozen=True, slots=True)
 class PodAllocation:
-    """A pod's request and allocation, in the words of its dialect."""
+    """A pod's request and allocation, as its dialect reads them."""
 
     found: LocalPod
     dialect: Dialect
@@ -41,7 +41,7 @@ class PodAllocation:
 
 @dataclass(frozen=True, slots=True)
 class NodeContext:
-    """The node as grants see it."""
+    """The node that allocations are read against."""
 
     node: Node
     places: GpuManagerPaths

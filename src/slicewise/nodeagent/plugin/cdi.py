@@ -1,6 +1,6 @@
 """CDI specs of our own: one file for each set of units, described just before its container starts.
 
-A spec says whose it is, so that after any restart it is known which specs are still of use.
+A spec names its pod and container, so that after a restart it is known which are still needed.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ _LINKS: Final = "slicewise.io/links"
 
 @dataclass(frozen=True, slots=True)
 class SpecOwner:
-    """Whose a spec is, and the host links that go with it."""
+    """The container a spec is for, and the host links that go with it."""
 
     uid: str
     pod: str
@@ -39,7 +39,7 @@ class SpecOwner:
 
 @dataclass(frozen=True, slots=True)
 class CdiEdits:
-    """What a runtime changes about a container, in CDI's words."""
+    """The container edits of a CDI spec."""
 
     env: tuple[str, ...] = ()
     device_nodes: tuple[Mapping[str, Any], ...] = ()
@@ -78,7 +78,7 @@ class CdiSpecs:
         self.folder = folder
 
     def write(self, name: str, owner: SpecOwner, edits: CdiEdits) -> None:
-        """The runtime finds this device from now on."""
+        """Write the spec of this device."""
         document = {
             "cdiVersion": edits.version,
             "kind": KIND,
@@ -108,7 +108,7 @@ class CdiSpecs:
         return edits if isinstance(edits, dict) else {}
 
     def remove(self, name: str) -> None:
-        """The device is known no more."""
+        """Remove the spec of this device."""
         remove(self._path(name))
 
     def sweep(self) -> None:

@@ -1,7 +1,7 @@
-"""Answering the kubelet for one resource where the runtime knows CDI.
+"""Answers the kubelet for one resource where the runtime supports CDI (late binding).
 
-At admission nothing is known but ids, so a name is returned that nobody has described yet. Before
-the container starts its owner is known for certain, and the name is described for it alone.
+Allocate knows only device ids, so it returns a CDI name whose spec does not exist yet. Before the
+container starts it is known for certain which one it is, and the spec is written for it alone.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from slicewise.nodeagent.plugin.containers import ContainerRef, ContainerResolve
 from slicewise.nodeagent.plugin.edits import EditsBuilder, only_env
 
 _log = structlog.get_logger(__name__)
-# The kubelet gives up after 30 s, and its own words say less than ours.
+# The kubelet times out after 30 s, and its own message says less than ours.
 _PATIENCE_SECONDS: Final = 25.0
 
 
@@ -39,7 +39,7 @@ class StartedContainer:
 
 @dataclass(slots=True)
 class StartCounts:
-    """How starts have ended so far, and how long granted ones were held up."""
+    """How container starts have ended so far, and how long the granted ones took."""
 
     granted: int = 0
     held_back: int = 0
@@ -48,7 +48,7 @@ class StartCounts:
 
 @dataclass(frozen=True, slots=True)
 class AllocationServices:
-    """Everything that answering needs, shared by all resources."""
+    """What handlers need, shared by all resources."""
 
     containers: ContainerResolver
     allocations: AllocationReader
@@ -56,11 +56,11 @@ class AllocationServices:
     specs: CdiSpecs
     starts: StartCounts
     on_start: Callable[[StartedContainer], Awaitable[None]]
-    """Hears of every container before it may start."""
+    """Called for every container before it may start."""
 
 
 class CdiHandler:
-    """Names units at admission and describes them before the start."""
+    """Returns a CDI name at admission and writes its spec before the start."""
 
     def __init__(
         self, edition: OfferedEdition, resource: OfferedResource, services: AllocationServices
@@ -84,7 +84,7 @@ class CdiHandler:
         )
 
     async def pre_start(self, ids: tuple[str, ...]) -> None:
-        """The container that holds these units may start: its own GPUs are described."""
+        """The container that holds these units may start: the spec with its own GPUs is written."""
         began = time.perf_counter()
         units = frozenset(ids)
         try:
@@ -116,7 +116,7 @@ class CdiHandler:
         )
         injection = pod_allocation.dialect.agent.inject(container_gpus)
         started = StartedContainer(ref, pod_allocation, container_gpus, injection)
-        # Files are written beside the loop: a slow disk holds up this container alone.
+        # Written off the event loop: a slow disk delays this container alone.
         await asyncio.to_thread(self._describe, started)
         await services.on_start(started)
         return started
@@ -138,7 +138,7 @@ class CdiHandler:
 
 
 def spec_owner(started: StartedContainer) -> SpecOwner:
-    """Whose a spec is."""
+    """The container that a spec is for."""
     pod = started.pod_allocation.pod
     return SpecOwner(
         pod.uid,
@@ -150,7 +150,7 @@ def spec_owner(started: StartedContainer) -> SpecOwner:
 
 
 def fixed_annotations(resource: OfferedResource, count: int) -> dict[str, str]:
-    """What the runtime is told of so many units, whoever has them."""
+    """The annotations for so many units, whichever container holds them."""
     return (
         {}
         if resource.annotation_unit is None

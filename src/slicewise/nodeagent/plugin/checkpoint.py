@@ -1,4 +1,4 @@
-"""The kubelet's own note of who holds what, for containers that pod-resources leaves out.
+"""The kubelet's device checkpoint, for containers that pod-resources leaves out.
 
 Init containers that end are listed nowhere else. The file is the kubelet's; we only read it.
 """

@@ -1,4 +1,4 @@
-"""Who a call of the kubelet is for: the one container that holds exactly these units.
+"""Which container a call of the kubelet is about: the one that holds exactly these units.
 
 Nobody is guessed. The kubelet is asked who holds the units; the API server's watch says which pod
 that is, and what it was allocated.
@@ -25,7 +25,7 @@ _GUESSES: Final = 2
 
 
 class UnitHolders(Protocol):
-    """Who holds which units, as the kubelet tells."""
+    """Which container holds which units, by the kubelet."""
 
     async def list(self) -> tuple[Holder, ...]:
         """Every container of an active pod."""
@@ -34,11 +34,11 @@ class UnitHolders(Protocol):
         """The container that holds exactly these units."""
 
     async def get(self, namespace: str, name: str) -> tuple[Holder, ...] | None:
-        """The containers of one pod; None when that cannot be told."""
+        """The containers of one pod; None when unknown."""
 
 
 class ContainerProgress(Protocol):
-    """How far the containers of a pod are, as the runtime tells."""
+    """How far the containers of a pod are, by the runtime."""
 
     async def finished(self, uid: str) -> frozenset[str] | None:
         """The containers that exited with 0 in the pod's present sandbox; None when unknown."""
@@ -59,7 +59,7 @@ class ContainerRef:
 
 
 class ContainerResolver:
-    """Finds the owner of units."""
+    """Finds the container that holds units."""
 
     def __init__(
         self,
@@ -81,14 +81,16 @@ class ContainerResolver:
         """The set of units by which each pod's container holds each resource."""
 
     async def find(self, resource: str, ids: frozenset[str]) -> ContainerRef:
-        """The container that holds exactly these units, in the pod that lives now."""
+        """The container that holds exactly these units, in the pod that exists now."""
         name = name_units(resource, ids)
         holder = await self._ask_likely(resource, ids, name)
         if holder is None:
             try:
                 holder = await self._holders.find(resource, ids)
             except KubeletError as error:
-                raise DeniedError(f"cannot tell whose {resource} this is: {error}") from error
+                raise DeniedError(
+                    f"cannot tell which container holds this {resource}: {error}"
+                ) from error
         if holder is not None:
             self._known[name] = holder.namespace, holder.pod
             ref = await self._find_pod(holder, resource, name)
@@ -128,7 +130,7 @@ class ContainerResolver:
         ]
 
     async def _find_pod(self, holder: Holder, resource: str, name: str) -> ContainerRef:
-        """The pod behind the kubelet's names, which tell no UID."""
+        """The pod behind the kubelet's names, which carry no UID."""
 
         def look() -> ContainerRef | None:
             found = self._pods.by_name(holder.namespace, holder.pod)
@@ -136,7 +138,7 @@ class ContainerResolver:
                 return None
             ref = _pick(found, holder.container)
             # A pod's container never changes its units; other units mean a namesake that the
-            # watch has not told of yet.
+            # watch has not shown yet.
             before = self._sets.get((found.pod.uid, holder.container, resource))
             return None if ref is None or before not in (None, name) else ref
 
@@ -144,7 +146,7 @@ class ContainerResolver:
         if ref is None:
             raise DeniedError(
                 f"pod {holder.namespace}/{holder.pod} holds these units of {resource}, "
-                "and the API server has not told of it yet; trying again"
+                "and the watch has not shown it yet; trying again"
             )
         return ref
 

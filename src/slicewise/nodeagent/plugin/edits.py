@@ -1,4 +1,4 @@
-"""What a container receives, put into the words of CDI or of the device plugin API.
+"""What a container receives, as CDI edits or as an answer of the device plugin API.
 
 Device nodes that the host does not have are left out, unless a GPU would be missing.
 """
@@ -22,7 +22,7 @@ _FLAGS: Final = ("ro", "nosuid", "nodev", "rbind")
 
 @dataclass(frozen=True, slots=True)
 class HostDevices:
-    """Where the host keeps what containers receive."""
+    """Where the host has what containers receive."""
 
     dev: Path = _DEV
     """The folder of device nodes."""
@@ -33,7 +33,7 @@ class HostDevices:
 
 
 class EditsBuilder:
-    """Turns grants into what the runtime or the kubelet is told, and prepares the host for it."""
+    """Builds CDI edits and Allocate responses, and prepares the host for them."""
 
     def __init__(self, host: HostDevices, vendor: VendorSpecs, folders: VcudaFolders) -> None:
         self._host = host

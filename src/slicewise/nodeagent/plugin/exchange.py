@@ -22,7 +22,7 @@ _log = structlog.get_logger(__name__)
 
 
 class AllocationExchange:
-    """Repairs mismatches by rewriting records."""
+    """Repairs mismatches by rewriting the records of both pods."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class AllocationExchange:
         settled = await self._pods.until(look, self._wait_seconds)
         if settled is None:
             raise DeniedError(
-                f"pod {pod.namespace}/{pod.name}: the new record is not heard of yet; trying again"
+                f"pod {pod.namespace}/{pod.name}: the new record is not visible yet; trying again"
             )
         return settled
 

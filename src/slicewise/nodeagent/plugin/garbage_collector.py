@@ -1,4 +1,4 @@
-"""Removing what pods that are gone have left: specs, links and folders, and never one in use.
+"""Removes what deleted pods have left: specs, links and folders, and never one in use.
 
 Three sources must agree that a pod is gone: the API server's watch, the kubelet's pod-resources,
 and the time, for a pod that is being admitted may be in neither for a moment.
@@ -27,7 +27,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class CollectedGarbage:
-    """What one look removed, and what was in use."""
+    """What one run removed, and how many specs are in use."""
 
     removed: tuple[str, ...] = ()
     kept: int = 0
@@ -35,7 +35,7 @@ class CollectedGarbage:
 
 @dataclass(frozen=True, slots=True)
 class AgentFiles:
-    """Where the agent leaves things for containers."""
+    """The files that the agent makes for containers."""
 
     specs: CdiSpecs
     folders: VcudaFolders
@@ -44,7 +44,7 @@ class AgentFiles:
 
 
 class GarbageCollector:
-    """Compares what is on the node with the pods that live there."""
+    """Compares the files on the node with its pods."""
 
     def __init__(
         self,
@@ -65,23 +65,23 @@ class GarbageCollector:
         self._doubted: frozenset[str] = frozenset()
 
     async def run(self, every: float, due: asyncio.Event) -> None:
-        """Look again and again, and sooner when a pod has gone, until cancelled."""
+        """Collect periodically, and sooner after a pod was deleted, until cancelled."""
         while True:
             try:
                 await self.look()
             except (KubeletError, SlicewiseError) as error:
-                _log.warning("leftovers not looked for", error=str(error))
+                _log.warning("garbage not collected", error=str(error))
             due.clear()
             try:
                 await asyncio.wait_for(due.wait(), every)
-                # Pods go in groups, and the kubelet lets go of their units a little later.
+                # Pods are deleted in groups, and the kubelet frees their units a little later.
                 await asyncio.sleep(min(every, 5.0))
             except TimeoutError:
                 pass
 
     async def look(self) -> CollectedGarbage:
-        """Remove what has been of no use at two looks in a row."""
-        # What is written after this point is not looked at.
+        """Remove what two runs in a row found unused."""
+        # What is written after this point is left to the next run.
         specs = await asyncio.to_thread(self._specs.read)
         folders = await asyncio.to_thread(self._folders.pods)
         aliases = await asyncio.to_thread(self._folders.aliases)

@@ -1,6 +1,6 @@
-"""Answering the kubelet for one resource where the runtime knows no CDI.
+"""Answers the kubelet for one resource where the runtime does not support CDI.
 
-The answer at admission brings the GPUs, before anybody says whose it is. The kubelet's own list
+Allocate must already bring the GPUs, without naming the container. The kubelet's own list
 shows the pod that is being admitted: it is there and holds nothing yet. Before the start the
 container is known for certain, and one that received another's answer does not start on it: the
 two exchange their allocations where those are equal in size, and otherwise it is held back.
@@ -73,7 +73,7 @@ class MatchHandler:
         self._matching = matching
 
     async def allocate(self, ids: tuple[str, ...]) -> ContainerAllocateResponse:
-        """What the container that is being admitted receives, as far as can be told."""
+        """What the container that is being admitted receives, as far as is known."""
         resource = self._resource
         if not resource.carries:
             return ContainerAllocateResponse(annotations=fixed_annotations(resource, len(ids)))
@@ -142,7 +142,7 @@ class MatchHandler:
     def _candidates(
         self, count: int, listed: tuple[Holder, ...] | None
     ) -> list[AdmissionCandidate]:
-        """Containers that ask for so many and were meant by no answer, the likeliest first."""
+        """Unanswered containers that ask for so many, the likeliest first."""
         matching, resource = self._matching, self._resource.name
         waiting = None if listed is None else _waiting(listed, resource)
         found = []

@@ -1,4 +1,4 @@
-"""What was answered at admission, kept on disk: the kubelet repeats the answer at every start.
+"""Answers of Allocate, kept on disk, for the kubelet repeats an answer at every start.
 
 Only a runtime without CDI needs this, for there the answer itself brings the GPUs.
 """
@@ -18,7 +18,7 @@ _SUFFIX: Final = ".json"
 
 
 class AdmissionMatch(msgspec.Struct, frozen=True):
-    """For whom an answer was meant, and which slices it brought."""
+    """The container an answer was meant for, and the slices it brought."""
 
     uid: str
     container: str
@@ -59,7 +59,7 @@ class MatchStore:
         )
 
     def begun(self, uid: str) -> bool:
-        """Whether any container of this pod was meant by an answer."""
+        """Whether any container of this pod was answered."""
         return any(each.uid == uid for each in self._each())
 
     def put(self, name: str, match: AdmissionMatch) -> None:
@@ -89,7 +89,7 @@ class MatchStore:
         return {name: frozenset(each.uid for each in some) for name, some in self._known.items()}
 
     def drop(self, name: str) -> None:
-        """Forget the answers for these units, for nobody holds them any more."""
+        """Forget the answers for these units, which nobody holds any more."""
         self._known.pop(name, None)
         remove(self._path(name))
 

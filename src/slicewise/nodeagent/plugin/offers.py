@@ -1,4 +1,4 @@
-"""What the node offers: which resources the kubelet is told of unit by unit, and which otherwise.
+"""Which resources the node offers as devices, and which as plain amounts on the Node.
 
 The kubelet takes no message over 4 MiB. A resource that would not fit stands on the Node as a
 plain amount, if containers receive their GPUs through another resource; if they do not, it is
@@ -23,8 +23,8 @@ from slicewise.kubelet.v1beta1 import MESSAGE_LIMIT, Unit, measure_units
 from slicewise.model import Gpu, Node
 
 _log = structlog.get_logger(__name__)
-# A kubelet that starts looks, for each unit it is told of, through every unit that pods hold, and
-# admits no pod meanwhile: minutes for 200,000 units, tests/e2e/test_agent_restart.py has waited.
+# A kubelet that starts searches, for each device, all devices that pods hold, and admits no pod
+# meanwhile: minutes for 200,000 devices, measured by tests/e2e/test_agent_restart.py.
 MOST_UNITS: Final = 16384
 
 

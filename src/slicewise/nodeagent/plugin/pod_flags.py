@@ -25,14 +25,14 @@ _TIMES: Final = ("_ASSUME_TIME",)
 
 
 class PodAnnotator(Protocol):
-    """Who puts marks on pods."""
+    """What writes annotations on pods."""
 
     async def annotate_pod(self, pod: PodKey, marks: PodRecord) -> WriteOutcome:
-        """Put marks on a pod."""
+        """Write this record on a pod."""
 
 
 class PodFlagWriter:
-    """Writes the flags of pods whose containers were granted."""
+    """Writes the flags of pods whose containers start with their GPUs."""
 
     def __init__(self, marker: PodAnnotator, clock: Callable[[], int] = time.time_ns) -> None:
         self._marker = marker
@@ -44,7 +44,7 @@ class PodFlagWriter:
         """How many writes were sent."""
 
     def hear(self, started: StartedContainer) -> None:
-        """A container was granted; write its pod's flags some time soon, if it needs any."""
+        """Write the flags of a started container's pod in the background, if it needs any."""
         pod = started.pod_allocation.pod
         if pod.uid in self._written:
             return

@@ -1,4 +1,4 @@
-"""Containers that the kubelet starts without asking us, for their resource is a plain amount here.
+"""Containers that start without a GPU, for their resource is a plain amount on this node.
 
 They run without a GPU. Nothing can hold them back, so it is said where people look.
 """
@@ -16,14 +16,14 @@ _log = structlog.get_logger(__name__)
 
 
 class EventPoster(Protocol):
-    """Who shows events on pods."""
+    """What posts events on pods."""
 
     def post(self, pod: PodKey, event: PodEvent) -> None:
-        """Show an event on the pod."""
+        """Post an event on the pod."""
 
 
 class UnservedPodWarnings:
-    """Says once of every pod which of its containers gets no GPU."""
+    """Warns once for every pod of which a container gets no GPU."""
 
     def __init__(self, plan: OfferPlan, poster: EventPoster) -> None:
         self._plan = plan
@@ -31,7 +31,7 @@ class UnservedPodWarnings:
         self._said: set[str] = set()
 
     def look(self, pod: Pod) -> None:
-        """Complain about this pod, if there is reason to and it was not done before."""
+        """Warn about this pod once, if one of its containers gets no GPU."""
         if pod.uid in self._said:
             return
         for container, resource in find_unserved(pod, self._plan):

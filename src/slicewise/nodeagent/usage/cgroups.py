@@ -21,7 +21,7 @@ _MOST_BYTES: Final = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class CgroupRef:
-    """A pod's UID and a container's id, as far as one stretch of a cgroup path names them."""
+    """A pod's UID and a container's id, as one part of a cgroup path names them."""
 
     pod: str | None
     container: str | None
@@ -29,7 +29,7 @@ class CgroupRef:
 
 @dataclass(frozen=True, slots=True)
 class HostProcess:
-    """A process that is there: what it calls itself, and where it runs, outermost place first."""
+    """A running process: its command, and where it runs, outermost cgroup first."""
 
     pid: int
     started: int
@@ -38,7 +38,7 @@ class HostProcess:
 
 
 def read_places(text: str) -> tuple[CgroupRef, ...]:
-    """The places that a /proc/PID/cgroup names, outermost first; none for a host process."""
+    """The containers that a /proc/PID/cgroup names, outermost first; none for a host process."""
     best: tuple[CgroupRef, ...] = ()
     for line in text.splitlines():
         parts = line.split(":", 2)
@@ -53,7 +53,7 @@ def read_places(text: str) -> tuple[CgroupRef, ...]:
 
 
 def walk_path(path: str) -> Iterator[CgroupRef]:
-    """The places along one cgroup path, outermost first."""
+    """The containers along one cgroup path, outermost first."""
     pod: str | None = None
     for segment in path.removesuffix(_DELETED).split("/"):
         if found := _POD.fullmatch(segment):
@@ -89,7 +89,7 @@ class ProcessTable:
         self._known: dict[int, HostProcess] = {}
 
     def look(self, pids: Collection[int]) -> dict[int, HostProcess]:
-        """Those of the processes that are there; what was known of others is forgotten."""
+        """Those of the processes that run; others are dropped from the cache."""
         seen: dict[int, HostProcess] = {}
         for pid in pids:
             found = self._look_at(pid)

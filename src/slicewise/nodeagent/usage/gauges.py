@@ -1,4 +1,4 @@
-"""Tables of gauges: each row is a name, a sentence and how the number is read off a value."""
+"""Tables of gauges: each row is a name, a sentence and a function from value to number."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass

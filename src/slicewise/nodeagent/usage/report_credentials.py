@@ -1,4 +1,4 @@
-"""How an agent knows the metrics API where no file says it: by the authority in its Secret."""
+"""How an agent trusts the metrics API where no file is set: by the authority in its Secret."""
 
 import ssl
 from pathlib import Path

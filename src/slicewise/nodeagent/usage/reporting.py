@@ -1,4 +1,4 @@
-"""The node's usage as the report that an agent keeps the metrics API informed with.
+"""The node's report, which the agent sends to the metrics API and serves at `/usage/gpus`.
 
 Pods whose GPUs NVIDIA's own device plugin allocated carry no record; the kubelet lists those.
 """
@@ -174,7 +174,7 @@ class ReportSource:
 
     async def read(self) -> NodeReport:
         """Usage joined with the pods that the kubelet alone knows of."""
-        # A kubelet that gives no answer has not let go of anything.
+        # While the kubelet does not answer, what it last listed still holds.
         with contextlib.suppress(KubeletError):
             self._holders = await self._kubelet.list()
         hardware = self._watch.hardware

@@ -1,4 +1,4 @@
-"""Reads the driver and /proc at a steady pace, and keeps the newest reading.
+"""Reads the driver and /proc at a fixed interval, and keeps the newest reading.
 
 What is joined with it is decided when somebody asks: a container's series begin with its
 allocation and end with the container, whatever the pace.
@@ -74,13 +74,13 @@ class UsageSampler:
         self.tally = SamplingStats()
 
     def reading(self) -> UsageSample | None:
-        """The newest reading, if it is not too old to be told."""
+        """The newest reading, unless it is stale."""
         if self._clock() - self._taken > _STALE_AFTER * self._interval:
             return None
         return self._reading
 
     def sample(self) -> bool:
-        """Take a reading; a driver that fails gives none and leaves the last one to grow old."""
+        """Take a reading; when the driver fails, the last one is kept until it is stale."""
         started = self._clock()
         try:
             loads = self._driver.loads()
@@ -101,7 +101,7 @@ class UsageSampler:
         return True
 
     async def run(self) -> None:
-        """Sample until cancelled, off the event loop, for a driver may take its time."""
+        """Sample until cancelled, off the event loop, for a driver may be slow."""
         while True:
             await asyncio.to_thread(self.sample)
             await asyncio.sleep(self._interval)
