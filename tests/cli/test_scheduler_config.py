@@ -7,7 +7,6 @@ from click.testing import CliRunner
 from fakes.cluster import FakeState, FakeWriter
 from slicewise.cli.main import main
 from slicewise.dialects import DEFAULT
-from slicewise.dialects.scheduler_config import WIRINGS
 from slicewise.extender.handlers import Extender
 from slicewise.extender.routes import build_routes
 
@@ -39,7 +38,7 @@ def convert(tmp_path, document, *arguments):
     return run("--from", str(path), *arguments)
 
 
-@pytest.mark.parametrize("dialect", [*WIRINGS, "all"])
+@pytest.mark.parametrize("dialect", [*DEFAULT.extender_configs, "all"])
 def test_configured_verbs_are_routes_we_serve(dialect):
     (extender,) = run("--dialect", dialect, "--url", "http://x:1")["extenders"]
 
@@ -50,7 +49,7 @@ def test_configured_verbs_are_routes_we_serve(dialect):
     assert [verb for verb in verbs if f"{prefix}/{verb}" not in served] == []
 
 
-@pytest.mark.parametrize("dialect", [*WIRINGS, "all"])
+@pytest.mark.parametrize("dialect", [*DEFAULT.extender_configs, "all"])
 def test_managed_resources_are_ones_we_read(dialect):
     (extender,) = run("--dialect", dialect)["extenders"]
 
@@ -60,7 +59,7 @@ def test_managed_resources_are_ones_we_read(dialect):
 
 
 def test_bind_is_never_ignorable():
-    for dialect in (*WIRINGS, "all"):
+    for dialect in (*DEFAULT.extender_configs, "all"):
         (extender,) = run("--dialect", dialect)["extenders"]
         assert not ("bindVerb" in extender and extender["ignorable"])
 

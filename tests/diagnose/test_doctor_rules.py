@@ -13,8 +13,8 @@ from slicewise.diagnose.findings import Finding, FindingSeverity
 from slicewise.diagnose.nodes import check_nodes
 from slicewise.diagnose.scheduler import check_config, read_config, read_seconds
 from slicewise.diagnose.services import check_apiservice, check_certificates, check_quota
-from slicewise.dialects import CORDONED, GPUS, write_gpus
-from slicewise.dialects.scheduler_config import ALL, WIRINGS, build_config
+from slicewise.dialects import CORDONED, DEFAULT, GPUS, write_gpus
+from slicewise.dialects.scheduler_config import ALL, build_config
 from slicewise.model import NodeDetails, NodeNotice
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -124,7 +124,9 @@ def config(**changes):
 
 @pytest.mark.parametrize("dialect", ["slicewise", "gpushare", "elastic", ALL])
 def test_our_own_configurations_are_in_order(dialect):
-    resources = frozenset(WIRINGS.get(dialect, WIRINGS["slicewise"]).resources)
+    resources = frozenset(
+        DEFAULT.extender_configs.get(dialect, DEFAULT.extender_configs["slicewise"]).resources
+    )
 
     findings = check_config(build_config(dialect, "http://x"), resources, 5000, "f")
 

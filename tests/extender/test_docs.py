@@ -2,7 +2,8 @@ from pathlib import Path
 
 from fakes.cluster import FakeState, FakeWriter
 from slicewise.cli.extender import extender
-from slicewise.dialects.scheduler_config import ALL, WIRINGS
+from slicewise.dialects import DEFAULT
+from slicewise.dialects.scheduler_config import ALL
 from slicewise.extender.handlers import Extender
 from slicewise.extender.routes import build_routes
 
@@ -24,4 +25,4 @@ def test_every_flag_that_does_something_is_documented():
 
 
 def test_every_wiring_is_documented():
-    assert [name for name in (*WIRINGS, ALL) if f"| `{name}` |" not in TEXT] == []
+    assert [name for name in (*DEFAULT.extender_configs, ALL) if f"| `{name}` |" not in TEXT] == []

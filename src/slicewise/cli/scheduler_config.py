@@ -6,9 +6,9 @@ from pathlib import Path
 import click
 import yaml
 
+from slicewise.dialects import DEFAULT
 from slicewise.dialects.scheduler_config import (
     ALL,
-    WIRINGS,
     SchedulerConfigError,
     build_config,
     convert_policy,
@@ -20,7 +20,7 @@ _FILE = click.Path(dir_okay=False, exists=True, path_type=Path)
 @click.command("scheduler-config")
 @click.option(
     "--dialect",
-    type=click.Choice([ALL, *WIRINGS]),
+    type=click.Choice([ALL, *DEFAULT.extender_configs]),
     default="slicewise",
     show_default=True,
     help="Whose routes and resources; all serves every system through one extender.",

@@ -6,18 +6,13 @@ from typing import Final
 
 from slicewise.diagnose.findings import Finding, note, ok, problem, warning
 from slicewise.dialects import CORDONED, DEFAULT, GPUS
+from slicewise.dialects.gpuscheduler.names import GPU as NVIDIA_GPU
 from slicewise.dialects.shared.inventory import is_invented, read_capacity
 from slicewise.model import Node, NodeDetails, SlicewiseError
 
 NODES: Final = "nodes"
 RUNTIME: Final = "container runtimes"
 _AGENT: Final = "run the Slicewise agent on the node"
-# Which label makes a system's device plugin run on a node, and what the plugin then reports.
-_LABELS: Final = (
-    ("gpushare", "true", "aliyun.com/gpu-mem"),
-    ("nvidia-device-enable", "enable", "nvidia.com/vcuda-core"),
-)
-_NVIDIA: Final = "nvidia.com/gpu"
 _VERSION: Final = re.compile(r"v?(\d+)\.(\d+)")
 # From these versions on, names of CDI devices reach the runtime.
 _KUBELET_CDI: Final = (1, 29)
@@ -64,7 +59,11 @@ def find_resources(machines: Iterable[NodeDetails]) -> frozenset[str]:
 
 
 def _check_labels(machine: NodeDetails) -> Iterator[Finding]:
-    for key, value, resource in _LABELS:
+    for dialect in DEFAULT.dialects:
+        label = dialect.node.plugin_label
+        if label is None:
+            continue
+        key, value, resource = label.key, label.value, label.resource
         labelled = machine.labels.get(key) == value
         offers = _offers(machine, resource)
         if labelled and not offers:
@@ -74,11 +73,12 @@ def _check_labels(machine: NodeDetails) -> Iterator[Finding]:
                 "look at the device plugin's pod there: driver, NVML and kubelet socket",
                 machine.name,
             )
-        if offers and not labelled and key == "gpushare" and GPUS not in _texts(machine):
+        if offers and not labelled and label.expected and GPUS not in _texts(machine):
             yield note(
                 NODES,
                 f"{resource} is offered without label {key}={value}",
-                f"kubectl label node {machine.name} {key}={value}, if gpushare's plugin serves it",
+                f"kubectl label node {machine.name} {key}={value}, "
+                f"if {dialect.name}'s plugin serves it",
                 machine.name,
             )
 
@@ -91,15 +91,15 @@ def _check_node(machine: NodeDetails, node: Node) -> Iterator[Finding]:
     if is_invented(node.gpus[0].uuid):
         what = "GPUs are told by amounts alone: taken as equal, UUIDs and links unknown"
         yield note(NODES, what, _AGENT, name)
-    shared = [each for each in DEFAULT.resources if each != _NVIDIA and _offers(machine, each)]
-    if _offers(machine, _NVIDIA) and shared and not published:
+    shared = [each for each in DEFAULT.resources if each != NVIDIA_GPU and _offers(machine, each)]
+    if _offers(machine, NVIDIA_GPU) and shared and not published:
         yield warning(
             NODES,
-            f"{_NVIDIA} is offered beside {min(shared)}: two device plugins give out one GPU",
+            f"{NVIDIA_GPU} is offered beside {min(shared)}: two device plugins give out one GPU",
             "keep NVIDIA's device plugin off nodes whose GPUs are shared",
             name,
         )
-    if published and not shared and not _offers(machine, _NVIDIA):
+    if published and not shared and not _offers(machine, NVIDIA_GPU):
         yield problem(
             NODES,
             "GPUs are published and no resource is: pods that ask for them cannot start",

@@ -181,6 +181,12 @@ class Dialects:
         return tuple(view for each in self.dialects for view in each.scheduler.views)
 
     @property
+    def uncounted(self) -> frozenset[str]:
+        """The resources that schedulers themselves do not count."""
+        configs = self.extender_configs.values()
+        return frozenset(name for each in configs if each.ignored for name in each.resources)
+
+    @property
     def extender_configs(self) -> Mapping[str, ExtenderConfig]:
         """How schedulers are configured, by name."""
         return {config.name: config for each in self.dialects for config in each.scheduler.configs}

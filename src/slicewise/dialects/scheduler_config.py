@@ -6,7 +6,7 @@ that schedulers from 1.25 on accept, which is strict.
 
 from typing import Any, Final
 
-from slicewise.dialects import DEFAULT
+from slicewise.dialects import DEFAULT, SLICEWISE, Dialects
 from slicewise.model import SlicewiseError
 
 API_VERSION: Final = "kubescheduler.config.k8s.io/v1"
@@ -41,18 +41,19 @@ class SchedulerConfigError(SlicewiseError):
 
 
 ALL: Final = "all"
-WIRINGS: Final = DEFAULT.extender_configs
-# What schedulers themselves do not count.
-IGNORED: Final = frozenset(
-    resource for each in WIRINGS.values() if each.ignored for resource in each.resources
-)
 
 
-def build_config(dialect: str, url: str, scheduler: str = "default-scheduler") -> dict[str, Any]:
+def build_config(
+    dialect: str,
+    url: str,
+    scheduler: str = "default-scheduler",
+    *,
+    dialects: Dialects = DEFAULT,
+) -> dict[str, Any]:
     """The whole configuration for one system, or for all of them at once."""
-    wiring = WIRINGS["slicewise"] if dialect == ALL else WIRINGS[dialect]
+    wiring = dialects.extender_configs[SLICEWISE.name if dialect == ALL else dialect]
     # One bind verb is all a scheduler takes, so one extender serves every system.
-    resources = tuple(sorted(DEFAULT.resources)) if dialect == ALL else wiring.resources
+    resources = tuple(sorted(dialects.resources)) if dialect == ALL else wiring.resources
     extender: dict[str, Any] = {"urlPrefix": url.rstrip("/") + wiring.path, **wiring.verbs}
     if "prioritizeVerb" in extender:
         extender["weight"] = 1
@@ -62,7 +63,7 @@ def build_config(dialect: str, url: str, scheduler: str = "default-scheduler") -
     extender["ignorable"] = wiring.ignorable
     if resources:
         extender["managedResources"] = [
-            {"name": name, "ignoredByScheduler": name in IGNORED} for name in resources
+            {"name": name, "ignoredByScheduler": name in dialects.uncounted} for name in resources
         ]
     return _wrap([extender], scheduler)
 

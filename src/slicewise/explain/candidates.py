@@ -8,12 +8,11 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from slicewise.dialects import DEFAULT
-from slicewise.dialects.scheduler_config import IGNORED
 from slicewise.model import NodeNotice, Pod, Quantity, SlicewiseError, phases, read_count
 
 LeftOut = list[dict[str, str]]
 INSUFFICIENT: Final = "insufficient "
-_COUNTED: Final = tuple(sorted(DEFAULT.resources - IGNORED))
+_COUNTED: Final = tuple(sorted(DEFAULT.resources - DEFAULT.uncounted))
 
 
 class HeldAmounts:

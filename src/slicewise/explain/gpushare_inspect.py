@@ -4,31 +4,24 @@ Pods of gpushare are read by the rules of its own tool, whoever placed them. Pod
 on the same GPUs are counted by their allocation, rounded up to gpushare's unit.
 """
 
-import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from slicewise.dialects import DEFAULT, GPUSHARE, Dialects
+from slicewise.dialects.gpushare.inspect_tool import measure_pod, read_quantity, read_units
 from slicewise.dialects.gpushare.names import GIB, MIB, detect_unit
 from slicewise.dialects.shared.inventory import is_invented
 from slicewise.model import (
-    Container,
     Node,
     NodeDetails,
     NodeNotice,
     Pod,
-    Quantity,
     Request,
-    Role,
     SlicewiseError,
     charge,
-    read_bytes,
 )
 
-_NAMES: Final = GIB
-_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,9}")
 _UNITS: Final = {GIB.memory_unit: "GiB", MIB.memory_unit: "MiB"}
 
 
@@ -103,8 +96,8 @@ def read_nodes(
 
 def _read_node(machine: NodeDetails, pods: Sequence[Pod], dialects: Dialects) -> InspectedNode:
     notice = machine.notice
-    total = _read_amount(notice.allocatable, _NAMES.memory)
-    count = _read_amount(notice.allocatable, _NAMES.count)
+    total = read_quantity(notice.allocatable, GIB.memory)
+    count = read_quantity(notice.allocatable, GIB.count)
     node = _read_inventory(notice, dialects)
     gpus = () if node is None else node.gpus
     per_gpu = total // (count or len(gpus) or 1)
@@ -116,7 +109,7 @@ def _read_node(machine: NodeDetails, pods: Sequence[Pod], dialects: Dialects) ->
         )
     else:
         # Allocatable falls when a GPU fails, and would make every GPU look smaller.
-        units = _read_amount(notice.capacity, _NAMES.memory) or total
+        units = read_quantity(notice.capacity, GIB.memory) or total
         models = [gpu.model for gpu in gpus] + [""] * count
         known = tuple(InspectedGpu(at, units // count, models[at]) for at in range(count))
     uses = [_read_pod(pod, node, known, unit or GIB.memory_unit, dialects=dialects) for pod in pods]
@@ -147,9 +140,9 @@ def _read_inventory(notice: NodeNotice, dialects: Dialects) -> Node | None:
 def _read_pod(
     pod: Pod, node: Node | None, gpus: Sequence[InspectedGpu], unit: int, *, dialects: Dialects
 ) -> InspectedPod | None:
-    size = measure(pod)
+    size = measure_pod(pod)
     if size:
-        return _make(pod, _read_gpus(pod, size), gpus, GPUSHARE.name)
+        return _make(pod, read_units(pod, size), gpus, GPUSHARE.name)
     try:
         dialect = dialects.claim(pod)
         if dialect is None or node is None or dialect.name == GPUSHARE.name:
@@ -167,60 +160,6 @@ def _read_pod(
     minors = {gpu.index: gpu.minor for gpu in node.gpus}
     amounts = {minors[piece.gpu]: -(-piece.memory // unit) for piece in charge(request, allocation)}
     return _make(pod, amounts, gpus, dialect.name)
-
-
-def measure(pod: Pod) -> int:
-    """Units of gpushare's memory the pod asks for; init containers count if nobody else asks."""
-    main = sum(_read_limit(each) for each in pod.main_containers)
-    early = (_read_limit(each) for each in pod.containers if each.role is not Role.MAIN)
-    return main or max(early, default=0)
-
-
-def _read_limit(container: Container) -> int:
-    return _read_amount(container.limits, _NAMES.memory)
-
-
-def _read_amount(amounts: Mapping[str, Quantity], resource: str) -> int:
-    """A quantity as the original reads it: a whole number, rounded up."""
-    value = amounts.get(resource)
-    try:
-        return 0 if value is None else read_bytes(resource, value)
-    except SlicewiseError:
-        return 0
-
-
-def _read_gpus(pod: Pod, size: int) -> dict[int, int]:
-    """Units per GPU number: by the division, then by the index; -1 when neither can be read."""
-    division = _read_division(pod.annotations.get(_NAMES.division, ""))
-    if division:
-        return division
-    parts = pod.annotations.get(_NAMES.index, "").split(",")
-    if not all(_NUMBER.fullmatch(part) for part in parts):
-        return {-1: size}
-    numbers = sorted({int(part) for part in parts})
-    return {
-        number: size // len(numbers) + (at < size % len(numbers))
-        for at, number in enumerate(numbers)
-    }
-
-
-def _read_division(text: str) -> dict[int, int]:
-    """The division over GPUs, summed over containers; empty when any part cannot be read."""
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
-    if not isinstance(document, dict):
-        return {}
-    found: dict[int, int] = {}
-    for container, given in document.items():
-        if not _NUMBER.fullmatch(container) or not isinstance(given, dict):
-            return {}
-        for number, units in given.items():
-            if not _NUMBER.fullmatch(number) or type(units) is not int:
-                return {}
-            found[int(number)] = found.get(int(number), 0) + units
-    return found
 
 
 def _make(

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 
-from slicewise.dialects import Dialects
+from slicewise.dialects import DEFAULT, Dialects
 from slicewise.model import Pod, SlicewiseError
 
 
 def write_smaller_limits(
-    pod: Pod, ask: Mapping[str, int], dialects: Dialects
+    pod: Pod, ask: Mapping[str, int], dialects: Dialects = DEFAULT
 ) -> Mapping[str, int] | None:
     """The limits that ask for this much of each GPU; None where the system cannot say it."""
     try:

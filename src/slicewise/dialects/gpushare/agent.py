@@ -43,7 +43,12 @@ def flag(_: ContainerGpus, now_ns: int) -> PodRecord:
 
 def build_agent(names: GpushareNames) -> AgentPart:
     """The agent's part where memory is counted in this unit."""
-    return AgentPart(editions=(offer(names),), inject=inject, flag=flag)
+    return AgentPart(
+        editions=(offer(names),),
+        inject=inject,
+        flag=flag,
+        flag_times=frozenset((names.assume_time,)),
+    )
 
 
 def _find_names(given: ContainerGpus) -> GpushareNames:

@@ -100,6 +100,8 @@ class AgentPart:
     """What a container receives with its GPUs."""
     flag: Callable[[ContainerGpus, int], PodRecord] = no_flag
     """What the system's tools look for on a pod that has started, at this time in nanoseconds."""
+    flag_times: frozenset[str] = frozenset()
+    """Annotations of `flag` that say when, whose change alone is no reason to write."""
     links: HostLinks | None = None
     """The links that `inject` makes under the host's /dev, if it makes any."""
 

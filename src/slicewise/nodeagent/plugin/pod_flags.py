@@ -20,8 +20,6 @@ _log = structlog.get_logger(__name__)
 _TRIES: Final = 5
 _BACKOFF: Final = Backoff(first=1.0, longest=10.0)
 _AT_ONCE: Final = 4
-# A second start would change the time alone, and that is no reason to write.
-_TIMES: Final = ("_ASSUME_TIME",)
 
 
 class PodAnnotator(Protocol):
@@ -48,8 +46,10 @@ class PodFlagWriter:
         pod = started.pod_allocation.pod
         if pod.uid in self._written:
             return
-        marks = started.pod_allocation.dialect.agent.flag(started.container_gpus, self._clock())
-        if has_flags(pod, marks):
+        agent = started.pod_allocation.dialect.agent
+        marks = agent.flag(started.container_gpus, self._clock())
+        # A second start would change the time alone, and that is no reason to write.
+        if has_flags(pod, marks, agent.flag_times):
             return
         self._written.add(pod.uid)
         task = asyncio.create_task(self._write(pod, marks))
@@ -85,10 +85,10 @@ class PodFlagWriter:
         self._written.discard(pod.uid)
 
 
-def has_flags(pod: Pod, marks: PodRecord) -> bool:
-    """Whether the pod has these flags already, whatever their time."""
+def has_flags(pod: Pod, marks: PodRecord, times: frozenset[str]) -> bool:
+    """Whether the pod has these flags already, whatever their times."""
     return all(
         pod.annotations.get(key) == value
         for key, value in marks.annotations.items()
-        if not key.endswith(_TIMES)
+        if key not in times
     ) and all(pod.labels.get(key) == value for key, value in marks.labels.items())
