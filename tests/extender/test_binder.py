@@ -171,7 +171,7 @@ def test_a_client_that_leaves_does_not_stop_a_bind():
     ("changed", "said"),
     [
         ({"uid": "other"}, "has UID other: expected u0"),
-        ({"deleting": True}, "is ending"),
+        ({"deleting": True}, "is being deleted"),
         ({"node": "b"}, "is on node b"),
     ],
 )

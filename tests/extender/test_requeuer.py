@@ -26,7 +26,7 @@ def wake(*pods, own=None, ready=True, answers=()):
     state, writer = FakeState(builders.node("n0")), FakeWriter(*pods)
     state.ready, writer.answers = ready, list(answers)
     state.see(*pods)
-    count = asyncio.run(Requeuer(state, writer, lambda: "now", own).wake())
+    count = asyncio.run(Requeuer(state, writer, lambda: "now", own).requeue())
     return count, sorted(pod.name for pod in writer.pods.values() if REQUEUED in pod.annotations)
 
 

@@ -1,7 +1,7 @@
 """Bind: decide, assume and write, so that two binds never take the same share.
 
-The GPUs are chosen and counted in one step without waiting; then comes the one write, and what
-the API says confirms the count or takes it back. What it did not say is found out by reading.
+The GPUs are chosen and assumed in the ledger without awaiting anything in between. One write
+follows; its answer confirms the assumption or forgets it. A lost answer is settled by reading.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from slicewise.state.queries import PodQueries
 
 T = TypeVar("T")
 _HELD: Final = 1 << 14
-# Each bind under way costs the API server and the scheduler a connection and a thread of work.
+# Each bind under way costs the API server and the scheduler a connection and a thread.
 _AT_ONCE: Final = 16
 _PATIENCE_SECONDS: Final = 1.0
 _FAILED: Final = (WriteStatus.CONFLICT, WriteStatus.GONE, WriteStatus.REFUSED)
@@ -32,18 +32,18 @@ _FAILED: Final = (WriteStatus.CONFLICT, WriteStatus.GONE, WriteStatus.REFUSED)
 
 @dataclass(frozen=True, slots=True)
 class BindTimeouts:
-    """How long decisions wait for the API, and by which clocks."""
+    """How long decisions wait for the API server, and by which clocks."""
 
     assume_seconds: float = 120.0
-    """How long a decision counts while nobody knows whether the API took it."""
+    """How long an assumption counts while the outcome of its write is unknown."""
     hold_seconds: float = 60.0
-    """How long a decision counts that the scheduler has heard of and not yet come back for."""
+    """How long GPUs are reserved for a pod that the scheduler has not yet come back to bind."""
     settle_seconds: float = 8.0
-    """How long to go on reading after a write whose answer was lost."""
+    """How long to read the pod after a write whose answer was lost."""
     clock: Clock = time.monotonic
     """The clock of deadlines, which must be the state's own."""
     wall: WallClock = time.time_ns
-    """The time that records carry."""
+    """The wall clock, for the times in records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class BindResult:
 
 @dataclass(frozen=True, slots=True)
 class AssumedPlacement:
-    """GPUs that are counted for a pod from now on, and the record that says so."""
+    """An allocation that the ledger has assumed for a pod, and the record to write."""
 
     query: PodQuery
     allocation: Allocation
@@ -65,7 +65,7 @@ class AssumedPlacement:
 
 
 class Binder:
-    """Binds pods, each under a lock of its own, and finishes what it began."""
+    """Binds pods, one bind per pod at a time, and completes binds whose client has gone."""
 
     def __init__(
         self, queries: PodQueries, writer: ClusterWriter, timing: BindTimeouts | None = None
@@ -78,11 +78,11 @@ class Binder:
         self._held: dict[str, AssumedPlacement] = {}
 
     async def bind(self, args: BindingArgs) -> BindResult:
-        """Put the pod on the node the scheduler chose; calling it twice is harmless."""
+        """Bind the pod to the node the scheduler chose; idempotent."""
         return await self.finish(self._bind(args))
 
     async def finish(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of work that goes on even if whoever asked for it has left."""
+        """The result of work that is completed even when its client disconnects."""
         task = asyncio.create_task(work)
         self._running.add(task)
         task.add_done_callback(self._running.discard)
@@ -94,7 +94,7 @@ class Binder:
         return len(self._running)
 
     async def throttle(self) -> None:
-        """Wait while binds pile up at the API server, so that the scheduler does not run ahead."""
+        """Backpressure: wait while too many binds are under way at the API server."""
         if len(self._running) >= _AT_ONCE:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_PATIENCE_SECONDS):
@@ -104,7 +104,7 @@ class Binder:
                         )
 
     async def drain(self) -> None:
-        """Return when nothing is being written any more."""
+        """Wait until no write is under way."""
         while self._running:
             await asyncio.wait(set(self._running))
 
@@ -119,7 +119,7 @@ class Binder:
     def assume(
         self, query: PodQuery, node: Node, allocation: Allocation, *, seconds: float | None = None
     ) -> AssumedPlacement | None:
-        """Count the GPUs for the pod from now on; None when somebody was faster."""
+        """Assume the allocation in the ledger; None when another pod took the GPUs first."""
         pod, request = query.pod, query.wanted.request
         record = self.record_allocation(pod, request, allocation, node)
         assumption = Assume(
@@ -135,7 +135,7 @@ class Binder:
         return AssumedPlacement(query, allocation, record) if taken else None
 
     def hold(self, query: PodQuery, node: Node, allocation: Allocation) -> AssumedPlacement | None:
-        """Count the GPUs for a pod that the scheduler will bring back; None as for `assume`."""
+        """Reserve the GPUs until the scheduler comes back to bind the pod; None as for `assume`."""
         decided = self.assume(query, node, allocation, seconds=self._timing.hold_seconds)
         if decided is not None:
             if len(self._held) >= _HELD:
@@ -145,14 +145,14 @@ class Binder:
         return decided
 
     def held(self, query: PodQuery) -> str | None:
-        """The node on which GPUs are still held for just what the pod asks for now."""
+        """The node on which GPUs are still reserved for exactly this request."""
         held = self._held.get(query.pod.uid)
         if held is None or held.query.wanted.request != query.wanted.request:
             return None
         return held.allocation.node if self._stands(held) else None
 
     def _stands(self, held: AssumedPlacement) -> bool:
-        """Whether a held decision is still counted, on GPUs that are still well."""
+        """Whether a reservation still counts, on GPUs that are still healthy."""
         state = self.queries.state.ledger.snapshot().get(held.allocation.node)
         known = self.queries.state.ledger.assumption(held.query.pod.uid)
         if state is None or known is None or known[0].allocation is not held.allocation:
@@ -177,7 +177,7 @@ class Binder:
             return await self._write(decided, node)
 
     async def _find(self, name: PodName) -> Pod | BindResult:
-        """The pod as last shown, or as the API server has it if it was never shown."""
+        """The pod as the watch last showed it, or else as the API server has it."""
         pod = self.queries.state.ledger.pod(name.uid)
         if pod is None:
             pod = await self.writer.read_pod(name.namespace, name.name)
@@ -187,16 +187,16 @@ class Binder:
         if pod.uid != name.uid:
             return BindResult(f"pod {where} has UID {pod.uid}: expected {name.uid}", "PodGone")
         if pod.deleting or pod.phase.terminal:
-            return BindResult(f"pod {where} is ending", "PodGone")
+            return BindResult(f"pod {where} is being deleted or has ended", "PodGone")
         return pod
 
     async def _find_done(self, pod: Pod, node: str) -> BindResult | None:
-        """The end of an earlier bind of the pod that we know of and were not yet shown."""
+        """The result of an earlier bind that the watch has not shown yet."""
         ledger = self.queries.state.ledger
         known = ledger.assumption(pod.uid)
         if known is None or not known[1]:
             return None
-        # A record alone is confirmed as well, in the filter: only the pod can tell.
+        # A filter that commits confirms a record without a bind: only the pod can tell.
         seen = await self.writer.read_pod(pod.namespace, pod.name)
         if seen is None or seen.uid != pod.uid or seen.node is None:
             return None
@@ -204,7 +204,7 @@ class Binder:
         return _already(seen, node)
 
     def _decide(self, pod: Pod, node: str) -> AssumedPlacement | BindResult:
-        """Choose GPUs on this node and count them, in one step without waiting."""
+        """Choose GPUs on this node and assume them, without awaiting in between."""
         held = self._take_held(pod, node)
         if held is not None:
             return held
@@ -226,11 +226,11 @@ class Binder:
             return BindResult(f"node {node}: {refusal}", refusal.reason.code)
         decided = self.assume(query, state.node, placement.allocation)
         if decided is None:
-            return BindResult(f"node {node}: the GPUs were taken meanwhile", "Raced")
+            return BindResult(f"node {node}: another pod has just taken the GPUs", "Raced")
         return decided
 
     def _take_held(self, pod: Pod, node: str) -> AssumedPlacement | None:
-        """What was decided when the scheduler asked for a place, if that still stands."""
+        """The reservation made when the pod was filtered, if it still counts."""
         held = self._held.pop(pod.uid, None)
         if held is None or held.allocation.node != node:
             return None
@@ -240,7 +240,7 @@ class Binder:
         return held if self.queries.state.ledger.apply(Extend(pod.uid, deadline)) else None
 
     async def _write(self, decided: AssumedPlacement, node: str) -> BindResult:
-        """The one write, and what follows from how it ended."""
+        """Bind the pod in one write, and conclude from its outcome."""
         pod, record = decided.query.pod, decided.record
         try:
             outcome = await self.writer.bind(pod, node, record)
@@ -267,7 +267,7 @@ class Binder:
         if outcome.status in _FAILED:
             ledger.apply(Forget(pod.uid))
             return BindResult(f"{where}: {outcome.status.value}: {outcome.detail}", "WriteFailed")
-        # It stays counted until the pod is shown or the deadline has come.
+        # The assumption stays until the watch shows the pod or its deadline passes.
         return BindResult(
             f"{where}: bind outcome unknown for node {node}: {outcome.detail}",
             "WriteUnknown",

@@ -1,7 +1,7 @@
-"""Filter as gpu-admission's users have it: the decision is written in the filter itself.
+"""A filter that commits, as gpu-admission's does: it writes the decision on the pod itself.
 
-Their scheduler has no bind verb for us, so the one best node is chosen, counted and recorded on
-the pod before the scheduler hears of it. The record of an earlier attempt is overwritten.
+Such schedulers are configured without a bind verb, so the best node is chosen, assumed and
+recorded on the pod before the reply. The record of an earlier attempt is overwritten.
 """
 
 from slicewise.cluster import Confirm, Forget
@@ -28,7 +28,7 @@ class CommitFilter:
         self._binder = binder
 
     async def filter(self, args: SchedulerRequest) -> Filtered:
-        """The one node the pod was given to, or why no node can take it."""
+        """The one node that was chosen, or why no node fits."""
         return await self._binder.finish(self._filter(args))
 
     async def _filter(self, args: SchedulerRequest) -> Filtered:
@@ -44,7 +44,7 @@ class CommitFilter:
                 return screening_reply(args.candidates, screening)
             decided = self._binder.assume(query, state.node, placement.allocation)
             if decided is None:
-                # Bound already, by somebody who asked us before: there is nothing to commit.
+                # The pod is bound already: there is nothing to commit.
                 return screening_reply(args.candidates, screening)
             return await self._mark(args, decided, screening)
 
@@ -65,7 +65,7 @@ class CommitFilter:
         return Filtered(FilterReply(error=error), 0, {"WriteFailed": 1})
 
     async def _write(self, decided: AssumedPlacement) -> WriteOutcome:
-        """How writing the record ended; an answer that was lost is looked up."""
+        """How writing the record ended; a lost answer is settled by reading the pod."""
         pod, writer = decided.query.pod, self._binder.writer
         try:
             outcome = await writer.annotate_pod(pod, decided.record)

@@ -1,6 +1,6 @@
-"""Filter, prioritize and preempt: from what the scheduler asks to what it is told.
+"""Filter, prioritize and preempt: from a decoded request to a reply.
 
-Nothing is reserved here and nothing is written; a pod that asks for no GPU passes unchanged.
+Nothing is reserved or written here; a pod that asks for no GPU passes unchanged.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ from slicewise.placement import Screening, admitted_gpus, evict
 from slicewise.state.queries import PodQueries
 
 HIGHEST: Final = 10
-# Looking for other victims than those offered takes milliseconds a node, and the scheduler waits.
+# Searching for victims beyond those offered takes milliseconds a node, and the scheduler waits.
 EXCHANGES: Final = 16
 UNKNOWN_NODE: Final = "Node is not known to Slicewise"
 TAKEN_ELSEWHERE: Final = "Pod was given to another node"
@@ -45,7 +45,7 @@ class Filtered:
 
 
 class Decisions:
-    """The scheduler's questions, answered from one queries."""
+    """Answers the scheduler from the current snapshot."""
 
     def __init__(self, queries: PodQueries) -> None:
         self.queries = queries
@@ -58,7 +58,7 @@ class Decisions:
         return screening_reply(args.candidates, self.screen(query, args.candidates.names))
 
     def screen(self, query: PodQuery, names: list[str]) -> Screening:
-        """What each of these nodes says of the pod."""
+        """Which of these nodes fit the pod, and the reason of each other."""
         return self.queries.screen(query, names)
 
     def prioritize(self, args: SchedulerRequest) -> list[HostScore]:
@@ -79,7 +79,7 @@ class Decisions:
         return [HostScore(name, _free_gpus(query, name)) for name in names]
 
     def preempt(self, pod: Pod, offered: Mapping[str, Victims]) -> PreemptionReply:
-        """The offered nodes on which evicting pods really makes room, each with the fewest."""
+        """The offered nodes on which evictions make room, each with the fewest victims."""
         query = self.queries.build(pod)
         chosen: dict[str, MetaVictims] = {}
         exchanges = 0
@@ -95,14 +95,14 @@ class Decisions:
 
 
 def _trim(query: PodQuery, name: str, offered: Victims) -> tuple[str, ...] | None:
-    """Those of the pods offered that must leave; None when even all of them do not help."""
+    """The offered victims that are needed; None when even all of them do not help."""
     if not query.wants_gpu:
         return offered.uids
     return _evict(query, name, offered, frozenset(offered.uids))
 
 
 def _exchange(query: PodQuery, name: str, offered: Victims) -> tuple[str, ...] | None:
-    """Pods of lower priority, offered or not, that make room when they leave."""
+    """Victims of lower priority that make room, whether they were offered or not."""
     return _evict(query, name, offered, None)
 
 
@@ -112,7 +112,7 @@ def _evict(
     state = query.snapshot.get(name)
     if state is None:
         return None
-    # What the scheduler needs gone for its own reasons stays on the list.
+    # Victims that hold no GPUs are needed for the scheduler's own reasons.
     held = {each.uid for each in state.holdings if each.charges}
     others = tuple(uid for uid in offered.uids if uid not in held)
     cleared = _without(state, others)
@@ -122,12 +122,12 @@ def _evict(
     needed = {victim.uid for victim in eviction.victims}
     kept = tuple(uid for uid in offered.uids if uid in needed or uid in others)
     added = tuple(victim.uid for victim in eviction.victims if victim.uid not in kept)
-    # GPUs enough without anybody leaving: the scheduler has another reason, which we lack.
+    # The GPUs suffice without evictions, so the scheduler evicts for another resource.
     return (*kept, *added) or offered.uids
 
 
 def pass_through(candidates: CandidateNodes) -> Filtered:
-    """Every node as it came."""
+    """Every node, unfiltered."""
     count = len(candidates.names)
     reply = FilterReply(failed_nodes={})
     if candidates.bodies is None:
@@ -136,7 +136,7 @@ def pass_through(candidates: CandidateNodes) -> Filtered:
 
 
 def screening_reply(candidates: CandidateNodes, screening: Screening) -> Filtered:
-    """The scheduler's reply for what the nodes said."""
+    """The reply to a filter: the nodes that fit, and the reason of each other."""
     failed = {name: reason.phrase for name, reason in screening.reasons.items()}
     never = {
         name: reason.phrase for name, reason in screening.reasons.items() if not reason.preemptible
@@ -144,7 +144,7 @@ def screening_reply(candidates: CandidateNodes, screening: Screening) -> Filtere
     for name in screening.unknown:
         failed[name] = never[name] = UNKNOWN_NODE
     kept = keep_nodes(candidates, screening.fits)
-    # Schedulers before 1.21 know the first alone; later ones believe the second.
+    # Schedulers before 1.21 read only FailedNodes.
     reply = FilterReply(
         node_names=kept.names, failed_nodes=failed, failed_and_unresolvable_nodes=never
     )
@@ -155,7 +155,7 @@ def screening_reply(candidates: CandidateNodes, screening: Screening) -> Filtere
 
 
 def committed_reply(candidates: CandidateNodes, node: str, screening: Screening) -> Filtered:
-    """A reply that leaves the scheduler one node, because the pod was just given to it."""
+    """The reply of a filter that has committed the pod to one node."""
     told = screening_reply(candidates, screening)
     kept = keep_nodes(candidates, [name == node for name in candidates.names])
     taken = dict.fromkeys(compress(candidates.names, screening.fits), TAKEN_ELSEWHERE)
@@ -169,7 +169,7 @@ def committed_reply(candidates: CandidateNodes, node: str, screening: Screening)
 
 
 def single_node_reply(candidates: CandidateNodes, node: str) -> Filtered:
-    """A reply that leaves the scheduler this node; of the others nothing need be said."""
+    """The reply that leaves one node, without reasons for the others."""
     if candidates.bodies is None:
         return Filtered(FilterReply(node_names=[node], failed_nodes={}), 1, {})
     kept = keep_nodes(candidates, [name == node for name in candidates.names])
@@ -177,7 +177,7 @@ def single_node_reply(candidates: CandidateNodes, node: str) -> Filtered:
 
 
 def spread_points(scores: Mapping[str, float], best: str | None) -> dict[str, int]:
-    """Scores of any scale as points: 10 for the best alone, 0 to 9 for the rest by distance."""
+    """Scores scaled to points: 10 for the best node alone, 0 to 9 for the others."""
     known = [score for score in scores.values() if isfinite(score)]
     if not known:
         return {} if best is None else {best: HIGHEST}

@@ -1,6 +1,6 @@
-"""The verbs as a service: decoded, timed, counted, logged, and answered as each contract says.
+"""The handlers of the extender's verbs: decode, decide, encode, with metrics and logs.
 
-An answer that a scheduler would not look at unless it is 200 is 200, with the reason in `Error`.
+Schedulers read the body only of a 200, so errors are answered with 200 and the reason in `Error`.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ _PLAIN: Final = RouteOptions()
 
 
 class Extender:
-    """Every verb, from the bytes of a request to the answer."""
+    """Handles every verb, from the bytes of a request to the answer."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class Extender:
         return (self.holder if options.holds else self.decisions).filter(args)
 
     async def prioritize(self, body: Body, options: RouteOptions = _PLAIN) -> HttpResponse:
-        """How good each node is for the pod; no points when that cannot be told."""
+        """The points of each node; 0 for all when the pod cannot be judged."""
         try:
             with self.metrics.stage("prioritize", "decode"):
                 args = decode_args(body)
@@ -139,7 +139,7 @@ class Extender:
         return _json(reply)
 
     async def bind(self, body: Body, options: RouteOptions = _PLAIN) -> HttpResponse:  # noqa: ARG002
-        """Put the pod on its node; errors are told with 200, or the scheduler drops their text."""
+        """Bind the pod to its node."""
         start = time.perf_counter()
         try:
             with self.metrics.stage("bind", "decode"):
@@ -187,7 +187,7 @@ class Extender:
                 inquiry = PodInquiry.of(
                     pod_query, names, self.decisions.screen(pod_query, names), held
                 )
-            # Trying changes may take seconds, and schedulers must not wait for it.
+            # The smallest change may take seconds to find, and schedulers must not wait for it.
             return _json(await asyncio.to_thread(explain_pod, inquiry))
         except NotReadyError as error:
             return _json({"error": str(error)}, 503)
@@ -195,7 +195,7 @@ class Extender:
             return _json({"error": str(error)}, 400)
 
     async def what_if(self, body: Body, most: int = MAX_WHAT_IF_PODS) -> HttpResponse:
-        """Where pods that do not exist yet would go, one after the other, and what keeps them."""
+        """Where pods that do not exist yet would be placed, one after another, or why not."""
         try:
             wishes = decode_what_if(body, most)
             with self.metrics.stage("what-if", "decide"):

@@ -1,8 +1,8 @@
-"""Holding GPUs between a filter and a bind that others make, where few nodes are left.
+"""A filter that reserves GPUs for a bind that the scheduler makes itself.
 
-A scheduler that binds by itself tells us of its choice by the bound pod alone. Until then the
-GPUs it may come to are counted on every node it may choose, for as long as a bind takes. Where
-many nodes fit, nothing is held: the chance that just the chosen one fills up is small.
+A scheduler that binds by itself shows its choice only by the bound pod. Until then GPUs are
+reserved on every node it may choose, for as long as a bind takes. Where many nodes fit, nothing
+is reserved: it is unlikely that just the chosen one fills up in between.
 """
 
 import time
@@ -20,7 +20,7 @@ MOST_NODES: Final = 32
 
 
 class HoldFilter:
-    """Filters, and counts the GPUs of the pod on the few nodes it may go to."""
+    """Filters, and reserves GPUs on each of the few nodes that fit."""
 
     def __init__(
         self, decisions: Decisions, clock: Clock = time.monotonic, seconds: float = HOLD_SECONDS
@@ -28,7 +28,7 @@ class HoldFilter:
         self._decisions = decisions
         self._clock = clock
         self._seconds = seconds
-        # Which GPUs are held matters little, and this one remembers what it chose.
+        # Which GPUs are reserved matters little, and this chooser caches its choices.
         self._give = GpuChooser()
 
     def filter(self, args: SchedulerRequest) -> Filtered:
@@ -43,7 +43,7 @@ class HoldFilter:
         return screening_reply(args.candidates, screening)
 
     def _hold(self, query: PodQuery, names: list[str]) -> None:
-        """Count GPUs on these nodes, in place of what was held for the pod before."""
+        """Reserve GPUs on these nodes, in place of earlier reservations of the pod."""
         request, deadline = query.wanted.request, self._clock() + self._seconds
         claim = UnassignedPod(query.pod.uid, request)
         states = (query.snapshot.get(name) for name in names)

@@ -1,4 +1,4 @@
-"""One lock per pod: whatever is done for a pod is done one after another, whoever asks."""
+"""One lock per pod: everything done for a pod is serialized."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 
 class KeyedLocks:
-    """Locks by name that exist only while somebody holds or awaits them."""
+    """Locks by name that exist only while they are held or awaited."""
 
     def __init__(self) -> None:
         self._held: dict[str, tuple[asyncio.Lock, int]] = {}

@@ -1,4 +1,4 @@
-"""What the service counts and times, in the form Prometheus reads."""
+"""Prometheus metrics of the extender."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -67,7 +67,7 @@ class Metrics:
 
 
 class StageTimer:
-    """Times a block, whether or not it ends well."""
+    """Times a block, whether or not it raises."""
 
     __slots__ = ("_series", "_start")
 
@@ -83,7 +83,7 @@ class StageTimer:
 
 
 class _Readings:
-    """Numbers that are read off when somebody asks."""
+    """A collector of gauges that are computed at scrape time."""
 
     def __init__(self, state: ClusterState, calls: CallCounts | None) -> None:
         self._state = state
@@ -116,14 +116,22 @@ class _Readings:
             memory += sum(state.used_memory)
             total += sum(gpu.memory for gpu in state.node.gpus)
         for name, text, value in (
-            ("ready", "Whether this process has synced and leads.", int(self._state.ready)),
-            ("nodes", "Nodes known.", len(snapshot)),
-            ("gpus", "GPUs known.", gpus),
-            ("pods", "Pods known.", ledger.pods),
-            ("assumed_pods", "Decisions that the API has not yet taken.", ledger.unconfirmed),
-            ("gpu_percent_held", "Percent of GPUs promised, over all GPUs.", cores),
-            ("gpu_memory_held_mib", "MiB of GPUs promised, over all GPUs.", memory),
-            ("gpu_memory_mib", "MiB of all GPUs.", total),
+            (
+                "ready",
+                "1 when this process has synced and leads, 0 otherwise.",
+                int(self._state.ready),
+            ),
+            ("nodes", "Nodes in the ledger.", len(snapshot)),
+            ("gpus", "GPUs in the ledger.", gpus),
+            ("pods", "Pods in the ledger.", ledger.pods),
+            (
+                "assumed_pods",
+                "Allocations assumed and not yet confirmed by the API server.",
+                ledger.unconfirmed,
+            ),
+            ("gpu_percent_held", "Percent of GPU compute allocated, summed over all GPUs.", cores),
+            ("gpu_memory_held_mib", "MiB of GPU memory allocated, summed over all GPUs.", memory),
+            ("gpu_memory_mib", "MiB of GPU memory in total.", total),
         ):
             yield GaugeMetricFamily(f"slicewise_ledger_{name}", text, value)
         problems = GaugeMetricFamily(

@@ -1,8 +1,8 @@
-"""Place: a filter that leaves the scheduler one node, the best by the policy, and holds its GPUs.
+"""Place: a filter that leaves one node, the policy's best, and reserves its GPUs.
 
-The scheduler then has nothing to score, and the bind that follows finds its GPUs counted.
-Nothing is written. A pod that is asked about again keeps what it holds, while that still stands;
-what the scheduler never comes back for is given up by the ledger's own clock.
+The scheduler then has nothing to score, and the bind that follows finds its GPUs reserved.
+Nothing is written. A pod that is filtered again keeps its reservation while that still counts;
+reservations that are never bound expire in the ledger.
 """
 
 from slicewise.extender.binder import Binder
@@ -17,14 +17,14 @@ from slicewise.extender.protocol import SchedulerRequest
 
 
 class PlaceFilter:
-    """Filters and holds, under the same lock per pod as a bind."""
+    """Filters and reserves, under the same lock per pod as a bind."""
 
     def __init__(self, decisions: Decisions, binder: Binder) -> None:
         self._decisions = decisions
         self._binder = binder
 
     async def filter(self, args: SchedulerRequest) -> Filtered:
-        """The one node on which the pod's GPUs are held, or why no node can take it."""
+        """The one node on which GPUs are reserved, or why no node fits."""
         await self._binder.throttle()
         async with self._binder.locks.hold(args.pod.uid):
             return self._filter(args)
@@ -43,5 +43,5 @@ class PlaceFilter:
             decided = self._binder.hold(query, state.node, placement.allocation)
             if decided is not None:
                 return single_node_reply(args.candidates, placement.allocation.node)
-        # Without a decision the pod fits nowhere, or was bound and only the scheduler is late.
+        # The pod fits nowhere, or it is bound already and the scheduler does not know yet.
         return screening_reply(args.candidates, self._decisions.screen(query, names))

@@ -1,4 +1,4 @@
-"""What a pod's events say: which GPUs it got, and why these."""
+"""The events of placed pods: which GPUs they got, and why these."""
 
 from slicewise.explain.format import describe_container
 from slicewise.explain.pod_query import PodQuery

@@ -1,7 +1,7 @@
 """The scheduler extender's wire form: requests in any letter case, replies as Go spells them.
 
-Go's structs are tried first, for schedulers send nothing else; people's clients may send any case.
-Whole Node objects are never decoded: each keeps its bytes, and only its name is read.
+Go's exact spelling is tried first, since schedulers send nothing else; other clients may send any
+case. Whole Node objects are never decoded: only the name is read, and the bytes are sent back.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ _OPENING: Final = len(_NAME_FIRST) + 256
 _EVERYTHING: Final = ("",)
 _NO_NODES: Final = b'{"Nodes":null'
 _TOGETHER: Final = 16
-# They are placed in one go, while schedulers wait.
+# They are placed without yielding, while schedulers wait.
 MAX_WHAT_IF_PODS: Final = 256
 
 
@@ -264,7 +264,7 @@ def encode_filter(reply: FilterReply, bodies: Sequence[msgspec.Raw] | None) -> A
     text = _ENCODER.encode(reply)
     if bodies is None:
         return HttpResponse(200, text)
-    # Fifty megabytes are not copied once more into one text.
+    # Fifty megabytes are not copied once more into one body.
     opening, closing = b'{"Nodes":{"metadata":{},"items":[', b"]}" + text.removeprefix(_NO_NODES)
     length = len(opening) + len(closing) + max(0, len(bodies) - 1)
     length += sum(len(memoryview(body)) for body in bodies)
@@ -303,7 +303,7 @@ def _read_uid(field: str, pod: Mapping[str, msgspec.Raw]) -> str:
 
 
 def _read_name(raw: msgspec.Raw) -> str:
-    """A node's name; nodes are sent with it in front, so its end need not be decoded."""
+    """A node's name; Go writes it first, so the rest need not be decoded."""
     opening = bytes(memoryview(raw)[:_OPENING])
     if opening.startswith(_NAME_FIRST):
         name, quote, _ = opening[len(_NAME_FIRST) :].partition(b'"')

@@ -1,8 +1,8 @@
-"""Writing on pods that others bound which GPUs the ledger gave them.
+"""Records the allocation of adopted pods: pods bound by others whose system names no GPUs.
 
-One write per pod, and only if the pod is as it was when it was read: of two extenders at once, or
-of one that comes back, the first record stands. A write whose answer was lost is read after, and
-until that is known the GPUs stay the pod's own.
+One write per pod, with optimistic locking on its version: of two extenders, or of one that
+restarts, the first record wins. A write whose answer was lost is settled by reading the pod, and
+until then the GPUs stay allocated to it.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ _TOGETHER: Final = 16
 
 
 class Recorder:
-    """Keeps the records of pods that name no GPUs in line with the ledger."""
+    """Writes the records of adopted pods that the ledger has assigned GPUs."""
 
     def __init__(self, binder: Binder, metrics: Metrics, *, pause_seconds: float = 1.0) -> None:
         self._binder = binder
@@ -36,7 +36,7 @@ class Recorder:
         self._log = structlog.get_logger(__name__).bind()
 
     async def run(self, dirty: asyncio.Event) -> None:
-        """Look whenever something stirs, and now and then for what failed; until cancelled."""
+        """Write records while the ledger is dirty, and retry failures, until cancelled."""
         try:
             while True:
                 dirty.clear()
@@ -47,7 +47,7 @@ class Recorder:
             await self.drain()
 
     def look(self) -> None:
-        """Begin to write what is not written yet, and tell of pods that got no GPU."""
+        """Start the missing writes, and report pods that got no GPU."""
         state = self._binder.queries.state
         if not state.ready:
             return
@@ -56,12 +56,12 @@ class Recorder:
         for adopted in adopted_pods:
             uid = adopted.pod.uid
             if adopted.allocation is None:
-                self._complain(adopted)
+                self._report_no_room(adopted)
             elif adopted.node.agent and uid not in self._writing and not adopted.pod.deleting:
                 self._writing[uid] = asyncio.create_task(self._record(uid))
 
     async def drain(self) -> None:
-        """Return when nothing is being written any more."""
+        """Wait until no write is under way."""
         while self._writing:
             await asyncio.wait(set(self._writing.values()))
 
@@ -81,7 +81,7 @@ class Recorder:
         return None if adopted is None or adopted.allocation is None else adopted
 
     async def _try(self, adopted: AdoptedPod) -> bool:
-        """Write once; true when the pod had changed and it is worth trying again at once."""
+        """Write once; True when the pod had changed, so that an immediate retry makes sense."""
         ledger, pod = self._binder.queries.state.ledger, adopted.pod
         ledger.apply(Pin(pod.uid))
         outcome = await self._write(adopted)
@@ -92,13 +92,13 @@ class Recorder:
             self._announce(adopted)
             return False
         if outcome.status is WriteStatus.UNKNOWN:
-            # It may yet be carried out, so these GPUs must stay this pod's.
+            # The write may still be carried out, so the GPUs stay allocated.
             return False
         ledger.apply(Pin(pod.uid, pinned=False))
         return outcome.status is WriteStatus.REFUSED and outcome.pod is not None
 
     async def _write(self, adopted: AdoptedPod) -> WriteOutcome:
-        """How writing the record ended; an answer that was lost is looked up."""
+        """How writing the record ended; a lost answer is settled by reading the pod."""
         assert adopted.allocation is not None
         pod, writer = adopted.pod, self._binder.writer
         record = self._binder.record_allocation(
@@ -133,8 +133,8 @@ class Recorder:
             gpus=",".join(map(str, adopted.allocation.gpus)),
         )
 
-    def _complain(self, adopted: AdoptedPod) -> None:
-        """Say once that the pod was bound where too few GPUs are free, and what to do."""
+    def _report_no_room(self, adopted: AdoptedPod) -> None:
+        """Post one event about a pod that was bound where too few GPUs are free."""
         if adopted.pod.uid in self._told:
             return
         self._told.add(adopted.pod.uid)

@@ -1,8 +1,8 @@
-"""Having the scheduler look again at pods that wait, after the quota changed.
+"""Has the scheduler requeue pending pods after the quota changed.
 
-A ConfigMap wakes no pod; a change of any pod that is on a node wakes all that an extender refused.
-So one pod is touched, however many wait: our own, or else one that holds GPUs. Where there is no
-such pod, those that wait are touched themselves.
+A change of a ConfigMap requeues no pod; an update of any assigned pod requeues all that an extender
+refused. So one pod is annotated, however many are pending: our own, or else one that holds GPUs.
+Where there is no such pod, the pending pods are annotated themselves.
 """
 
 import asyncio
@@ -17,13 +17,13 @@ from slicewise.kube.outcomes import PodKey, WriteStatus
 from slicewise.model import Pod, PodRecord, SlicewiseError
 
 REQUEUED: Final = "slicewise.io/quota-changed"
-# A pod may be gone by now, and then another does as well.
+# A pod may have been deleted by now; then the next one serves as well.
 _TRIES: Final = 5
 _MOST: Final = 100
 
 
 class Requeuer:
-    """Wakes pods that wait when the quota has changed."""
+    """Requeues pending pods when the quota has changed."""
 
     def __init__(
         self,
@@ -39,14 +39,14 @@ class Requeuer:
         self._log = structlog.get_logger(__name__).bind()
 
     async def run(self, changed: asyncio.Event) -> None:
-        """Wake whenever the quota has changed, until cancelled."""
+        """Requeue whenever the quota has changed, until cancelled."""
         while True:
             await changed.wait()
             changed.clear()
-            await self.wake()
+            await self.requeue()
 
-    async def wake(self) -> int:
-        """How many pods were touched so that those that wait are looked at again."""
+    async def requeue(self) -> int:
+        """Requeue pending pods; how many pods were annotated for it."""
         waiting = [] if not self._state.ready else list(islice(self._find(bound=False), _MOST))
         if not waiting:
             return 0
@@ -54,10 +54,10 @@ class Requeuer:
         own = () if self._own is None else (self._own,)
         for pod in islice(chain(own, self._find(bound=True)), _TRIES):
             if await self._touch(pod, record):
-                self._log.info("waiting pods woken", pods=len(waiting), touched=pod.name)
+                self._log.info("pending pods requeued", pods=len(waiting), touched=pod.name)
                 return 1
         touched = [await self._touch(pod, record) for pod in waiting]
-        self._log.info("waiting pods woken", pods=len(waiting), touched=sum(touched))
+        self._log.info("pending pods requeued", pods=len(waiting), touched=sum(touched))
         return sum(touched)
 
     def _find(self, *, bound: bool) -> Iterator[Pod]:

@@ -1,7 +1,6 @@
-"""Which path does what: our own routes and those that each system's users have configured.
+"""The routes of the extender: our own, and those of each original system.
 
-Answers are the same whatever stands before a path; nothing is redirected, so that every route
-works behind the API server's proxy as well.
+Nothing is redirected, so that every route works behind the API server's proxy as well.
 """
 
 from collections.abc import Awaitable, Callable
@@ -54,7 +53,7 @@ def build_handler(extender: Extender, *, commit_in_filter: bool = False) -> Hand
         match = router.match(request)
         response = await match.handler(match.request)
         if isinstance(response, HttpResponse) and not extender.state.ready:
-            # A kept connection would hold the scheduler to one that no longer leads.
+            # A kept-alive connection would pin the scheduler to a replica that does not lead.
             headers = {**response.headers, "connection": "close"}
             response = replace(response, headers=headers)
         if isinstance(response, HttpResponse | Pieces):

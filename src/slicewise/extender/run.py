@@ -1,4 +1,4 @@
-"""The extender put together: client, state, election, writer and listener, and their lives."""
+"""Runs the extender: builds client, state, election, writer and server, and stops them in order."""
 
 import asyncio
 import contextlib
@@ -36,7 +36,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtenderSettings:
-    """How one extender runs."""
+    """The settings of one extender."""
 
     kubeconfig: Path | None = None
     """Kubeconfig of the API server; none looks where kubectl and pods do."""
@@ -110,8 +110,8 @@ async def _run(
             wrap=tracing.wrap,
         )
         recorder = Recorder(extender.binder, extender.metrics)
-        waker = Requeuer(state, writes, lambda: datetime.now(UTC).isoformat(), _find_own_pod())
-        beside = (recorder.run(state.dirty), waker.run(state.quota_changed))
+        requeuer = Requeuer(state, writes, lambda: datetime.now(UTC).isoformat(), _find_own_pod())
+        beside = (recorder.run(state.dirty), requeuer.run(state.quota_changed))
         async with _running(service, events, election, *beside):
             _log.info("listening", url=service.url)
             started(service.url)
@@ -121,9 +121,9 @@ async def _run(
                 await asyncio.wait({loading, stopping}, return_when=asyncio.FIRST_COMPLETED)
                 if loading.done():
                     await loading
-                    # The first scheduler's question should not wait for the tables.
+                    # The first request should not wait for the tables to be built.
                     state.planner().tables.sync(state.snapshot())
-                    # What was loaded stays, and looking through it again would stop all answers.
+                    # What was loaded lives on; collecting it again would pause all answers.
                     gc.collect()
                     gc.freeze()
                 await stopping
@@ -132,7 +132,7 @@ async def _run(
                 stopping.cancel()
                 await asyncio.gather(loading, stopping, return_exceptions=True)
                 _log.info("stopping")
-                # What was begun is finished before the lease is given up.
+                # Binds under way are completed before the lease is released.
                 await service.stop()
                 await state.stop()
 
@@ -166,9 +166,9 @@ def _find_own_pod() -> PodName | None:
 
 
 def elect(client: Client, settings: ExtenderSettings) -> Election | None:
-    """A candidate for the lease, unlike any other; none without a lease."""
+    """A candidate for the lease with a unique identity; None without a lease."""
     if settings.lease is None:
         return None
-    # Containers on one host's network share its name, and each of them is process 1.
+    # Containers on the host's network share its name, and each of them is process 1.
     identity = f"{socket.gethostname()}_{os.getpid()}_{secrets.token_hex(4)}"
     return Election(client, settings.lease, identity, term=settings.term)

@@ -1,4 +1,4 @@
-"""The service's life: listens, says whether it is ready, and stops without dropping a bind."""
+"""The extender's listeners: readiness, and a stop that completes binds under way."""
 
 import asyncio
 from collections.abc import Callable
@@ -43,7 +43,7 @@ class ExtenderServer:
             server.app.ready = lambda: self.extender.state.ready
 
     async def stop(self) -> None:
-        """Finish what was begun, then close."""
+        """Stop listening, and complete binds under way."""
         for server in self._servers:
             await server.stop()
         await self.extender.binder.drain()
@@ -58,5 +58,5 @@ class ExtenderServer:
 
 
 async def _answer_nothing(request: HttpRequest) -> Answer:  # noqa: ARG001
-    """What probes are not about is not told to those who show no certificate."""
+    """The plain listener serves probes alone."""
     return HttpResponse(404, b"no such path\n", content_type=TEXT)

@@ -1,6 +1,6 @@
 """Spans of every request and of its stages, for those who run an OpenTelemetry collector.
 
-Nothing of OpenTelemetry is imported unless tracing is on, and nothing is paid for it then.
+OpenTelemetry is imported only when tracing is on, so that it costs nothing otherwise.
 """
 
 import threading
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 SERVICE: Final = "slicewise-extender"
 # The standard's own variables; the exporter reads what they say by itself.
 VARIABLES: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
-_FAREWELL_SECONDS: Final = 2.0
-# Probes and scrapes come all the time and tell nothing of schedulers.
+_FLUSH_SECONDS: Final = 2.0
+# Scrapes are frequent and say nothing about schedulers.
 _UNTRACED: Final = frozenset({"/metrics", "/version", "/debug/pprof"})
 
 
@@ -36,7 +36,7 @@ class Provider(Protocol):
         """A tracer of this name."""
 
     def shutdown(self) -> None:
-        """Send what is left, and stop."""
+        """Flush, and stop."""
 
 
 class Tracing:
@@ -77,11 +77,11 @@ class Tracing:
         return handle
 
     def close(self) -> None:
-        """Send what is left, and stop; a collector that is gone is not waited for long."""
-        # The exporter tries again for many seconds, and whoever stops us waits for the end.
+        """Flush and stop; an unreachable collector is not waited for long."""
+        # The exporter retries for many seconds, longer than a stop should take.
         sending = threading.Thread(target=self._provider.shutdown, daemon=True)
         sending.start()
-        sending.join(_FAREWELL_SECONDS)
+        sending.join(_FLUSH_SECONDS)
 
 
 class TracedMetrics(Metrics):
@@ -111,7 +111,7 @@ class TracedMetrics(Metrics):
 
 
 class NoTracing:
-    """What there is instead of tracing."""
+    """Tracing that is off."""
 
     def watch(self, state: ClusterState, calls: CallCounts | None) -> Metrics:
         """Plain metrics."""

@@ -1,6 +1,6 @@
 """Edge: serving JSON over HTTP(S), with health, limits and a graceful stop.
 
-A service is one handler from Request to Response or Stream; everything else about HTTP lives here.
+A service is one handler from HttpRequest to an Answer; everything else about HTTP lives here.
 """
 
 from slicewise.httpd.message import (

@@ -44,7 +44,7 @@ READY_PATH = "/readyz"
 
 
 class BodyTooLargeError(SlicewiseError):
-    """The request body passes the limit."""
+    """The request body exceeds the limit."""
 
 
 class App:
@@ -66,7 +66,7 @@ class App:
                 body = await read_body(receive, scope["headers"], self._settings.max_body_bytes)
         except TimeoutError:
             seconds = self._settings.request_seconds
-            # What is left of the body may still come, and is no next request.
+            # The rest of the body may still arrive, and is not the next request.
             closing = {"connection": "close"}
             text = f"request body not sent within {seconds:g} s\n".encode()
             await send_response(send, HttpResponse(408, text, content_type=TEXT, headers=closing))
@@ -105,9 +105,9 @@ class App:
     async def _send_stream(self, stream: Stream, receive: Receive, send: Send) -> None:
         """Send chunks until they end, the client leaves or the server stops."""
         await send(_start(200, stream.content_type, stream.headers.items()))
-        # The empty chunk pushes the headers out before the first event exists.
+        # The empty chunk flushes the headers before the first event exists.
         await send({"type": "http.response.body", "body": b"", "more_body": True})
-        ends = [] if stream.cut is None else [_forever(stream.cut)]
+        ends = [] if stream.cut is None else [_wait_for(stream.cut)]
         failure = (await _race(_pump(stream.chunks, send), self._left(receive), *ends))[0]
         if isinstance(failure, CutError) or (stream.cut is not None and stream.cut.is_set()):
             return
@@ -118,11 +118,11 @@ class App:
 
     async def _left(self, receive: Receive) -> None:
         """Returns once the client has hung up or the server stops."""
-        await _race(_disconnected(receive), _forever(self.stopping))
+        await _race(_disconnected(receive), _wait_for(self.stopping))
 
 
 async def read_body(receive: Receive, headers: Iterable[tuple[bytes, bytes]], limit: int) -> Body:
-    """The whole request body, or BodyTooLargeError as soon as it passes the limit."""
+    """The whole request body, or BodyTooLargeError as soon as it exceeds the limit."""
     for name, value in headers:
         if name == b"content-length" and int(value) > limit:
             raise BodyTooLargeError
@@ -130,7 +130,7 @@ async def read_body(receive: Receive, headers: Iterable[tuple[bytes, bytes]], li
     first: bytes = message.get("body", b"")
     if not message.get("more_body", False) and len(first) <= limit:
         return first
-    # Parts kept until the last has come, and then joined, would touch twice the memory.
+    # Joining a list of parts at the end would need twice the memory.
     body, more = bytearray(first), True
     while more and len(body) <= limit:
         message = await receive()
@@ -154,7 +154,7 @@ async def send_response(send: Send, response: HttpResponse) -> None:
 
 
 async def send_pieces(send: Send, answer: Pieces) -> None:
-    """Send an answer piece by piece, so that a large one never stands in memory whole."""
+    """Send an answer piece by piece, so that a large one is never in memory as a whole."""
     length = (("content-length", str(answer.length)),)
     await send(_start(answer.status, answer.content_type, length))
     for piece in answer.pieces:
@@ -186,7 +186,7 @@ async def _race(*steps: Coroutine[Any, Any, None]) -> list[BaseException | None]
     return results
 
 
-async def _forever(event: asyncio.Event) -> None:
+async def _wait_for(event: asyncio.Event) -> None:
     """Returns once the event is set."""
     await event.wait()
 

@@ -1,6 +1,6 @@
-"""Certificates that may change under a running server: read again when their files do.
+"""Hot reload of TLS certificates: read again when their files change.
 
-Every handshake asks which context is current, so replaced files count from the next connection.
+Every handshake uses the current context, so replaced files count from the next connection.
 """
 
 import ssl
@@ -15,7 +15,7 @@ from slicewise.httpd.settings import Tls, client_checks
 
 _log = structlog.get_logger(__name__)
 
-# Looking at the files more often than this gains nobody anything.
+# How often the files are checked at most, in seconds.
 _PAUSE: Final = 1.0
 
 
@@ -33,7 +33,7 @@ class CertificateReloader:
         self.listening.sni_callback = self._choose
 
     def refresh(self) -> bool:
-        """Read the files again if they changed; what cannot be used is reported and left."""
+        """Reload the files if they changed; unusable ones are logged, and the old ones stay."""
         stamp = self._stamp()
         if stamp == self._seen:
             return False
@@ -64,7 +64,7 @@ def build_context(tls: Tls) -> ssl.SSLContext:
     """A server's context from these files."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # A resumed session would bring a client in by an authority that is no longer believed.
+    # A resumed session would skip the check against the current authorities.
     context.options |= ssl.OP_NO_TICKET
     context.num_tickets = 0
     context.load_cert_chain(tls.certificate, tls.key)

@@ -1,7 +1,7 @@
-"""One connection: who is at its other end, how it becomes another protocol's, and its answers.
+"""One connection: its client certificate, protocol upgrades, and coalesced writes.
 
-Uvicorn writes headers and body apart, and each write wakes the client; an answer that is whole
-within one turn of the loop is sent by one call.
+Uvicorn writes headers and body separately, and each write wakes the client; what is written
+within one turn of the event loop is sent by one call.
 """
 
 import asyncio
@@ -30,15 +30,15 @@ class PeerProtocol(HttpToolsProtocol):
         super().connection_made(self._gathering)  # type: ignore[arg-type]
         peer = read_peer(transport.get_extra_info("ssl_object"))
         self._switched: WeakSet[asyncio.Transport] = self.app_state.setdefault(SWITCHED, WeakSet())
-        deeds = {"switch": self.switch, "abort": transport.abort}
-        self.app_state = {**self.app_state, **deeds, "peer": peer}
+        hooks = {"switch": self.switch, "abort": transport.abort}
+        self.app_state = {**self.app_state, **hooks, "peer": peer}
 
     def switch(self, answer: Upgrade) -> None:
-        """Let another protocol have the connection, and keep nothing of ours alive."""
+        """Hand the connection over to another protocol."""
         transport = self._gathering.release()
         self._unset_keepalive_if_required()
         self.connections.discard(self)
-        # uvicorn takes a client that has left for an excuse to send nothing.
+        # uvicorn sends nothing to a client that has disconnected.
         self.cycle.disconnected = self.cycle.response_complete = True
         if not transport.is_closing():
             lines = (
@@ -56,7 +56,7 @@ class PeerProtocol(HttpToolsProtocol):
 
 
 class CoalescingTransport:
-    """A transport that sends at the end of the loop's turn what was written during it."""
+    """A transport that coalesces the writes of one turn of the event loop."""
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport
@@ -68,7 +68,7 @@ class CoalescingTransport:
         if not self._waiting:
             self._loop.call_soon(self._flush)
         self._waiting.append(data)
-        # Whoever writes much must hear from the real transport when it is too much.
+        # Large writes need the flow control of the real transport.
         if len(data) > _SMALL:
             self._flush()
 

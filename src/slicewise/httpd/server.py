@@ -23,7 +23,7 @@ from slicewise.httpd.message import Handler
 from slicewise.httpd.settings import ServerSettings
 
 _log = structlog.get_logger(__name__)
-# As large as one of TLS's records may be.
+# The size of the largest TLS record.
 _TLS_BUFFER: Final = 16 << 10
 
 
@@ -50,7 +50,7 @@ class Server:
         """Accept connections from now on."""
         self.app = App(self._handler, self.settings)
         if self.settings.tls is not None:
-            # asyncio fills 256 KiB for every TLS connection, and thousands of agents keep theirs.
+            # asyncio allocates 256 KiB per TLS connection, and thousands of agents stay connected.
             asyncio.sslproto.SSLProtocol.max_size = _TLS_BUFFER
         self._uvicorn = _Uvicorn(_config(self.app, self.settings), self.settings.stop_seconds)
         self._task = asyncio.create_task(self._uvicorn.serve(sockets=[self._socket]))
@@ -169,7 +169,7 @@ class ThreadedServer:
 
 
 class _Uvicorn(uvicorn.Server):
-    """uvicorn without its signal handlers, its ticking and its fixed pauses while stopping."""
+    """uvicorn without its signal handlers, its polling and its fixed pauses while stopping."""
 
     def __init__(self, config: uvicorn.Config, stop_seconds: float) -> None:
         """Serve by the config, and wait so long for answers under way when stopping."""
@@ -232,7 +232,7 @@ def _bind(settings: ServerSettings) -> socket.socket:
 def _config(app: App, settings: ServerSettings) -> uvicorn.Config:
     """uvicorn's settings for ours."""
     tls = settings.tls
-    # A cut answer and a client that leaves are ordinary here, and uvicorn calls both errors.
+    # Cut answers and clients that disconnect are ordinary here; uvicorn logs both as errors.
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
     return uvicorn.Config(
         app,
@@ -242,7 +242,7 @@ def _config(app: App, settings: ServerSettings) -> uvicorn.Config:
         log_config=None,
         access_log=False,
         server_header=False,
-        # Whoever stands in between is nobody we take addresses from.
+        # Forwarded addresses of proxies are not trusted.
         proxy_headers=False,
         date_header=False,
         timeout_keep_alive=settings.idle_seconds,

@@ -1,4 +1,4 @@
-"""How a server listens and what it tolerates; checked once at start."""
+"""Where a server listens and its limits; checked once at start."""
 
 import ssl
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """Where to listen and which limits hold."""
+    """Address, TLS files and limits of a server."""
 
     host: str = "127.0.0.1"
     """Address to bind."""
