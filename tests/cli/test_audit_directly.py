@@ -4,8 +4,8 @@ import json
 import pytest
 from click.testing import CliRunner
 
+from nodeagent.audit.test_agent_audit import OWN, run_pod
 from nodeagent.living import NODE, Scene, live
-from nodeagent.test_agent_audit import OWN, run_pod
 from slicewise.cli.audit import audit
 
 

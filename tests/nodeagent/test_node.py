@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.test_auditing import FakeKubelet
-from nodeagent.test_cgroups import LAYOUT, put
+from nodeagent.audit.test_auditor import FakeKubelet
 from nodeagent.test_node_pods import local, record
 from nodeagent.test_pages import read_series
+from nodeagent.usage.test_cgroups import LAYOUT, put
 from slicewise.httpd import ServerSettings, ThreadedServer
 from slicewise.kube.watch import Gone, Seen
 from slicewise.kubelet.holders import Holder

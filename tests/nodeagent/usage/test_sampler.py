@@ -4,7 +4,7 @@ import logging
 import pytest
 
 from nodeagent import scenes
-from nodeagent.test_cgroups import LAYOUT, ONE, UID, put
+from nodeagent.usage.test_cgroups import LAYOUT, ONE, UID, put
 from slicewise.nodeagent.usage.cgroups import ProcessTable
 from slicewise.nodeagent.usage.sampler import UsageMeter, UsageSampler
 

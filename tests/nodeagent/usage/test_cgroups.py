@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeagent.layouts import LAYOUTS, Layout
+from nodeagent.usage.layouts import LAYOUTS, Layout
 from slicewise.nodeagent.usage.cgroups import CgroupRef, ProcessTable, read_places, read_stat
 
 UID = "3f8c1b52-9d4e-4c0a-8f0e-5a7d2b6c1e90"
