@@ -23,7 +23,7 @@ def folder(tmp_path):
 
 
 def compare(folder, *words):
-    return CliRunner().invoke(main, ["compare", "--openb", str(folder), "--seeds", "1", *words])
+    return CliRunner().invoke(main, ["compare", "--data", str(folder), "--seeds", "1", *words])
 
 
 def test_tables_hold_every_trace_every_policy_and_the_bounds(folder):

@@ -6,7 +6,7 @@ from click.testing import CliRunner
 import builders
 from cli.gpushare_cluster import add_node, add_pod
 from extender.living import Cluster, wait_until
-from slicewise.cli.plugin import main
+from slicewise.cli.main import kubectl_plugin as main
 from slicewise.dialects import CORDONED, GPUS, write_gpus
 from slicewise_playground.cluster import Playground
 
@@ -74,7 +74,7 @@ def test_gpu_of_a_node_without_uuids_is_listed_by_its_index(tmp_path):
         result = run(cluster, tmp_path, "cordon", "plain", "1")
 
         assert listed(cluster, "plain") == "1"
-        assert result.output == "gpu 1 of node plain cordoned; 1 stay: default/p\n"
+        assert result.output == "gpu 1 of node plain cordoned; 1 pod stays: default/p\n"
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ import pytest
 from click.testing import CliRunner
 
 from slicewise.cli.main import main
-from slicewise.sim.trace_source import read_sample, read_seeds
+from slicewise.cli.simulate import read_seeds
+from slicewise.sim.trace_source import read_sample
 
 NODES = "sn,cpu_milli,memory_mib,gpu,model\na,64000,262144,4,T4\nb,64000,262144,4,T4\n"
 PODS = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\n" + "".join(
@@ -102,7 +103,7 @@ def test_missing_matplotlib_is_answered_with_the_extra_to_install(files, tmp_pat
         pytest.param(["--policy", "best"], "policy 'best': expected one of", id="policy"),
         pytest.param(["--seeds", "a-b"], "'a-b': expected seeds like", id="seeds"),
         pytest.param(["--nodes", "none.csv"], "pass --nodes and --pods", id="nodes-alone"),
-        pytest.param(["--openb", "no/such"], "no openb files in no/such", id="openb"),
+        pytest.param(["--data", "no/such"], "no openb files in no/such", id="openb"),
         pytest.param(["--plot", "out.gif"], "ends in .png or .svg", id="picture"),
         pytest.param(["--plot", "a.png", "--departures", "1"], "leave --departures", id="both"),
     ],
@@ -134,3 +135,22 @@ def test_composed_policy_keeps_its_commas(files):
 def test_seeds_are_read_as_single_lists_and_ranges():
     assert read_seeds("42") == (42,)
     assert read_seeds("1,3-5") == (1, 3, 4, 5)
+
+
+def test_folder_of_trace_data_is_named_by_the_environment(tmp_path, monkeypatch):
+    monkeypatch.setenv("SLICEWISE_DATA", str(tmp_path / "none"))
+
+    result = CliRunner().invoke(main, ["simulate", "--trace", "default"])
+
+    assert result.exit_code == 2
+    assert f"no openb files in {tmp_path / 'none'}" in result.output
+
+
+@pytest.mark.parametrize("words", [["simulate", "--trace", "default"], ["compare"]])
+def test_without_trace_data_the_flag_and_the_variable_are_named(words, monkeypatch):
+    monkeypatch.delenv("SLICEWISE_DATA", raising=False)
+
+    result = CliRunner().invoke(main, words)
+
+    assert result.exit_code == 2
+    assert "no folder of trace data: pass --data, or set SLICEWISE_DATA" in result.output

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 import builders
 from cli.gpushare_cluster import add_node, add_pod
 from slicewise.cli.inspect_gpushare import main as inspect_gpushare
-from slicewise.cli.lazy_group import CLUSTER_COMMANDS
+from slicewise.cli.main import CLUSTER_COMMANDS
 from slicewise.dialects import ALLOCATION, GPUS, write_gpus
 from slicewise_playground.cluster import Playground
 

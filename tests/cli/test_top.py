@@ -226,7 +226,11 @@ def test_gpus_that_the_ledger_gave_to_a_silent_system_are_shown():
 def test_terminal_is_redrawn_until_interrupted(living, tmp_path):
     path = living.playground.write_kubeconfig(tmp_path / "kubeconfig")
     terminal, far = pty.openpty()
-    command = [sys.executable, "-c", "from slicewise.cli.plugin import main; main()"]
+    command = [
+        sys.executable,
+        "-c",
+        "from slicewise.cli.main import kubectl_plugin; kubectl_plugin()",
+    ]
     words = ["top", "--interval", "0.2", "--kubeconfig", str(path)]
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "120", "LINES": "30"}
     process = subprocess.Popen(

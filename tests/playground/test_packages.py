@@ -13,7 +13,6 @@ from hatchling.builders.wheel import WheelBuilder
 
 import slicewise
 import slicewise_playground
-from slicewise.cli import lazy_group
 from slicewise.cli.main import main
 
 ROOT = Path(__file__).parents[2]
@@ -71,7 +70,7 @@ def test_both_have_one_version():
 
 @pytest.mark.parametrize("command", ["demo", "playground"])
 def test_command_without_its_distribution_says_what_to_install(monkeypatch, command):
-    monkeypatch.setattr(lazy_group, "entry_points", lambda **_: ())
+    monkeypatch.setattr("slicewise.cli.main.entry_points", lambda **_: ())
 
     result = CliRunner().invoke(main, [command])
 
@@ -81,7 +80,7 @@ def test_command_without_its_distribution_says_what_to_install(monkeypatch, comm
 
 def test_help_lists_the_commands_of_the_playground_only_where_it_is_installed(monkeypatch):
     with_playground = CliRunner().invoke(main, ["--help"]).output
-    monkeypatch.setattr(lazy_group, "entry_points", lambda **_: ())
+    monkeypatch.setattr("slicewise.cli.main.entry_points", lambda **_: ())
 
     without = CliRunner().invoke(main, ["--help"]).output
 

@@ -6,19 +6,28 @@ Exits with 0 when all is well, 1 with findings, 2 when nobody can tell.
 """
 
 import json
+import socket
 import sys
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
-from slicewise.cli.audit_directly import audit_directly, read_audit_target
-from slicewise.cli.cluster_access import CannotTell, cluster_options
+from slicewise.cli.cluster_access import (
+    CannotTell,
+    ClusterFlags,
+    cluster_options,
+    open_reader,
+    run_connected,
+)
 from slicewise.cli.render.findings_text import show_audit
 from slicewise.diagnose.audit_report import write_audit
-from slicewise.nodeagent.settings import Paths
+from slicewise.nodeagent.audit.direct import AuditTarget, audit_directly
+from slicewise.nodeagent.run import AgentOptions
+from slicewise.nodeagent.settings import AgentSettings, Paths
 
 DEFAULT_URL: Final = "http://127.0.0.1:5678"
 _CODES: Final = {"clean": 0, "findings": 1}
@@ -47,7 +56,15 @@ def audit(url: str, output: str, direct: bool, **flags: Any) -> None:
 
     Exits with 0 when all is well, 1 with findings, 2 when it cannot tell.
     """
-    answer = write_audit(audit_directly(read_audit_target(flags))) if direct else fetch(url)
+    if direct:
+        target = read_target(flags)
+        cluster = ClusterFlags(flags["kubeconfig"], flags["context"])
+        found = run_connected(
+            cluster, lambda client: audit_directly(target, client, open_reader()), CannotTell
+        )
+        answer = write_audit(found)
+    else:
+        answer = fetch(url)
     if output == "json":
         click.echo(json.dumps(answer, indent=2))
     else:
@@ -71,3 +88,19 @@ def fetch(url: str) -> dict[str, Any]:
     if not isinstance(answer, dict) or not {"node", "verdict", "findings", "gaps"} <= answer.keys():
         raise CannotTell(f"{page} is not the page of an agent; pass --url")
     return answer
+
+
+def read_target(flags: Mapping[str, Any]) -> AuditTarget:
+    """The node that the flags name, and where its sources are."""
+    node = flags["node_name"] or socket.gethostname().lower()
+    source, _, file = flags["nvml"].partition(":")
+    if source not in ("library", "simulated"):
+        raise click.BadParameter(
+            f"{flags['nvml']!r}: expected library or simulated:FILE", param_hint="--nvml"
+        )
+    driver = AgentOptions(
+        settings=AgentSettings(node=node),
+        simulated=source == "simulated",
+        driver_file=Path(file) if file else None,
+    )
+    return AuditTarget(node, driver, flags["pod_resources"], flags["cdi"])

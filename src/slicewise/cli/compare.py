@@ -10,13 +10,13 @@ import click
 from rich.console import Console
 from rich.progress import track
 
+from slicewise.cli.simulate import data_option, find_data, read_seeds
 from slicewise.model import SlicewiseError
 from slicewise.placement import read_policy
 from slicewise.sim.batch import LEARNED, ReplayJob, ReplayResult, run_jobs
 from slicewise.sim.bound import Bounds, bound
-from slicewise.sim.openb import OpenbFolder
 from slicewise.sim.results import SteadySummary, Summary, mean
-from slicewise.sim.trace_source import OPENB, read_seeds
+from slicewise.sim.trace_source import SourceError, find_openb
 
 POLICIES: Final = (
     "default,default:learned,fgd,best-fit,packing,clustering,dot-product,binpack,spread,random"
@@ -27,13 +27,7 @@ Published = Mapping[tuple[str, str, int], Sequence[float]]
 
 
 @click.command()
-@click.option(
-    "--openb",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=OPENB,
-    show_default=True,
-    help="Folder with the openb files.",
-)
+@data_option
 @click.option("--traces", help="Which pod lists, with commas.  [default: all there are]")
 @click.option(
     "--policies",
@@ -50,7 +44,7 @@ Published = Mapping[tuple[str, str, int], Sequence[float]]
 @click.option("--jobs", type=click.IntRange(1), help="Processes to use.  [default: one per CPU]")
 def compare(  # noqa: PLR0913 one argument per flag
     *,
-    openb: Path,
+    data: Path | None,
     traces: str | None,
     policies: str,
     seeds: str,
@@ -58,17 +52,18 @@ def compare(  # noqa: PLR0913 one argument per flag
     jobs: int | None,
 ) -> None:
     """Print Markdown tables of every trace under every policy, with the bounds."""
-    folder = OpenbFolder(openb)
+    try:
+        folder = find_openb(find_data(data))
+    except SourceError as error:
+        raise click.UsageError(str(error)) from error
     names = traces.split(",") if traces else folder.trace_names()
-    if not names:
-        raise click.UsageError(f"no openb files in {openb}: pass --openb with their folder")
     chosen = list(dict.fromkeys(policies.split(",")))
     try:
         for policy in chosen:
             read_policy(policy.removesuffix(LEARNED))
         bounds = {name: bound(folder.read_trace(name)) for name in names}
         work = [
-            ReplayJob(openb, name, seed, policy, departures)
+            ReplayJob(folder.path, name, seed, policy, departures)
             for name in names
             for seed in read_seeds(seeds)
             for policy in chosen

@@ -1,177 +1,45 @@
-"""`slicewise cordon NODE GPU` and `uncordon`: closes single GPUs to new pods, and opens them.
+"""`slicewise cordon NODE GPU` and `uncordon`: close single GPUs to new pods, and open them."""
 
-The one place where Slicewise writes a Node, because a person said so.
-"""
-
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any
 
 import click
 
 from slicewise.cli.cluster_access import (
     ClusterFlags,
-    CommandFailure,
     cluster_options,
     open_reader,
     run_connected,
 )
-from slicewise.cluster import Ledger, NodeSeen, PodSeen
-from slicewise.dialects import CORDONED, DEFAULT
-from slicewise.dialects.shared.inventory import is_invented
-from slicewise.kube import sources
 from slicewise.kube.client import Client
-from slicewise.kube.node_details import find_node_details
-from slicewise.kube.node_patch import annotate_node
-from slicewise.kube.reads import list_all
-from slicewise.model import Gpu, Node
-
-_SETTLE_SECONDS: Final = 1.0
+from slicewise.state.cordons import cordon_gpus, uncordon_gpus
 
 
 @click.command(short_help="Close single GPUs of a node to new pods.")
 @click.argument("node")
 @click.argument("gpus", nargs=-1, required=True, metavar="GPU...")
 @cluster_options
-def cordon(node: str, gpus: tuple[str, ...], **reach: Any) -> None:
-    """Let no new pod on GPU of NODE, by index or UUID; pods on it stay."""
-    for line in run_connected(ClusterFlags(**reach), lambda client: close(client, node, gpus)):
+def cordon(node: str, gpus: tuple[str, ...], **cluster: Any) -> None:
+    """Let no new pod on GPU of NODE, by index or UUID; pods that are on it stay."""
+
+    async def close(client: Client) -> list[str]:
+        return await cordon_gpus(client, open_reader(), node, gpus)
+
+    for line in run_connected(ClusterFlags(**cluster), close):
         click.echo(line)
 
 
-@click.command(short_help="Open them again.")
+@click.command(short_help="Open single GPUs of a node to new pods again.")
 @click.argument("node")
 @click.argument("gpus", nargs=-1, metavar="[GPU...]")
-@click.option("--all", "every", is_flag=True, help="Every GPU of the node.")
+@click.option("--all", "every", is_flag=True, help="Open every GPU of the node.")
 @cluster_options
-def uncordon(node: str, gpus: tuple[str, ...], every: bool, **reach: Any) -> None:
+def uncordon(node: str, gpus: tuple[str, ...], every: bool, **cluster: Any) -> None:
     """Let new pods on GPU of NODE again."""
     if bool(gpus) == every:
         raise click.UsageError("name the GPUs, or pass --all")
-    for line in run_connected(ClusterFlags(**reach), lambda client: reopen(client, node, gpus)):
+
+    async def reopen(client: Client) -> list[str]:
+        return await uncordon_gpus(client, open_reader(), node, gpus)
+
+    for line in run_connected(ClusterFlags(**cluster), reopen):
         click.echo(line)
-
-
-async def close(client: Client, name: str, wanted: Sequence[str]) -> list[str]:
-    """Cordon the GPUs; says which, and who stays on them."""
-    node = await _read_node(client, name)
-    gpus = [find_gpu(node, each) for each in wanted]
-    before = await _write(client, name, lambda entries: _add(entries, gpus))
-    holders = await _read_holders(client, node)
-    lines = []
-    for gpu in gpus:
-        word = "was cordoned already" if _names(gpu) & set(before) else "cordoned"
-        pods = holders.get(gpu.index, [])
-        stay = f"; {len(pods)} stay: {', '.join(pods)}" if pods else "; nobody is on it"
-        lines.append(f"{_describe(gpu)} of node {name} {word}{stay}")
-    return lines
-
-
-async def reopen(client: Client, name: str, wanted: Sequence[str]) -> list[str]:
-    """Uncordon the GPUs, or all there are when none is named; says which."""
-    node = await _read_node(client, name)
-    # A GPU that has left the node can still be taken off the list, by the word it is there under.
-    gpus = [_find_known(node, each) for each in wanted]
-    gone = {each for each, gpu in zip(wanted, gpus, strict=True) if gpu is None}
-    names = gone.union(*(_names(gpu) for gpu in gpus if gpu is not None))
-
-    def keep(entries: list[str]) -> list[str]:
-        return [each for each in entries if each not in names] if wanted else []
-
-    before = await _write(client, name, keep, last=False)
-    if keep(before) != before:
-        # Schedulers try waiting pods again at once, perhaps before the extender has heard of it:
-        # a second change of the Node makes them look once more.
-        await client.sleep(_SETTLE_SECONDS)
-    await _write(client, name, keep)
-    lines = []
-    for each, gpu in zip(wanted, gpus, strict=True):
-        if gpu is None and each not in before:
-            raise CommandFailure(_unknown(node, each))
-        shown = each if gpu is None else _describe(gpu)
-        was = each in before if gpu is None else bool(_names(gpu) & set(before))
-        lines.append(f"{shown} of node {name} {'takes pods again' if was else 'was not cordoned'}")
-    if not wanted:
-        lines = [f"{each} of node {name} takes pods again" for each in before]
-    return lines or [f"no GPU of node {name} was cordoned"]
-
-
-def find_gpu(node: Node, word: str) -> Gpu:
-    """The GPU with this index or UUID; the beginning of a UUID is enough if no other has it."""
-    gpu = _find_known(node, word)
-    if gpu is None:
-        raise CommandFailure(_unknown(node, word))
-    return gpu
-
-
-def _find_known(node: Node, word: str) -> Gpu | None:
-    found = [gpu for gpu in node.gpus if word in _names(gpu)]
-    if not found and len(word) > 4:
-        found = [gpu for gpu in node.gpus if gpu.uuid.startswith(word)]
-    return found[0] if len(found) == 1 else None
-
-
-def _unknown(node: Node, word: str) -> str:
-    if not node.gpus:
-        return f"node {node.name} lists no GPU"
-    gpus = ", ".join(f"{gpu.index} ({gpu.uuid})" for gpu in node.gpus)
-    return f"node {node.name} has no GPU {word!r}: expected one of {gpus}"
-
-
-def _names(gpu: Gpu) -> set[str]:
-    return {str(gpu.index), gpu.uuid}
-
-
-def _describe(gpu: Gpu) -> str:
-    facts = [gpu.model, "" if is_invented(gpu.uuid) else gpu.uuid]
-    shown = ", ".join(fact for fact in facts if fact)
-    return f"gpu {gpu.index} ({shown})" if shown else f"gpu {gpu.index}"
-
-
-def _add(entries: list[str], gpus: Sequence[Gpu]) -> list[str]:
-    for gpu in gpus:
-        if not _names(gpu) & set(entries):
-            # An invented UUID says no more than the index.
-            entries = [*entries, str(gpu.index) if is_invented(gpu.uuid) else gpu.uuid]
-    return entries
-
-
-async def _write(
-    client: Client, name: str, change: Callable[[list[str]], list[str]], *, last: bool = True
-) -> list[str]:
-    """What the list had before it was changed; one that is not the last leaves a comma behind."""
-
-    def rewrite(text: str) -> str:
-        entries = _split(text)
-        kept = change(entries)
-        return text if not last and kept == entries else ",".join(kept) + ("" if last else ",")
-
-    written = await annotate_node(client, name, CORDONED, rewrite)
-    if written is None:
-        raise CommandFailure(f'node "{name}" not found')
-    return _split(written[0])
-
-
-def _split(text: str) -> list[str]:
-    return [entry for part in text.split(",") if (entry := part.strip())]
-
-
-async def _read_node(client: Client, name: str) -> Node:
-    machine = await find_node_details(client, open_reader(), name)
-    if machine is None:
-        raise CommandFailure(f'node "{name}" not found')
-    return DEFAULT.read_node(machine.notice)
-
-
-async def _read_holders(client: Client, node: Node) -> dict[int, list[str]]:
-    """The pods on each GPU, by its index."""
-    selector = f"spec.nodeName={node.name},{sources.LIVE_PODS}"
-    ledger = Ledger(DEFAULT)
-    ledger.apply(NodeSeen(node))
-    for pod in await list_all(client, sources.pods(open_reader(), selector)):
-        ledger.apply(PodSeen(pod))
-    holders: dict[int, list[str]] = {}
-    for state in ledger.snapshot():
-        for holding in sorted(state.holdings, key=lambda each: each.pod):
-            for piece in holding.charges:
-                holders.setdefault(piece.gpu, []).append(holding.pod)
-    return holders

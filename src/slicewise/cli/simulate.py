@@ -1,18 +1,18 @@
 """`slicewise simulate`: replay a trace under one policy or several, and compare them."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from slicewise.cli.render.charts import check_chart, draw_chart
-from slicewise.cli.render.replay_tables import show, show_steady
+from slicewise.cli.render.replays import check_chart, draw_chart, show, show_steady
 from slicewise.model import SlicewiseError
 from slicewise.placement import Policy, read_policy
 from slicewise.sim.draw import draw_visits
@@ -26,10 +26,49 @@ from slicewise.sim.results import (
     summarise,
     summarise_steady,
 )
-from slicewise.sim.trace_source import TraceSource, read_seeds, read_source
+from slicewise.sim.trace_source import (
+    DATA,
+    SourceError,
+    TraceSource,
+    find_openb,
+    read_files,
+    read_sample,
+)
 
 POLICY_NAMES: Final = "default,fgd,best-fit,packing,clustering,dot-product,binpack,spread,random"
 _FILE: Final = click.Path(path_type=Path, dir_okay=False)
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def data_option(command: F) -> F:
+    """The flag that names the folder of trace data."""
+    flag = click.option(
+        "--data",
+        type=click.Path(path_type=Path, file_okay=False),
+        help=f"Folder with the openb trace files.  [env: {DATA}]",
+    )
+    return flag(command)
+
+
+def find_data(given: Path | None) -> Path | None:
+    """The folder that the flag names, or else the environment."""
+    named = os.environ.get(DATA)
+    return given or (Path(named) if named else None)
+
+
+def read_seeds(text: str) -> tuple[int, ...]:
+    """Seeds as people write them: `42`, `42,44` or `42-51`."""
+    seeds: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()):
+            raise click.BadParameter(f"{text!r}: expected seeds like 42, 42,44 or 42-51")
+        seeds.extend(range(int(first), int(last or first) + 1))
+    if not seeds or len(seeds) > 1000:
+        raise click.BadParameter(f"{text!r}: expected 1 to 1000 seeds")
+    return tuple(seeds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +85,8 @@ class SimulateSettings:
 @click.command()
 @click.option("--nodes", type=_FILE, help="Node list: CSV in the openb form, YAML or JSON.")
 @click.option("--pods", type=_FILE, help="Pod list, in the same form as the nodes.")
-@click.option(
-    "--openb",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Folder with the openb files.  [default: ../shared/data/openb]",
-)
-@click.option("--trace", "name", help="Which openb pod list to replay.  [default: default]")
+@data_option
+@click.option("--trace", "name", help="Which pod list of that folder.  [default: default]")
 @click.option(
     "--policy",
     "policies",
@@ -78,7 +113,7 @@ def simulate(  # noqa: PLR0913 one argument per flag
     *,
     nodes: Path | None,
     pods: Path | None,
-    openb: Path | None,
+    data: Path | None,
     name: str | None,
     policies: tuple[str, ...],
     seeds: str,
@@ -99,10 +134,24 @@ def simulate(  # noqa: PLR0913 one argument per flag
     try:
         chosen = read_policies(policies)
         settings = SimulateSettings(chosen, read_seeds(seeds), load, departures, learn)
-        source = read_source(nodes, pods, openb, name)
+        source = _read_source(nodes, pods, data, name)
         _run(source, settings, output, chart)
+    except SourceError as error:
+        raise click.UsageError(str(error)) from error
     except SlicewiseError as error:
         raise click.ClickException(str(error)) from error
+
+
+def _read_source(
+    nodes: Path | None, pods: Path | None, data: Path | None, name: str | None
+) -> TraceSource:
+    """The files named, the trace data named, or the sample that ships with Slicewise."""
+    if nodes is not None or pods is not None:
+        return read_files(nodes, pods)
+    if data is None and name is None:
+        return TraceSource(read_sample())
+    folder = find_openb(find_data(data))
+    return TraceSource(folder.read_trace(name or "default"), folder)
 
 
 def read_policies(given: Sequence[str]) -> tuple[Policy, ...]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final
 
-from slicewise.cli.render.colours import BAD, FAINT, GOOD, NOTABLE, paint
+from slicewise.cli.render.terminal import BAD, FAINT, GOOD, NOTABLE, paint
 from slicewise.explain.format import join_numbers
 
 _SHOWN: Final = 10

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from slicewise.cli.render.colours import BAD, FAINT, GOOD, NOTABLE, paint
+from slicewise.cli.render.terminal import BAD, FAINT, GOOD, NOTABLE, paint
 from slicewise.diagnose.findings import Finding, FindingSeverity, group_findings
 
 _NAMED: Final = 4

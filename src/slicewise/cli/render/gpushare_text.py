@@ -6,7 +6,7 @@ The original's own columns, totals and dashes are kept to the letter; `wide` onl
 from collections.abc import Sequence
 from typing import Any
 
-from slicewise.cli.render.tabwriter import align
+from slicewise.cli.render.terminal import align
 from slicewise.explain.gpushare_inspect import InspectedNode, InspectedPod
 
 

@@ -7,7 +7,7 @@ from typing import Final
 from rich.table import Table
 from rich.text import Text
 
-from slicewise.cli.render.tabwriter import align
+from slicewise.cli.render.terminal import align
 from slicewise.explain.format import join_numbers
 from slicewise.model.words import count
 from slicewise.reports import MeasuredUse

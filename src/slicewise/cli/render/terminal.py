@@ -1,13 +1,29 @@
-"""Elastic columns: text with tabs, padded as Go's tabwriter pads it.
+"""Colours and columns for terminals.
 
-A cell ended by a tab is as wide as the widest cell of its column in the block of neighbouring
-lines that have this column, and two spaces more. What follows the last tab is left as it is.
+click takes colours out again wherever the output is no terminal. Columns are elastic, padded as
+Go's tabwriter pads them: a cell ended by a tab is as wide as the widest cell of its column in the
+block of neighbouring lines that have this column, and two spaces more. What follows the last tab
+is left as it is.
 """
 
+import os
 from collections.abc import Sequence
 from typing import Final
 
+import click
+
+GOOD: Final = "green"
+BAD: Final = "red"
+FAINT: Final = "bright_black"
+NOTABLE: Final = "yellow"
 PADDING: Final = 2
+
+
+def paint(text: str, colour: str | None = None, *, bold: bool = False) -> str:
+    """The text in a colour, unless the person has asked for plain text."""
+    if os.environ.get("NO_COLOR"):
+        return text
+    return click.style(text, fg=colour, bold=bold or None)
 
 
 def align(lines: Sequence[str]) -> list[str]:

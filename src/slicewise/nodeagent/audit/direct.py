@@ -1,19 +1,15 @@
 """An audit without an agent: the same comparison, from the same sources, read once."""
 
-import socket
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import click
-
-from slicewise.cli.cluster_access import CannotTell, ClusterFlags, open_reader, run_connected
 from slicewise.diagnose.audit_report import AuditReport
 from slicewise.diagnose.evidence import Evidence, SpecFile
 from slicewise.dialects import DEFAULT
 from slicewise.kube.client import Client
 from slicewise.kube.local_pods import local_pods
+from slicewise.kube.objects import ObjectReader
 from slicewise.kube.reads import list_all
 from slicewise.kube.watch import Gone, Seen
 from slicewise.kubelet.holders import PodResourcesClient
@@ -22,13 +18,13 @@ from slicewise.nodeagent.audit.spec_files import read_spec_files
 from slicewise.nodeagent.node_pods import NodePods
 from slicewise.nodeagent.plugin.cdi import CdiSpecs
 from slicewise.nodeagent.run import AgentOptions, open_driver
-from slicewise.nodeagent.settings import DIALECTS, AgentSettings
+from slicewise.nodeagent.settings import DIALECTS
 from slicewise.nodeagent.usage.cgroups import ProcessTable
 from slicewise.nodeagent.usage.sampler import UsageSampler
 from slicewise.nvml.driver import Driver
 
 # A person waits for the answer.
-_PATIENCE_SECONDS: Final = 3.0
+_TIMEOUT_SECONDS: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,55 +32,38 @@ class AuditTarget:
     """A node, and where its sources are."""
 
     node: str
-    reach: ClusterFlags
     driver: AgentOptions
     pod_resources: Path
     cdi: Path
 
 
-def read_audit_target(flags: Mapping[str, Any]) -> AuditTarget:
-    """The node that the flags name."""
-    node = flags["node_name"] or socket.gethostname().lower()
-    source, _, file = flags["nvml"].partition(":")
-    if source not in ("library", "simulated"):
-        raise click.BadParameter(
-            f"{flags['nvml']!r}: expected library or simulated:FILE", param_hint="--nvml"
-        )
-    command = AgentOptions(
-        settings=AgentSettings(node=node),
-        simulated=source == "simulated",
-        driver_file=Path(file) if file else None,
-    )
-    reach = ClusterFlags(flags["kubeconfig"], flags["context"])
-    return AuditTarget(node, reach, command, flags["pod_resources"], flags["cdi"])
-
-
-def audit_directly(place: AuditTarget) -> AuditReport:
-    """What is wrong on the node; raises Trouble when a source is missing altogether."""
-
-    async def run(client: Client) -> AuditReport:
-        driver = open_driver(place.driver)
-        kubelet = PodResourcesClient(place.pod_resources, seconds=_PATIENCE_SECONDS)
-        try:
-            return await Auditor(_Collector(place, client, driver, kubelet)).audit()
-        finally:
-            await kubelet.close()
-            driver.close()
-
-    return run_connected(place.reach, run, CannotTell)
+async def audit_directly(target: AuditTarget, client: Client, reader: ObjectReader) -> AuditReport:
+    """What is wrong on the node, as its driver, its kubelet and the API server tell it."""
+    driver = open_driver(target.driver)
+    kubelet = PodResourcesClient(target.pod_resources, seconds=_TIMEOUT_SECONDS)
+    try:
+        views = _Collector(target, (client, reader), driver, kubelet)
+        return await Auditor(views).audit()
+    finally:
+        await kubelet.close()
+        driver.close()
 
 
 class _Collector:
     """Reads pods and GPUs anew for every look."""
 
     def __init__(
-        self, place: AuditTarget, client: Client, driver: Driver, kubelet: PodResourcesClient
+        self,
+        target: AuditTarget,
+        api: tuple[Client, ObjectReader],
+        driver: Driver,
+        kubelet: PodResourcesClient,
     ) -> None:
-        self._source = local_pods(open_reader(), place.node)
-        self._client = client
+        self._client, reader = api
+        self._source = local_pods(reader, target.node)
         self._driver = driver
-        self._specs = CdiSpecs(place.cdi)
-        self._pods = NodePods(place.node)
+        self._specs = CdiSpecs(target.cdi)
+        self._pods = NodePods(target.node)
         editions = DEFAULT.find_editions(DIALECTS)
         carrying = (each for edition in editions for each in edition.resources if each.carries)
         self._views = EvidenceCollector(
