@@ -46,8 +46,11 @@ def test_address_that_is_none_is_named(kubeconfig, address):
 
 
 def test_certificate_without_key_is_refused(kubeconfig, tmp_path):
+    certificate = tmp_path / "cert.pem"
+    certificate.touch()
+
     with pytest.raises(click.UsageError, match="only of use together"):
-        settings(kubeconfig, "--tls-cert", str(tmp_path / "cert.pem"))
+        settings(kubeconfig, "--tls-cert", str(certificate))
 
 
 def test_quota_may_be_left_out(kubeconfig):

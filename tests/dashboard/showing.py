@@ -9,24 +9,24 @@ from time import monotonic, sleep
 
 import builders
 from conformance.bodies import pod
-from slicewise.cli.dashboard import DashboardSettings, run_dashboard
+from slicewise.dashboard.run import DashboardSettings, run_dashboard
 from slicewise.dashboard.server import PageSettings
 from slicewise.dashboard.table_updater import UpdateIntervals
 from slicewise.dialects import ALLOCATION, GPUS, write_gpus
 from slicewise.kube.credentials import Access
 from slicewise_playground.cluster import Playground
 
-QUICK = UpdateIntervals(look=0.02, troubles=0.05, uses=0.05)
+QUICK = UpdateIntervals(look=0.02, troubles=0.05, usage=0.05)
 
 
 class Showing:
     """A cluster and the page that shows it; use it with `with`."""
 
-    def __init__(self, *nodes, uses=None, habits=None, **facts):
+    def __init__(self, *nodes, usage=None, page_settings=None, **facts):
         self.playground = Playground()
         self.nodes = nodes or (builders.node("n0"), builders.node("n1"))
-        self._measure = None if uses is None else lambda _: uses
-        self._habits = habits or PageSettings(pace=QUICK)
+        self._measure = None if usage is None else lambda _: usage
+        self._page_settings = page_settings or PageSettings(intervals=QUICK)
         self._facts = facts
         self._started = threading.Event()
 
@@ -43,7 +43,9 @@ class Showing:
 
     def start_page(self, port=0):
         self._started.clear()
-        self._habits = replace(self._habits, listen=replace(self._habits.listen, port=port))
+        self._page_settings = replace(
+            self._page_settings, listen=replace(self._page_settings.listen, port=port)
+        )
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
         self._thread.start()
         assert self._started.wait(30)
@@ -59,7 +61,7 @@ class Showing:
     async def _run(self):
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         settings = DashboardSettings(
-            access=Access(self.playground.url), habits=self._habits, **self._facts
+            access=Access(self.playground.url), page=self._page_settings, **self._facts
         )
         await run_dashboard(settings, self._stop, started=self._hear, measure=self._measure)
 

@@ -274,8 +274,8 @@ class Measured:
 
 
 def test_use_stands_beside_what_is_allocated_under_its_label(look):
-    habits = PageSettings(pace=QUICK)
-    with Showing(builders.node("n0", 1), uses=Measured(), habits=habits) as showing:
+    page_settings = PageSettings(intervals=QUICK)
+    with Showing(builders.node("n0", 1), usage=Measured(), page_settings=page_settings) as showing:
         showing.place("busy", "n0", cores=60, memory=8192)
         page = look(showing.url)
         page.wait(f"{count(gpu('n0', 0, ' .used'))} === 2")

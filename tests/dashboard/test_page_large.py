@@ -38,7 +38,7 @@ class Large:
 
     async def _run(self):
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        service = DashboardServer(self.state, None, PageSettings(pace=QUICK))
+        service = DashboardServer(self.state, None, PageSettings(intervals=QUICK))
         await service.start()
         while not service.ready:
             await asyncio.sleep(0.01)

@@ -115,7 +115,7 @@ def test_files_are_not_sent_twice(shown):
 
 
 def test_package_files_beside_the_page_are_not_served(shown):
-    for path in ("/../service.py", "/service.py", "/%2e%2e/gate.py", "/index.html", "/api"):
+    for path in ("/../service.py", "/service.py", "/%2e%2e/authorizer.py", "/index.html", "/api"):
         assert shown.ask(path)[0] == 404
 
 
@@ -142,8 +142,11 @@ def test_pod_that_is_not_there_is_told_so(shown, pod, status):
 
 
 def test_readers_are_bounded():
-    habits = PageSettings(pace=QUICK, manner=FeedSettings(most=1))
-    with Showing(builders.node("n0"), habits=habits) as showing, feed(showing) as events:
+    page_settings = PageSettings(intervals=QUICK, feed=FeedSettings(most=1))
+    with (
+        Showing(builders.node("n0"), page_settings=page_settings) as showing,
+        feed(showing) as events,
+    ):
         skip_to(events, lambda message: "reset" in message)
 
         status, headers, _ = showing.ask("/api/feed")
@@ -152,17 +155,20 @@ def test_readers_are_bounded():
 
 
 def test_silent_cluster_still_beats():
-    habits = PageSettings(pace=QUICK, manner=FeedSettings(heartbeat_seconds=0.05))
-    with Showing(builders.node("n0"), habits=habits) as showing, feed(showing) as events:
+    page_settings = PageSettings(intervals=QUICK, feed=FeedSettings(heartbeat_seconds=0.05))
+    with (
+        Showing(builders.node("n0"), page_settings=page_settings) as showing,
+        feed(showing) as events,
+    ):
         beat = next(event for event in events if "data" not in event)
 
     assert beat == {"": "well"}
 
 
 def test_large_cluster_comes_in_parts_of_which_the_last_is_marked():
-    habits = PageSettings(pace=QUICK, manner=FeedSettings(rows=2))
+    page_settings = PageSettings(intervals=QUICK, feed=FeedSettings(rows=2))
     nodes = [builders.node(f"n{at}", 1) for at in range(5)]
-    with Showing(*nodes, habits=habits) as showing, feed(showing) as events:
+    with Showing(*nodes, page_settings=page_settings) as showing, feed(showing) as events:
         parts = [next(events) for _ in range(3)]
 
     assert [len(names(json.loads(part["data"]))) for part in parts] == [2, 2, 1]

@@ -30,16 +30,16 @@ def placed(node="n0", gpu=0, uid="u0", **facts):
 
 
 class Scene:
-    """A keeper over a ledger that knows what the test tells it."""
+    """A updater over a ledger that knows what the test tells it."""
 
     def __init__(self, *nodes, quota=None):
         self.state = FakeState(*(nodes or (builders.node("n0"),)), quota=quota)
         self.clock = Clock()
         self.tables = PageTables("e")
-        self.keeper = TableUpdater(self.state, self.tables, clock=self.clock)
+        self.updater = TableUpdater(self.state, self.tables, clock=self.clock)
 
     def look(self):
-        self.keeper.look()
+        self.updater.look()
         return self
 
     def rows(self, section):
@@ -111,13 +111,13 @@ def test_unhealthy_gpu_is_flagged_and_not_counted_as_room():
 
 def test_node_that_is_silent_or_closed_is_flagged():
     scene = Scene().look()
-    scene.keeper.on_nodes([Seen(NodeNotice("n0", ready=False, unschedulable=True))])
+    scene.updater.on_nodes([Seen(NodeNotice("n0", ready=False, unschedulable=True))])
     scene.look()
 
     assert scene.rows("nodes")[0][1] == NOT_READY | UNSCHEDULABLE
     assert scene.totals["silent"] == 1
 
-    scene.keeper.on_nodes([Seen(NodeNotice("n0"))])
+    scene.updater.on_nodes([Seen(NodeNotice("n0"))])
     assert scene.look().rows("nodes")[0][1] == 0
 
 
@@ -133,7 +133,7 @@ def test_node_without_gpus_has_no_row_until_it_has_some():
 def test_waiting_pod_is_told_with_its_reasons():
     scene = Scene(builders.node("n0", 2), builders.node("n1", 2, memory=8192))
     big = builders.pod(limits={"slicewise.io/memory": 50000, "slicewise.io/cores": 5}, name="big")
-    scene.keeper.on_pods([Seen(big)])
+    scene.updater.on_pods([Seen(big)])
 
     row = scene.look().rows("waiting")[0]
 
@@ -146,24 +146,24 @@ def test_waiting_pod_is_told_with_its_reasons():
 def test_pod_that_is_placed_or_gone_waits_no_more():
     scene = Scene()
     for uid in ("u0", "u1"):
-        scene.keeper.on_pods([Seen(builders.pod(limits=LIMITS, uid=uid))])
+        scene.updater.on_pods([Seen(builders.pod(limits=LIMITS, uid=uid))])
     assert len(scene.look().rows("waiting")) == 2
 
-    scene.keeper.on_pods([Seen(placed(uid="u0")), Gone("u1", 5)])
+    scene.updater.on_pods([Seen(placed(uid="u0")), Gone("u1", 5)])
 
     assert scene.look().rows("waiting") == []
 
 
 def test_pod_without_gpus_is_nobody_who_waits():
     scene = Scene()
-    scene.keeper.on_pods([Seen(builders.pod(limits={"cpu": "1"}))])
+    scene.updater.on_pods([Seen(builders.pod(limits={"cpu": "1"}))])
 
     assert scene.look().rows("waiting") == []
 
 
 def test_request_that_cannot_be_read_is_the_reason():
     scene = Scene()
-    scene.keeper.on_pods([Seen(builders.pod(limits={"slicewise.io/cores": "many"}))])
+    scene.updater.on_pods([Seen(builders.pod(limits={"slicewise.io/cores": "many"}))])
 
     row = scene.look().rows("waiting")[0]
 
@@ -174,7 +174,7 @@ def test_reasons_change_with_the_cluster():
     scene = Scene(builders.node("n0", 1))
     scene.state.see(placed())
     whole = builders.pod(limits={"slicewise.io/gpu": 1}, uid="w")
-    scene.keeper.on_pods([Seen(whole)])
+    scene.updater.on_pods([Seen(whole)])
     assert scene.look().rows("waiting")[0][5] == 0
 
     scene.state.ledger.apply(NodeSeen(builders.node("n1", 1), 1))
@@ -185,20 +185,20 @@ def test_reasons_change_with_the_cluster():
 def test_everybody_who_waits_has_a_turn_though_time_is_short():
     scene = Scene()
     pods = [builders.pod(limits=LIMITS, uid=f"u{at}") for at in range(5)]
-    scene.keeper.on_pods([Seen(pod) for pod in pods])
+    scene.updater.on_pods([Seen(pod) for pod in pods])
     scene.look()
     for turn in range(1, 6):
         scene.state.ledger.apply(NodeSeen(builders.node(f"m{turn}", 1), 1))
-        scene.keeper.waiting.refresh(scene.state.snapshot(), iter([True, False]).__next__)
+        scene.updater.waiting.refresh(scene.state.snapshot(), iter([True, False]).__next__)
 
-    totals = sorted(row[6] for row in scene.keeper.waiting.rows().values())
+    totals = sorted(row[6] for row in scene.updater.waiting.rows().values())
 
     assert totals == [2, 3, 4, 5, 6]
 
 
 def test_pod_that_comes_late_is_asked_about_before_those_known():
     scene = Scene()
-    waiting = scene.keeper.waiting
+    waiting = scene.updater.waiting
     for uid in ("u0", "u1", "u2"):
         waiting.see(builders.pod(limits=LIMITS, uid=uid))
     waiting.refresh(scene.state.snapshot(), lambda: True)
@@ -259,18 +259,18 @@ def test_use_is_told_by_the_position_of_its_gpu():
         (MeasuredGpu("GPU-n0-1", 40, 900),), (MeasuredPod("ml/p", "GPU-n0-1", 40, None),)
     )
 
-    scene.keeper.use({"n0": use, "elsewhere": use})
+    scene.updater.use({"n0": use, "elsewhere": use})
 
-    assert scene.rows("uses") == [["n0", [[1, 40, 900]], [["ml/p", 1, 40, None]]]]
+    assert scene.rows("usage") == [["n0", [[1, 40, 900]], [["ml/p", 1, 40, None]]]]
 
 
 def test_node_whose_agent_fell_silent_is_flagged_until_it_speaks():
     scene = Scene().look()
-    scene.keeper.use({"n0": MeasuredNode(silent=True)})
+    scene.updater.use({"n0": MeasuredNode(silent=True)})
     assert scene.look().rows("nodes")[0][1] == SILENT
     assert scene.totals["silent"] == 1
 
-    scene.keeper.use({})
+    scene.updater.use({})
 
     assert scene.look().rows("nodes")[0][1] == 0
 

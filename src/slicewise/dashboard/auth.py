@@ -5,13 +5,13 @@ The page itself holds nothing of the cluster and is served to anyone; its data a
 
 import hashlib
 import time
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from enum import Enum
 from ipaddress import ip_address
 from typing import Final, Protocol
 
 from slicewise.httpd import HttpRequest
+from slicewise.kube.ttl_cache import TtlCache
 from slicewise.model import SlicewiseError
 
 _REMEMBERED: Final = 1024
@@ -21,17 +21,17 @@ _SCHEME: Final = "bearer "
 class AccessDecision(Enum):
     """What became of a request for data, as an HTTP status."""
 
-    WELCOME = 200
-    UNKNOWN = 401
+    ALLOWED = 200
+    UNAUTHENTICATED = 401
     FORBIDDEN = 403
-    UNSURE = 503
+    UNAVAILABLE = 503
     """The API server could not be asked."""
 
 
 class Authorizer(Protocol):
     """Decides whether a request gets data."""
 
-    async def judge(self, request: HttpRequest) -> AccessDecision:
+    async def decide(self, request: HttpRequest) -> AccessDecision:
         """Whether this one does."""
 
     @property
@@ -48,9 +48,9 @@ class LoopbackAuthorizer:
 
     wants_token = False
 
-    async def judge(self, request: HttpRequest) -> AccessDecision:
+    async def decide(self, request: HttpRequest) -> AccessDecision:
         """Refuse other names: a page elsewhere could point its own name at this address."""
-        return AccessDecision.WELCOME if is_local(request.headers) else AccessDecision.FORBIDDEN
+        return AccessDecision.ALLOWED if is_local(request.headers) else AccessDecision.FORBIDDEN
 
 
 class TokenAuthorizer:
@@ -62,31 +62,22 @@ class TokenAuthorizer:
         self, check: Check, *, seconds: float = 10.0, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._check = check
-        self._seconds = seconds
-        self._clock = clock
-        self._known: OrderedDict[bytes, tuple[float, AccessDecision]] = OrderedDict()
+        self._known: TtlCache[bytes, AccessDecision] = TtlCache(
+            lambda _: seconds, size=_REMEMBERED, clock=clock
+        )
 
-    async def judge(self, request: HttpRequest) -> AccessDecision:
+    async def decide(self, request: HttpRequest) -> AccessDecision:
         """Ask about the bearer token of the request."""
         header = request.headers.get("authorization", "")
         token = header[len(_SCHEME) :].strip()
         if not header.lower().startswith(_SCHEME) or not token:
-            return AccessDecision.UNKNOWN
-        # Tokens are secrets, and a memory of them should not hold any.
+            return AccessDecision.UNAUTHENTICATED
+        # Tokens are secrets, and a cache of them should not hold any.
         key = hashlib.sha256(token.encode()).digest()
-        now = self._clock()
-        found = self._known.get(key)
-        if found is not None and found[0] > now:
-            return found[1]
         try:
-            verdict = await self._check(token)
+            return await self._known.get(key, lambda: self._check(token))
         except SlicewiseError:
-            return AccessDecision.UNSURE
-        self._known[key] = (now + self._seconds, verdict)
-        self._known.move_to_end(key)
-        if len(self._known) > _REMEMBERED:
-            self._known.popitem(last=False)
-        return verdict
+            return AccessDecision.UNAVAILABLE
 
 
 def is_local(headers: Mapping[str, str]) -> bool:

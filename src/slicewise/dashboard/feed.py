@@ -12,7 +12,7 @@ from typing import Final
 from slicewise.dashboard.tables import PageTables
 
 EVENT_STREAM: Final = "text/event-stream"
-_BEAT: Final = b": well\n\n"
+_HEARTBEAT: Final = b": well\n\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,31 +30,31 @@ class FeedSettings:
 
 
 async def stream_events(
-    tables: PageTables, manner: FeedSettings, mark: str, welcome: Callable[[], Awaitable[bool]]
+    tables: PageTables, feed: FeedSettings, mark: str, may_look: Callable[[], Awaitable[bool]]
 ) -> AsyncIterator[bytes]:
-    """Events until the reader leaves or is welcome no more."""
+    """Events until the reader leaves or may look no more."""
     loop = asyncio.get_running_loop()
     reviewed = loop.time()
     at = tables.read_mark(mark) if mark else None
     if at is None:
         at = tables.revision
         name = tables.mark()
-        bodies = list(tables.tell_all(manner.rows))
+        bodies = list(tables.tell_all(feed.rows))
         for number, body in enumerate(bodies, 1):
             # Only the whole of it is something to go on from.
             yield write_event(body, name if number == len(bodies) else None)
     else:
-        yield _BEAT
+        yield _HEARTBEAT
     while True:
-        if loop.time() - reviewed >= manner.review_seconds:
+        if loop.time() - reviewed >= feed.review_seconds:
             reviewed = loop.time()
-            if not await welcome():
+            if not await may_look():
                 return
         try:
-            async with asyncio.timeout(manner.heartbeat_seconds):
+            async with asyncio.timeout(feed.heartbeat_seconds):
                 await tables.wait(at)
         except TimeoutError:
-            yield _BEAT
+            yield _HEARTBEAT
             continue
         body, name, at = tables.tell_since(at), tables.mark(), tables.revision
         yield write_event(body, name)

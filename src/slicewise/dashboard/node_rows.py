@@ -99,4 +99,4 @@ class NodeRows:
         if before is not None:
             self.sums.count(before, -1)
             self._tables.drop("nodes", name)
-            self._tables.drop("uses", name)
+            self._tables.drop("usage", name)

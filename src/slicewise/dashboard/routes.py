@@ -6,6 +6,7 @@ Nothing is redirected and the page asks by relative paths, so that it works behi
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from slicewise.dashboard.assets import Asset, read_assets
@@ -13,7 +14,15 @@ from slicewise.dashboard.auth import AccessDecision, Authorizer
 from slicewise.dashboard.feed import EVENT_STREAM, FeedSettings, stream_events
 from slicewise.dashboard.tables import PageTables
 from slicewise.explain.explanation import PodInquiry, explain_pod
-from slicewise.httpd import Answer, Handler, HttpRequest, HttpResponse, Stream, json_response
+from slicewise.httpd import (
+    Answer,
+    Handler,
+    HttpRequest,
+    HttpResponse,
+    Router,
+    Stream,
+    json_response,
+)
 from slicewise.model import Pod, SlicewiseError
 from slicewise.state.queries import NotReadyError, PodQueries
 
@@ -31,9 +40,9 @@ SAFETY: Final[Mapping[str, str]] = {
 }
 _NO_STORE: Final = {"cache-control": "no-store"}
 _WORDS: Final = {
-    AccessDecision.UNKNOWN: b"a token of the cluster is needed\n",
+    AccessDecision.UNAUTHENTICATED: b"a token of the cluster is needed\n",
     AccessDecision.FORBIDDEN: b"not allowed to see the cluster's GPUs\n",
-    AccessDecision.UNSURE: b"the API server could not be asked: retry later\n",
+    AccessDecision.UNAVAILABLE: b"the API server could not be asked: retry later\n",
 }
 
 FindPod = Callable[[str, str], Awaitable[Pod | None]]
@@ -46,81 +55,83 @@ class PageContext:
 
     tables: PageTables
     queries: PodQueries
-    gate: Authorizer
+    authorizer: Authorizer
     find: FindPod
-    manner: FeedSettings
+    feed: FeedSettings
     readers: int = 0
 
 
-def build_handler(site: PageContext) -> Handler:
+def build_handler(context: PageContext) -> Handler:
     """The handler of the whole service."""
-    assets = read_assets()
+    router = Router(
+        not_found=_say(404, b"no such path\n"), wrong_method=_say(405, b"this page only shows\n")
+    )
+    for path, asset in read_assets().items():
+        router.add(path, partial(_show, asset))
+    router.add("/api/feed", partial(_authorized, context, _feed))
+    router.add("/api/explain", partial(_authorized, context, _explain))
 
     async def handle(request: HttpRequest) -> Answer:
-        answer = await _answer(site, assets, request)
+        answer = await router.handle(request)
+        assert isinstance(answer, HttpResponse | Stream)
         return replace(answer, headers={**SAFETY, **answer.headers})
 
     return handle
 
 
-async def _answer(
-    site: PageContext, assets: Mapping[str, Asset], request: HttpRequest
+async def _authorized(
+    context: PageContext,
+    answer: Callable[[PageContext, HttpRequest], Awaitable[HttpResponse | Stream]],
+    request: HttpRequest,
 ) -> HttpResponse | Stream:
-    if request.method not in ("GET", "HEAD"):
-        return _say(405, b"this page only shows\n", {"allow": "GET, HEAD"})
-    asset = assets.get(request.path)
-    if asset is not None:
-        return _show(asset, request)
-    if request.path not in ("/api/feed", "/api/explain"):
-        return _say(404, b"no such path\n")
-    verdict = await site.gate.judge(request)
-    if verdict is not AccessDecision.WELCOME:
-        asks = {"www-authenticate": "Bearer"} if verdict is AccessDecision.UNKNOWN else {}
-        return _say(verdict.value, _WORDS[verdict], asks)
-    if request.path == "/api/explain":
-        return await _explain(site, request.query.get("pod", ""))
-    return _feed(site, request)
+    """The answer for a reader who may see the cluster, and a refusal for anyone else."""
+    decision = await context.authorizer.decide(request)
+    if decision is AccessDecision.ALLOWED:
+        return await answer(context, request)
+    asks = {"www-authenticate": "Bearer"} if decision is AccessDecision.UNAUTHENTICATED else {}
+    return _say(decision.value, _WORDS[decision], asks)
 
 
-def _show(asset: Asset, request: HttpRequest) -> HttpResponse:
+async def _show(asset: Asset, request: HttpRequest) -> HttpResponse:
     headers = {"etag": asset.tag, "cache-control": "no-cache"}
     if request.headers.get("if-none-match") == asset.tag:
         return HttpResponse(304, b"", asset.content_type, headers)
     return HttpResponse(200, asset.body, asset.content_type, headers)
 
 
-def _feed(site: PageContext, request: HttpRequest) -> HttpResponse | Stream:
-    if not site.tables.revision:
+async def _feed(context: PageContext, request: HttpRequest) -> HttpResponse | Stream:
+    if not context.tables.revision:
         return _say(503, b"the cluster is not known yet: retry soon\n", {"retry-after": "1"})
-    if site.readers >= site.manner.most:
+    if context.readers >= context.feed.most:
         return _say(503, b"too many readers: retry later\n", {"retry-after": "5"})
     mark = request.headers.get("last-event-id") or request.query.get("since", "")
 
-    async def welcome() -> bool:
-        return await site.gate.judge(request) is AccessDecision.WELCOME
+    async def may_look() -> bool:
+        return await context.authorizer.decide(request) is AccessDecision.ALLOWED
 
     async def chunks() -> AsyncIterator[bytes]:
-        site.readers += 1
+        context.readers += 1
         try:
-            async for event in stream_events(site.tables, site.manner, mark, welcome):
+            async for event in stream_events(context.tables, context.feed, mark, may_look):
                 yield event
         finally:
-            site.readers -= 1
+            context.readers -= 1
 
     return Stream(chunks(), EVENT_STREAM, _NO_STORE)
 
 
-async def _explain(site: PageContext, name: str) -> HttpResponse:
+async def _explain(context: PageContext, request: HttpRequest) -> HttpResponse:
+    name = request.query.get("pod", "")
     namespace, _, short = name.rpartition("/")
     if not short:
         return _say(400, b"pod: expected namespace/name\n")
-    pod = await site.find(namespace or "default", short)
+    pod = await context.find(namespace or "default", short)
     if pod is None:
         return _say(404, f"pod {name!r}: not found\n".encode())
     try:
-        query = site.queries.build(pod)
+        query = context.queries.build(pod)
         names = sorted(query.snapshot.slots)
-        inquiry = PodInquiry.of(query, names, site.queries.screen(query, names))
+        inquiry = PodInquiry.of(query, names, context.queries.screen(query, names))
         # Trying changes may take seconds, and other readers must not wait for it.
         answer = json_response(await asyncio.to_thread(explain_pod, inquiry))
     except NotReadyError as error:

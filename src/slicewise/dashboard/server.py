@@ -1,9 +1,10 @@
 """The page's life: follows the cluster, keeps the tables, and serves whoever looks."""
 
 import asyncio
-import logging
 import secrets
 from dataclasses import dataclass, field
+
+import structlog
 
 from slicewise import __version__
 from slicewise.dashboard.auth import Authorizer, LoopbackAuthorizer
@@ -16,7 +17,7 @@ from slicewise.httpd import Server, ServerSettings
 from slicewise.state.ports import ClusterState
 from slicewise.state.queries import PodQueries
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,9 +26,9 @@ class PageSettings:
 
     listen: ServerSettings = field(default_factory=ServerSettings)
     """Address, certificates and limits of the listener."""
-    manner: FeedSettings = field(default_factory=FeedSettings)
+    feed: FeedSettings = field(default_factory=FeedSettings)
     """How readers are served."""
-    pace: UpdateIntervals = field(default_factory=UpdateIntervals)
+    intervals: UpdateIntervals = field(default_factory=UpdateIntervals)
     """How often what is looked at."""
 
 
@@ -38,27 +39,29 @@ class DashboardServer:
         self,
         state: ClusterState,
         find: FindPod,
-        habits: PageSettings | None = None,
+        page_settings: PageSettings | None = None,
         *,
-        gate: Authorizer | None = None,
-        uses: UsageSource | None = None,
+        authorizer: Authorizer | None = None,
+        usage: UsageSource | None = None,
     ) -> None:
         """Bind the port; nothing is answered before `start`."""
-        self.habits = habits or PageSettings()
-        gate = gate or LoopbackAuthorizer()
+        self.settings = page_settings or PageSettings()
+        authorizer = authorizer or LoopbackAuthorizer()
         self.tables = PageTables(secrets.token_hex(4))
-        about = {"version": __version__, "use": None if uses is None else uses.label}
+        about = {"version": __version__, "use": None if usage is None else usage.label}
         self.tables.put("about", "", about)
-        self.keeper = TableUpdater(state, self.tables, uses=uses, pace=self.habits.pace)
-        site = PageContext(
+        self.updater = TableUpdater(
+            state, self.tables, usage=usage, intervals=self.settings.intervals
+        )
+        context = PageContext(
             tables=self.tables,
             queries=PodQueries(state),
-            gate=gate,
+            authorizer=authorizer,
             find=find,
-            manner=self.habits.manner,
+            feed=self.settings.feed,
         )
-        self.server = Server(build_handler(site), self.habits.listen)
-        self._keeping: asyncio.Task[None] | None = None
+        self.server = Server(build_handler(context), self.settings.listen)
+        self._updating: asyncio.Task[None] | None = None
 
     @property
     def url(self) -> str:
@@ -68,26 +71,26 @@ class DashboardServer:
     @property
     def ready(self) -> bool:
         """Whether the cluster has been looked at, and still is."""
-        keeping = self._keeping is not None and not self._keeping.done()
-        return keeping and self.tables.revision > 0
+        updating = self._updating is not None and not self._updating.done()
+        return updating and self.tables.revision > 0
 
     async def start(self) -> None:
         """Accept connections; ready once the cluster has been looked at."""
         await self.server.start()
         assert self.server.app is not None
         self.server.app.ready = lambda: self.ready
-        self._keeping = asyncio.create_task(self.keeper.run())
-        self._keeping.add_done_callback(_notice_end)
+        self._updating = asyncio.create_task(self.updater.run())
+        self._updating.add_done_callback(_notice_end)
 
     async def stop(self) -> None:
         """End every feed, then close."""
-        if self._keeping is not None:
-            self._keeping.cancel()
-            await asyncio.gather(self._keeping, return_exceptions=True)
+        if self._updating is not None:
+            self._updating.cancel()
+            await asyncio.gather(self._updating, return_exceptions=True)
         await self.server.stop()
 
 
 def _notice_end(task: asyncio.Task[None]) -> None:
-    """Say so when the keeper ends by itself, which it never should."""
+    """Say so when the update loop ends by itself, which it never should."""
     if not task.cancelled():
         _log.critical("page broken", exc_info=task.exception())

@@ -4,11 +4,12 @@ Snapshots share what did not change, so that looking costs what happened since t
 """
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Final
+
+import structlog
 
 from slicewise.dashboard.history import ClusterHistory, HistoryPoint
 from slicewise.dashboard.node_rows import NodeRows
@@ -22,7 +23,7 @@ from slicewise.model import NodeNotice, Pod, Snapshot
 from slicewise.state.ports import ClusterState
 from slicewise.state.queries import PodQueries
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 _MOST_TROUBLES: Final = 200
 
 
@@ -35,8 +36,8 @@ class UpdateIntervals:
     reasons: float = 0.05
     """How long reasons of waiting pods may be worked out each time."""
     troubles: float = 2.0
-    """What needs a person."""
-    uses: float = 5.0
+    """What needs attention."""
+    usage: float = 5.0
     """What is in use."""
 
 
@@ -48,16 +49,16 @@ class TableUpdater:
         state: ClusterState,
         tables: PageTables,
         *,
-        uses: UsageSource | None = None,
-        pace: UpdateIntervals | None = None,
+        usage: UsageSource | None = None,
+        intervals: UpdateIntervals | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.tables = tables
         self.nodes = NodeRows(tables)
         self.waiting = WaitingPods(PodQueries(state), clock)
         self._state = state
-        self._uses = uses
-        self._pace = pace or UpdateIntervals()
+        self._usage = usage
+        self._intervals = intervals or UpdateIntervals()
         self._clock = clock
         self._history = ClusterHistory()
         self._looked: Snapshot | None = None
@@ -85,11 +86,11 @@ class TableUpdater:
 
     async def run(self) -> None:
         """Look again and again."""
-        measuring = None if self._uses is None else asyncio.create_task(self._measure(self._uses))
+        measuring = None if self._usage is None else asyncio.create_task(self._measure(self._usage))
         try:
             while True:
                 self.look()
-                await asyncio.sleep(self._pace.look)
+                await asyncio.sleep(self._intervals.look)
         finally:
             if measuring is not None:
                 measuring.cancel()
@@ -109,7 +110,7 @@ class TableUpdater:
         self._take_waiting(snapshot)
         if changed or self._state.quota is not self._quota:
             self._take_quota()
-        if now - self._troubles_at >= self._pace.troubles:
+        if now - self._troubles_at >= self._intervals.troubles:
             self._troubles_at = now
             self._take_troubles()
         totals = asdict(self.nodes.sums)
@@ -130,20 +131,20 @@ class TableUpdater:
                 positions = {gpu.uuid: at for at, gpu in enumerate(state.node.gpus)}
                 rows[name] = write_usage(name, use, positions)
         self._used = found
-        self.tables.replace("uses", rows)
+        self.tables.replace("usage", rows)
         self.nodes.silence(name for name, use in found.items() if use.silent)
 
-    async def _measure(self, uses: UsageSource) -> None:
+    async def _measure(self, usage: UsageSource) -> None:
         while True:
             try:
-                self.use(dict(await uses.read() or {}))
+                self.use(dict(await usage.read() or {}))
             except Exception:
                 # The page shows what is allocated, whatever becomes of the measurements.
                 _log.exception("use not read")
-            await asyncio.sleep(self._pace.uses)
+            await asyncio.sleep(self._intervals.usage)
 
     def _take_waiting(self, snapshot: Snapshot) -> None:
-        end = time.monotonic() + self._pace.reasons
+        end = time.monotonic() + self._intervals.reasons
         self.waiting.refresh(snapshot, lambda: time.monotonic() < end)
         self.tables.replace("waiting", self.waiting.rows())
 

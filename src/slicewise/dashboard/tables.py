@@ -22,7 +22,7 @@ SECTIONS: Final = (
     "waiting",
     "quota",
     "troubles",
-    "uses",
+    "usage",
     "nodes",
 )
 """In the order in which a client needs them."""

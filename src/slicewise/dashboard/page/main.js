@@ -40,7 +40,7 @@ function render() {
   if (changed.has("quota")) drawQuota(find("#quota"), [...store.quota.values()]);
   if (changed.has("troubles")) drawTroubles(find("#troubles"), [...store.troubles.values()]);
   if (changed.has("points")) showHistory();
-  if (changed.has("about") || changed.has("uses")) showUse();
+  if (changed.has("about") || changed.has("usage")) showUse();
   if (opened && opened.node !== undefined && (all || nodes.has(opened.node))) showDetails(false);
 }
 
@@ -74,7 +74,7 @@ function showHistory() {
 
 function showUse() {
   const use = store.about1().use;
-  find("#use-legend").hidden = !use || !store.uses.size;
+  find("#use-legend").hidden = !use || !store.usage.size;
   if (use) find("#use-legend span").textContent = use === "measured" ? "in use" : `in use (${use})`;
 }
 

@@ -15,7 +15,7 @@ const KEYS = {
   waiting: (row) => row[0],
   quota: (row) => `${row[0]}|${row[1]}`,
   troubles: (row) => `${row[0]}|${row[1]}`,
-  uses: (row) => row[0],
+  usage: (row) => row[0],
   nodes: (row) => row[0],
 };
 // How it is known which GPUs a pod holds, where that is not recorded.
@@ -51,12 +51,12 @@ export class Store {
       const before = table.size;
       for (const row of part.rows) {
         table.set(key(row), row);
-        if (name === "nodes" || name === "uses") this.forget(row[0], nodes);
+        if (name === "nodes" || name === "usage") this.forget(row[0], nodes);
       }
       for (const text of part.gone || []) {
         const gone = name === "points" || name === "models" ? Number(text) : text;
         table.delete(gone);
-        if (name === "nodes" || name === "uses") this.forget(gone, nodes);
+        if (name === "nodes" || name === "usage") this.forget(gone, nodes);
       }
       if (name === "nodes" && (table.size !== before || part.gone)) this.sorted = null;
     }
@@ -121,7 +121,7 @@ export class Store {
   }
 
   addUse(node) {
-    const row = this.uses.get(node.name);
+    const row = this.usage.get(node.name);
     if (!row) return;
     const [, gpus, pods] = row;
     for (const [at, cores, memory] of gpus) {

@@ -11,8 +11,8 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from slicewise.cli.dashboard import DashboardSettings, run_dashboard
 from slicewise.cli.service_runner import Started, serving
+from slicewise.dashboard.run import DashboardSettings, run_dashboard
 from slicewise.dashboard.server import PageSettings
 from slicewise.dashboard.table_updater import UpdateIntervals
 from slicewise.dashboard.usage import MeasuredGpu, MeasuredNode, MeasuredPod
@@ -81,8 +81,8 @@ def serve_page(master: str, *, port: int = 0) -> Iterator[str]:
     async def serve(stop: asyncio.Event, started: Started) -> None:
         for chosen in (port, 0):
             listen = ServerSettings(port=chosen, max_body_bytes=1)
-            habits = PageSettings(listen=listen, pace=UpdateIntervals(uses=1.0))
-            settings = DashboardSettings(access=Access(master), habits=habits)
+            page_settings = PageSettings(listen=listen, intervals=UpdateIntervals(usage=1.0))
+            settings = DashboardSettings(access=Access(master), page=page_settings)
             try:
                 await run_dashboard(settings, stop, started=started, measure=SimulatedUses)
                 break
