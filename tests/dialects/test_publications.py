@@ -29,7 +29,7 @@ def test_equal_gpus_are_published_for_every_system():
         "aliyun.accelerator/nvidia_name": "NVIDIA-A100-SXM4-40GB",
         "aliyun.accelerator/nvidia_mem": "40960MiB",
     }
-    assert published.offers == {
+    assert published.fallback_labels == {
         "nvidia.com/gpu.count": "2",
         "nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB",
         "nvidia.com/gpu.memory": "40960",
@@ -46,7 +46,7 @@ def test_systems_that_are_switched_off_publish_nothing():
 
     assert set(published.annotations) == {GPUS}
     assert not published.labels
-    assert not published.offers
+    assert not published.fallback_labels
 
 
 def test_mixed_models_are_named_together_and_no_single_model_is_claimed():
@@ -55,7 +55,7 @@ def test_mixed_models_are_named_together_and_no_single_model_is_claimed():
 
     assert published.labels["gaia.nvidia.com/gpu-model"] == "A10_T4"
     assert "aliyun.accelerator/nvidia_name" not in published.labels
-    assert set(published.offers) == {"nvidia.com/gpu.count"}
+    assert set(published.fallback_labels) == {"nvidia.com/gpu.count"}
 
 
 def test_node_without_gpus_publishes_an_empty_list_alone():
@@ -63,7 +63,7 @@ def test_node_without_gpus_publishes_an_empty_list_alone():
 
     assert published.annotations == {GPUS: '{"gpus":[]}'}
     assert not published.labels
-    assert not published.offers
+    assert not published.fallback_labels
 
 
 def test_register_keeps_places_and_tells_health_cordons_and_mig():
@@ -128,7 +128,7 @@ _nodes = st.lists(
 def test_every_label_is_legal_and_the_gpus_are_read_back(gpus):
     published = DEFAULT.publish(NodeFacts(gpus, (86,) * len(gpus.gpus), "1 2/3", "é"), _ALL)
 
-    for value in (*published.labels.values(), *published.offers.values()):
+    for value in (*published.labels.values(), *published.fallback_labels.values()):
         assert _LEGAL.fullmatch(value)
     read = DEFAULT.read_node(NodeNotice("n0", published.labels, published.annotations))
     assert read.gpus == gpus.gpus

@@ -62,7 +62,7 @@ class PlainReader:
             ),
         )
 
-    def is_silent(self, pod: Pod) -> bool:
+    def records_nothing(self, pod: Pod) -> bool:
         return SILENT in pod.annotations
 
     def read_target(self, pod: Pod) -> str | None:

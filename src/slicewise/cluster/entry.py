@@ -19,7 +19,7 @@ class PodReader(Protocol):
         """What the pod's marks say it was given on this node; None when they say nothing."""
         ...
 
-    def is_silent(self, pod: Pod) -> bool:
+    def records_nothing(self, pod: Pod) -> bool:
         """Whether the pod's system never tells which GPUs it has, so that we may choose them."""
         ...
 

@@ -389,7 +389,7 @@ class Ledger:
 
     def _may_choose(self, entry: PodEntry, pod: Pod, node: Node) -> bool:
         """Whether the GPUs of a bound pod are ours to choose; what we held for it counts first."""
-        if pod.node is None or not self._reader.is_silent(pod):
+        if pod.node is None or not self._reader.records_nothing(pod):
             return False
         if node.agent and not entry.waited:
             return False

@@ -37,9 +37,9 @@ class CachedPodReader:
         """What the pod's marks say it was given on this node; None when they say nothing."""
         return self._dialects.read_allocation(pod, node, request)
 
-    def is_silent(self, pod: Pod) -> bool:
+    def records_nothing(self, pod: Pod) -> bool:
         """Whether the pod's system never tells which GPUs it has."""
-        return self._dialects.is_silent(pod)
+        return self._dialects.records_nothing(pod)
 
     def read_target(self, pod: Pod) -> str | None:
         """The node an unbound pod's marks name, if they do."""

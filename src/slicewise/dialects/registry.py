@@ -110,7 +110,7 @@ class Dialects:
             request = dialect.pods.read_request(pod)
         return dialect.pods.read_allocation(pod, request, node)
 
-    def is_silent(self, pod: Pod) -> bool:
+    def records_nothing(self, pod: Pod) -> bool:
         """Whether the pod's system never tells which GPUs it has."""
         dialect = self.claim(pod)
         return dialect is not None and dialect.pods.records_nothing

@@ -37,7 +37,7 @@ class HoldFilter:
         if not query.wants_gpu:
             return pass_through(args.candidates)
         screening = self._decisions.screen(query, args.candidates.names)
-        if self._decisions.queries.dialects.is_silent(args.pod):
+        if self._decisions.queries.dialects.records_nothing(args.pod):
             names = list(compress(args.candidates.names, screening.fits))
             self._hold(query, names if len(names) <= MOST_NODES else [])
         return screening_reply(args.candidates, screening)

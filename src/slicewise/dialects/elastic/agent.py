@@ -56,17 +56,17 @@ def hash_ids(ids: Iterable[str]) -> str:
     return hashlib.sha256(":".join(sorted(ids)).encode()).hexdigest()[:8]
 
 
-def inject(given: ContainerGpus) -> Injection:
+def inject(held: ContainerGpus) -> Injection:
     """The GPUs, and the host links by which an installed hook of elastic-gpu finds them."""
-    names = find_edition(given.pod, EDITIONS)
-    digest = hash_ids(given.ids)
+    names = find_edition(held.pod, EDITIONS)
+    digest = hash_ids(held.ids)
     env = {"GPU": digest, VISIBLE: "none"}
     many = names.memory is not None
     if not many:
-        env["ku"] = str(len(given.ids))
+        env["ku"] = str(len(held.ids))
     links: list[Link] = []
-    devices = list(gpu_nodes(given))
-    for at, gpu in enumerate(given.gpus):
+    devices = list(gpu_nodes(held))
+    for at, gpu in enumerate(held.gpus):
         tail = f"{digest}-{at}" if many else digest
         links.append(Link(f"{_GPU_LINK}{tail}", f"nvidia{gpu.minor}"))
         links.append(Link(f"{_CONTROL_LINK}{tail}", "nvidiactl"))

@@ -25,13 +25,7 @@ from slicewise.dialects.shared.limits import (
     read_memory,
     whole_gpus,
 )
-from slicewise.dialects.shared.records import (
-    ALLOCATION,
-    add_full_record,
-    apply_record,
-    prefer_full_record,
-    reads_back_as,
-)
+from slicewise.dialects.shared.records import complete_record, prefer_full_record
 from slicewise.dialects.shared.texts import annotation
 from slicewise.model import (
     FULL,
@@ -101,13 +95,14 @@ class ElasticPods:
             )
             for each in allocation.containers
         }
-        marks = PodRecord({**annotations, names.assumed: "true"}, {names.assumed: "true"})
-        marked = apply_record(pod, marks)
-        said = reads_back_as(allocation, partial(self._read_own, marked, request, node))
-        # A record left by an earlier decision would be believed before these marks.
-        if said and ALLOCATION not in pod.annotations:
-            return marks
-        return add_full_record(marks, allocation, node)
+        record = PodRecord({**annotations, names.assumed: "true"}, {names.assumed: "true"})
+        return complete_record(
+            pod,
+            record,
+            allocation,
+            node,
+            read_own=lambda pod: self._read_own(pod, request, node),
+        )
 
     def write_limits(self, pod: Pod, what: str, amount: int) -> Limits:
         """The limit in the pod's own generation, which may know no memory."""

@@ -10,9 +10,9 @@ from slicewise.dialects.shared.offers import OfferedEdition, OfferedResource, on
 OFFERED: Final = OfferedEdition(EDITION, (OfferedResource(GPU, "nvidia-gpu.sock", one),))
 
 
-def inject(given: ContainerGpus) -> Injection:
+def inject(held: ContainerGpus) -> Injection:
     """Whole GPUs, as NVIDIA's own plugin gives them."""
-    return Injection(env={VISIBLE: given.uuids}, devices=gpu_nodes(given))
+    return Injection(env={VISIBLE: held.uuids}, devices=gpu_nodes(held))
 
 
 AGENT: Final = AgentPart(editions=(OFFERED,), inject=inject)

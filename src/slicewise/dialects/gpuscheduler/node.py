@@ -26,22 +26,22 @@ def publish(facts: NodeFacts, editions: frozenset[str]) -> Publication:
     gpus = facts.node.gpus
     if EDITION not in editions or not gpus:
         return Publication()
-    offers = {"nvidia.com/gpu.count": str(len(gpus))}
+    fallback_labels = {"nvidia.com/gpu.count": str(len(gpus))}
     if (model := one_model(gpus)) is not None:
-        offers["nvidia.com/gpu.product"] = model
+        fallback_labels["nvidia.com/gpu.product"] = model
     if (memory := one_memory(gpus)) is not None:
-        offers["nvidia.com/gpu.memory"] = str(memory)
+        fallback_labels["nvidia.com/gpu.memory"] = str(memory)
     capabilities = set(facts.capabilities)
     if len(capabilities) == 1 and (capability := capabilities.pop()):
-        offers["nvidia.com/gpu.compute.major"] = str(capability // 10)
-        offers["nvidia.com/gpu.compute.minor"] = str(capability % 10)
+        fallback_labels["nvidia.com/gpu.compute.major"] = str(capability // 10)
+        fallback_labels["nvidia.com/gpu.compute.minor"] = str(capability % 10)
     for key, text in (
         ("nvidia.com/cuda.driver-version.full", facts.driver),
         ("nvidia.com/cuda.runtime-version.full", facts.cuda),
     ):
         if value := write_label(text):
-            offers[key] = value
-    return Publication(offers=offers)
+            fallback_labels[key] = value
+    return Publication(fallback_labels=fallback_labels)
 
 
 NODE: Final = NodePart(read_node=read_node, publish=publish)

@@ -19,21 +19,21 @@ def offer(names: GpushareNames) -> OfferedEdition:
     return OfferedEdition("gpushare", (memory,), ((names.count, one),))
 
 
-def inject(given: ContainerGpus) -> Injection:
+def inject(held: ContainerGpus) -> Injection:
     """The GPUs, and gpushare's account of the memory in its units."""
-    names = _find_names(given)
-    used = -(-measure_peak(given.request, given.allocation) // names.memory_unit)
+    names = _find_names(held)
+    used = -(-measure_peak(held.request, held.allocation) // names.memory_unit)
     env = {
         # The original's number was read as an NVML index, which need not be the minor number.
-        VISIBLE: given.uuids,
-        names.index: given.minors,
-        names.pod_units: given.pod.annotations.get(names.pod_units, str(used)),
-        "ALIYUN_COM_GPU_MEM_CONTAINER": str(read_amount(given.container, names.memory)),
-        names.gpu_units: str(given.gpus[0].memory // names.memory_unit),
+        VISIBLE: held.uuids,
+        names.index: held.minors,
+        names.pod_units: held.pod.annotations.get(names.pod_units, str(used)),
+        "ALIYUN_COM_GPU_MEM_CONTAINER": str(read_amount(held.container, names.memory)),
+        names.gpu_units: str(held.gpus[0].memory // names.memory_unit),
     }
-    if given.labels.get(_CGPU_LABEL) == "true":
+    if held.labels.get(_CGPU_LABEL) == "true":
         env["CGPU_DISABLE"] = "true"
-    return Injection(env=env, devices=gpu_nodes(given))
+    return Injection(env=env, devices=gpu_nodes(held))
 
 
 def flag(_: ContainerGpus, now_ns: int) -> PodRecord:
@@ -51,8 +51,8 @@ def build_agent(names: GpushareNames) -> AgentPart:
     )
 
 
-def _find_names(given: ContainerGpus) -> GpushareNames:
+def _find_names(held: ContainerGpus) -> GpushareNames:
     """The unit in which the pod was counted, told by what its container was allocated."""
-    asked = read_amount(given.container, GIB.memory)
-    allocated = sum(piece.memory for piece in given.slices)
+    asked = read_amount(held.container, GIB.memory)
+    allocated = sum(piece.memory for piece in held.slices)
     return MIB if allocated == asked else GIB

@@ -28,13 +28,7 @@ from slicewise.dialects.shared.limits import (
     read_containers,
     read_memory,
 )
-from slicewise.dialects.shared.records import (
-    ALLOCATION,
-    add_full_record,
-    apply_record,
-    prefer_full_record,
-    reads_back_as,
-)
+from slicewise.dialects.shared.records import add_full_record, complete_record, prefer_full_record
 from slicewise.dialects.shared.texts import (
     annotation,
     count_of,
@@ -133,14 +127,16 @@ class GpusharePods:
         }
         if len(gpus) > 1 or names.division in pod.annotations:
             annotations[names.division] = write_division(pod, allocation, node, names.memory_unit)
-        marks = PodRecord(annotations)
-        marked = apply_record(pod, marks)
-        said = reads_back_as(allocation, partial(self._read_own, marked, request, node))
-        early = any(each.role is not Role.MAIN for each in request.containers)
-        # A record left by an earlier decision would be believed before these marks.
-        if said and not early and ALLOCATION not in pod.annotations:
-            return marks
-        return add_full_record(marks, allocation, node)
+        record = PodRecord(annotations)
+        if any(each.role is not Role.MAIN for each in request.containers):
+            return add_full_record(record, allocation, node)
+        return complete_record(
+            pod,
+            record,
+            allocation,
+            node,
+            read_own=lambda pod: self._read_own(pod, request, node),
+        )
 
     def write_limits(self, pod: Pod, what: str, amount: int) -> Limits:
         """Memory in the cluster's unit, for all of the pod's GPUs together."""

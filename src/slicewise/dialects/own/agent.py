@@ -17,16 +17,16 @@ OFFERED: Final = OfferedEdition(
 )
 
 
-def inject(given: ContainerGpus) -> Injection:
+def inject(held: ContainerGpus) -> Injection:
     """The GPUs, and how much of each the container was allocated."""
-    slices = given.slices
+    slices = held.slices
     return Injection(
         env={
-            VISIBLE: given.uuids,
+            VISIBLE: held.uuids,
             "SLICEWISE_GPU_CORES": ",".join(str(piece.cores) for piece in slices),
             "SLICEWISE_GPU_MEMORY_MIB": ",".join(str(piece.memory) for piece in slices),
         },
-        devices=gpu_nodes(given),
+        devices=gpu_nodes(held),
     )
 
 

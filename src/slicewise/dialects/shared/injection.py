@@ -121,9 +121,9 @@ class ContainerGpus:
         return ",".join(str(gpu.minor) for gpu in self.gpus)
 
 
-def gpu_nodes(given: ContainerGpus, *, tools: bool = True) -> tuple[DeviceNode, ...]:
+def gpu_nodes(held: ContainerGpus, *, tools: bool = True) -> tuple[DeviceNode, ...]:
     """The device nodes of the GPUs, and those of the driver beside them."""
-    gpus = (f"nvidia{gpu.minor}" for gpu in given.gpus)
+    gpus = (f"nvidia{gpu.minor}" for gpu in held.gpus)
     others = (*CONTROLS, TOOLS) if tools else CONTROLS
     return (
         *(DeviceNode(name, f"/dev/{name}", gpu=True) for name in gpus),
@@ -131,6 +131,6 @@ def gpu_nodes(given: ContainerGpus, *, tools: bool = True) -> tuple[DeviceNode, 
     )
 
 
-def no_flag(given: ContainerGpus, now_ns: int) -> PodRecord:
+def no_flag(held: ContainerGpus, now_ns: int) -> PodRecord:
     """Nothing is written on pods of a system that looks for no flag."""
     return PodRecord()

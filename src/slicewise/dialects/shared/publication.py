@@ -33,11 +33,11 @@ class NodeFacts:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """Labels and annotations for a Node; offers are labels that give way to anybody else's."""
+    """Labels and annotations for a Node; fallback labels give way to anybody else's."""
 
     labels: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
     annotations: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
-    offers: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
+    fallback_labels: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
 
 
 def join_publications(parts: Sequence[Publication]) -> Publication:
@@ -45,7 +45,7 @@ def join_publications(parts: Sequence[Publication]) -> Publication:
     return Publication(
         {key: value for part in parts for key, value in part.labels.items()},
         {key: value for part in parts for key, value in part.annotations.items()},
-        {key: value for part in parts for key, value in part.offers.items()},
+        {key: value for part in parts for key, value in part.fallback_labels.items()},
     )
 
 

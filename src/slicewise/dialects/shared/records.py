@@ -1,11 +1,12 @@
 """The allocation spelled out in full, in Slicewise's own annotation.
 
 It is the whole record for our own dialect and for systems that record nothing, and stands beside
-the marks of the others wherever those cannot say everything. Where it is valid, it is believed.
+the records of the others wherever those cannot say everything. Where it is valid, it is believed.
 """
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from slicewise.dialects.shared.indexes import gpu_at, used_gpu
@@ -75,7 +76,7 @@ def read_full_record(text: str, request: Request, node: Node) -> Allocation:
 def prefer_full_record(
     pod: Pod, request: Request, node: Node, read_own: Callable[[], Allocation | None]
 ) -> Allocation | None:
-    """The recorded allocation where it is valid, otherwise what the dialect's own marks say."""
+    """The recorded allocation where it is valid, otherwise what the dialect's own record says."""
     text = pod.annotations.get(ALLOCATION)
     if text is None:
         return read_own()
@@ -88,28 +89,44 @@ def prefer_full_record(
         return own
 
 
-def apply_record(pod: Pod, marks: PodRecord) -> Pod:
-    """The pod as it will be listed once the marks are on it."""
+def apply_record(pod: Pod, record: PodRecord) -> Pod:
+    """The pod as it will be listed once the record is on it."""
     return replace(
         pod,
-        annotations={**pod.annotations, **marks.annotations},
-        labels={**pod.labels, **marks.labels},
+        annotations={**pod.annotations, **record.annotations},
+        labels={**pod.labels, **record.labels},
     )
 
 
 def reads_back_as(allocation: Allocation, read_own: Callable[[], Allocation | None]) -> bool:
-    """Whether the dialect's own marks, read back, give this allocation."""
+    """Whether the dialect's own record, read back, is this allocation."""
     try:
         return read_own() == allocation
     except DialectError:
         return False
 
 
-def add_full_record(marks: PodRecord, allocation: Allocation, node: Node) -> PodRecord:
-    """The marks with the allocation spelled out in full beside them."""
-    return replace(
-        marks, annotations={**marks.annotations, ALLOCATION: write_full_record(allocation, node)}
-    )
+def add_full_record(record: PodRecord, allocation: Allocation, node: Node) -> PodRecord:
+    """The record with the allocation spelled out in full beside it."""
+    full = write_full_record(allocation, node)
+    return replace(record, annotations={**record.annotations, ALLOCATION: full})
+
+
+def complete_record(
+    pod: Pod,
+    record: PodRecord,
+    allocation: Allocation,
+    node: Node,
+    *,
+    read_own: Callable[[Pod], Allocation | None],
+) -> PodRecord:
+    """The system's own record, and ours beside it unless the system's says everything."""
+    recorded = apply_record(pod, record)
+    said = reads_back_as(allocation, partial(read_own, recorded))
+    # A full record left by an earlier decision would be believed before this one.
+    if said and ALLOCATION not in pod.annotations:
+        return record
+    return add_full_record(record, allocation, node)
 
 
 def _read_container(

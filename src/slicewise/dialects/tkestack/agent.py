@@ -43,48 +43,48 @@ def offer(name: str, names: TkestackNames, prefix: str) -> OfferedEdition:
     )
 
 
-def inject(given: ContainerGpus) -> Injection:
+def inject(held: ContainerGpus) -> Injection:
     """The GPUs, the folder of the limiter and gpu-manager's copy of the driver."""
-    names = find_edition(given.pod, EDITIONS)
-    limit = _read_limit(given, names)
+    names = find_edition(held.pod, EDITIONS)
+    limit = _read_limit(held, names)
     volume = "origin" if limit.whole else "nvidia"
-    memory = read_amount(given.container, names.memory) * names.memory_unit * _BYTES_PER_MIB
-    env = {VISIBLE: given.uuids}
-    if given.compat32:
+    memory = read_amount(held.container, names.memory) * names.memory_unit * _BYTES_PER_MIB
+    env = {VISIBLE: held.uuids}
+    if held.compat32:
         env["LD_LIBRARY_PATH"] = "/usr/local/nvidia/lib"
     return Injection(
         env=env,
-        devices=gpu_nodes(given, tools=False),
+        devices=gpu_nodes(held, tools=False),
         mounts=(
-            HostMount(f"{given.places.drivers}/{volume}", "/usr/local/nvidia", optional=True),
-            HostMount(f"{given.places.pods}/{given.pod.uid}", "/etc/vcuda"),
+            HostMount(f"{held.places.drivers}/{volume}", "/usr/local/nvidia", optional=True),
+            HostMount(f"{held.places.pods}/{held.pod.uid}", "/etc/vcuda"),
         ),
         annotations={
-            names.core: str(read_amount(given.container, names.core)),
+            names.core: str(read_amount(held.container, names.core)),
             names.memory: str(memory),
-            names.key("vcuda-device"): ",".join(f"/dev/nvidia{gpu.minor}" for gpu in given.gpus),
+            names.key("vcuda-device"): ",".join(f"/dev/nvidia{gpu.minor}" for gpu in held.gpus),
         },
         limit=limit,
     )
 
 
-def flag(given: ContainerGpus, _: int) -> PodRecord:
+def flag(held: ContainerGpus, _: int) -> PodRecord:
     """The assigned flag, with minor numbers where the extender wrote indexes."""
-    names = find_edition(given.pod, EDITIONS)
+    names = find_edition(held.pod, EDITIONS)
     annotations = {names.key("gpu-assigned"): "true"}
-    for at, container in enumerate(given.pod.main_containers):
-        if slices := given.allocation.slices_of(container.name):
+    for at, container in enumerate(held.pod.main_containers):
+        if slices := held.allocation.slices_of(container.name):
             annotations[index_key(names, at)] = write_numbers(
-                used_gpu(given.node, piece).minor for piece in slices
+                used_gpu(held.node, piece).minor for piece in slices
             )
     labels = {} if names.bind_phase is None else {names.bind_phase: "success"}
     return PodRecord(annotations, labels)
 
 
-def _read_limit(given: ContainerGpus, names: TkestackNames) -> VcudaLimit:
-    cores = read_amount(given.container, names.core)
-    memory = read_amount(given.container, names.memory) * names.memory_unit
-    ceiling = None if cores >= FULL else read_ceiling(given.pod)
+def _read_limit(held: ContainerGpus, names: TkestackNames) -> VcudaLimit:
+    cores = read_amount(held.container, names.core)
+    memory = read_amount(held.container, names.memory) * names.memory_unit
+    ceiling = None if cores >= FULL else read_ceiling(held.pod)
     return VcudaLimit(MiB(memory), Percent(min(cores, FULL)), ceiling, cores >= FULL)
 
 

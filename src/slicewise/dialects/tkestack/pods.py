@@ -25,13 +25,7 @@ from slicewise.dialects.shared.limits import (
     read_memory,
     whole_gpus,
 )
-from slicewise.dialects.shared.records import (
-    ALLOCATION,
-    add_full_record,
-    apply_record,
-    prefer_full_record,
-    reads_back_as,
-)
+from slicewise.dialects.shared.records import complete_record, prefer_full_record
 from slicewise.dialects.shared.texts import annotation, read_models, read_number, refuse
 from slicewise.dialects.tkestack.names import EDITIONS, TkestackNames
 from slicewise.model import (
@@ -134,13 +128,14 @@ class TkestackPods:
         labels = {}
         if names.bind_time is not None and names.bind_phase is not None:
             labels = {names.bind_time: str(now_ns), names.bind_phase: "allocating"}
-        marks = PodRecord(annotations, labels)
-        marked = apply_record(pod, marks)
-        said = reads_back_as(allocation, partial(self._read_own, marked, request, node))
-        # A record left by an earlier decision would be believed before these marks.
-        if said and ALLOCATION not in pod.annotations:
-            return marks
-        return add_full_record(marks, allocation, node)
+        record = PodRecord(annotations, labels)
+        return complete_record(
+            pod,
+            record,
+            allocation,
+            node,
+            read_own=lambda pod: self._read_own(pod, request, node),
+        )
 
     def write_limits(self, pod: Pod, what: str, amount: int) -> Limits:
         """The limit in the pod's own edition."""

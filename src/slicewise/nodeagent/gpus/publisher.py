@@ -64,7 +64,7 @@ def plan_patch(
     ours = read_published(notice)
     offers = {
         key: value
-        for key, value in publication.offers.items()
+        for key, value in publication.fallback_labels.items()
         if key in ours["labels"] or key not in notice.labels
     }
     labels = {**publication.labels, **offers}
