@@ -17,8 +17,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from extender import bodies
 from extender.commanding import Command, gpu_playground
 from extender.living import wait_until
-from extender.test_hostile import ask, wait_ready
 from extender.test_handlers import Running
+from extender.test_hostile import ask, wait_ready
 from fakes.cluster import FakeState, FakeWriter
 from slicewise.extender.handlers import Extender
 from slicewise.extender.metrics import Metrics

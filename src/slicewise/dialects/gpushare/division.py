@@ -11,7 +11,6 @@ from typing import Final
 from slicewise.dialects.shared.indexes import gpu_with_minor, used_gpu
 from slicewise.dialects.shared.texts import (
     annotation,
-    count_of,
     is_count,
     read_json,
     read_number,
@@ -31,6 +30,7 @@ from slicewise.model import (
     Request,
     Role,
     Slice,
+    count,
     cut,
     phases,
 )
@@ -127,7 +127,7 @@ class _Division:
 
     def read_part(self, container: ContainerRequest, given: object) -> ContainerAllocation:
         if not isinstance(given, dict) or len(given) != len(container.shares):
-            wanted = count_of(len(container.shares), "GPU", "GPUs")
+            wanted = count(len(container.shares), "GPU")
             raise self.refuse(f"{wanted} for {container.name}")
         gpus = [self.find(number) for number in given]
         if len({gpu.index for gpu in gpus}) != len(gpus):

@@ -31,7 +31,6 @@ from slicewise.dialects.shared.limits import (
 from slicewise.dialects.shared.records import add_full_record, complete_record, prefer_full_record
 from slicewise.dialects.shared.texts import (
     annotation,
-    count_of,
     label,
     read_number,
     refuse,
@@ -49,6 +48,7 @@ from slicewise.model import (
     Request,
     Role,
     Share,
+    count,
 )
 
 
@@ -56,16 +56,16 @@ def read_span(pod: Pod, names: GpushareNames) -> int:
     """On how many GPUs each container is: by the label, else by the resource of that name."""
     text = pod.labels.get(names.count)
     if text is not None:
-        count = read_number(label(names.count), text, "a number of GPUs from 1 up")
-        if count == 0:
+        span = read_number(label(names.count), text, "a number of GPUs from 1 up")
+        if span == 0:
             raise refuse(label(names.count), text, "a number of GPUs from 1 up")
-        return check_count(f"{label(names.count)}={text!r}", count)
+        return check_count(f"{label(names.count)}={text!r}", span)
     asked = {read_amount(each, names.count) for each in pod.containers} - {0}
     if len(asked) > 1:
         shown = " and ".join(map(str, sorted(asked)))
         raise DialectError(f"{names.count}={shown}: expected one number for the whole pod")
-    count = asked.pop() if asked else 1
-    return check_count(f"{names.count}={count}", count)
+    span = asked.pop() if asked else 1
+    return check_count(f"{names.count}={span}", span)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,21 +87,21 @@ class GpusharePods:
 
     def read_request(self, pod: Pod) -> Request:
         """The same share on each of the pod's GPUs, for every container that asks."""
-        names, count = self.names, read_span(pod, self.names)
+        names, span = self.names, read_span(pod, self.names)
 
         def read(container: Container) -> tuple[Share, ...]:
             units = read_amount(container, names.memory)
             if units == 0:
                 return ()
-            if units % count:
+            if units % span:
                 field = label(names.count) if names.count in pod.labels else names.count
-                raise refuse(field, str(count), f"a divisor of {names.memory}={units}")
+                raise refuse(field, str(span), f"a divisor of {names.memory}={units}")
             memory = read_memory(names.memory, units, names.memory_unit)
-            return (Share(Percent(0), MiB(memory // count)),) * count
+            return (Share(Percent(0), MiB(memory // span)),) * span
 
         containers = read_containers(pod, read)
         if not containers:
-            raise DialectError(f"{names.count}={count}: expected {names.memory} beside it")
+            raise DialectError(f"{names.count}={span}: expected {names.memory} beside it")
         return Request(containers, Constraints(together=True))
 
     def read_allocation(self, pod: Pod, request: Request, node: Node) -> Allocation | None:
@@ -140,9 +140,9 @@ class GpusharePods:
 
     def write_limits(self, pod: Pod, what: str, amount: int) -> Limits:
         """Memory in the cluster's unit, for all of the pod's GPUs together."""
-        names, count = self.names, read_span(pod, self.names)
+        names, span = self.names, read_span(pod, self.names)
         if what == "memory":
-            return {names.memory: amount // names.memory_unit * count}
+            return {names.memory: amount // names.memory_unit * span}
         if what == "gpus":
             [container] = self.read_request(pod).containers
             each = container.shares[0].memory // names.memory_unit
@@ -163,9 +163,9 @@ class GpusharePods:
     def _read_index(self, text: str, pod: Pod, request: Request, node: Node) -> Allocation:
         names, field = self.names, annotation(self.names.index)
         gpus = read_numbered_gpus(field, text, node, gpu_with_minor)
-        count = len(request.containers[0].shares)
-        if len(gpus) != count:
-            raise refuse(field, text, count_of(count, "GPU index", "GPU indexes"))
+        wanted = len(request.containers[0].shares)
+        if len(gpus) != wanted:
+            raise refuse(field, text, count(wanted, "GPU index", "GPU indexes"))
         total = pod.annotations.get(names.pod_units)
         if total is None:
             return divide_units(request, gpus, node)

@@ -17,7 +17,7 @@ from slicewise.dialects.shared.limits import (
     read_memory,
 )
 from slicewise.dialects.shared.records import add_full_record, prefer_full_record
-from slicewise.dialects.shared.texts import annotation, count_of, read_models, read_words, refuse
+from slicewise.dialects.shared.texts import annotation, read_models, read_words, refuse
 from slicewise.model import (
     FULL,
     WHOLE_GPU,
@@ -34,6 +34,7 @@ from slicewise.model import (
     Request,
     Share,
     TopologyWish,
+    count,
 )
 
 GPU: Final = "slicewise.io/gpu"
@@ -64,19 +65,19 @@ def read_shares(container: Container, pod: Pod) -> tuple[Share, ...]:
     cores, memory = read_amount(container, CORES), read_amount(container, MEMORY)
     if GPU in container.limits or GPU in container.requests:
         asked = read_amount(container, GPU)
-        count = check_count(f"{GPU}={asked}", asked)
+        gpus = check_count(f"{GPU}={asked}", asked)
     else:
-        count = 1 if cores or memory else 0
-    if count == 0 and (cores or memory):
+        gpus = 1 if cores or memory else 0
+    if gpus == 0 and (cores or memory):
         raise DialectError(f"{GPU}=0: expected at least 1 beside {CORES if cores else MEMORY}")
     listed = pod.annotations.get(SHARES + container.name)
     if listed is not None:
-        return _read_listed(container, listed, count, equal=bool(cores or memory))
+        return _read_listed(container, listed, gpus, equal=bool(cores or memory))
     if cores > FULL:
         raise DialectError(f"{CORES}={cores}: expected at most 100, of each of {GPU}")
     if cores == FULL or not (cores or memory):
-        return (WHOLE_GPU,) * count
-    return (Share(Percent(cores), read_memory(MEMORY, memory, MiB(1))),) * count
+        return (WHOLE_GPU,) * gpus
+    return (Share(Percent(cores), read_memory(MEMORY, memory, MiB(1))),) * gpus
 
 
 def write_share(share: Share) -> str:
@@ -148,13 +149,13 @@ class OwnPods:
 PODS: Final = OwnPods()
 
 
-def _read_listed(container: Container, text: str, count: int, *, equal: bool) -> tuple[Share, ...]:
+def _read_listed(container: Container, text: str, wanted: int, *, equal: bool) -> tuple[Share, ...]:
     field = annotation(SHARES + container.name)
     if equal:
         raise refuse(field, text, f"no {CORES} or {MEMORY} beside it")
     entries = text.split(",")
-    if len(entries) != count:
-        raise refuse(field, text, f"{count_of(count, 'share', 'shares')}, as many as {GPU}")
+    if len(entries) != wanted:
+        raise refuse(field, text, f"{count(wanted, 'share')}, as many as {GPU}")
     return tuple(_read_share(field, text, entry.strip()) for entry in entries)
 
 

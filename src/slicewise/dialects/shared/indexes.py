@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from slicewise.dialects.shared.texts import count_of, refuse
-from slicewise.model import ContainerRequest, DialectError, Gpu, Node, Slice, cut
+from slicewise.dialects.shared.texts import refuse
+from slicewise.model import ContainerRequest, DialectError, Gpu, Node, Slice, count, cut
 
 _INDEXES: Final = re.compile(r"[0-9]{1,6}(,[0-9]{1,6}){0,63}")
 
@@ -48,7 +48,7 @@ def cut_gpus(
     """The container's slices of these GPUs, which must be as many as its shares."""
     wanted = len(container.shares)
     if len(gpus) != wanted:
-        raise refuse(field, text, count_of(wanted, "GPU index", "GPU indexes"))
+        raise refuse(field, text, count(wanted, "GPU index", "GPU indexes"))
     return tuple(cut(share, gpu) for share, gpu in zip(container.shares, gpus, strict=True))
 
 

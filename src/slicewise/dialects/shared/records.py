@@ -13,7 +13,6 @@ from slicewise.dialects.shared.indexes import gpu_at, used_gpu
 from slicewise.dialects.shared.inventory import is_invented
 from slicewise.dialects.shared.texts import (
     annotation,
-    count_of,
     is_count,
     read_json,
     refuse,
@@ -34,6 +33,7 @@ from slicewise.model import (
     PodRecord,
     Request,
     Slice,
+    count,
 )
 
 ALLOCATION: Final = "slicewise.io/allocation"
@@ -133,7 +133,7 @@ def _read_container(
     text: str, container: ContainerRequest, given: object, node: Node
 ) -> ContainerAllocation:
     if not isinstance(given, list) or len(given) != len(container.shares):
-        wanted = count_of(len(container.shares), "slice", "slices")
+        wanted = count(len(container.shares), "slice")
         raise refuse(_FIELD, text, f"{wanted} for {container.name}")
     slices = tuple(_read_slice(text, entry, node) for entry in given)
     if len({piece.gpu for piece in slices}) != len(slices):

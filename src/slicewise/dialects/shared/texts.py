@@ -30,11 +30,6 @@ def refuse(field: str, text: object, expected: str) -> DialectError:
     return DialectError(f"{field}={shown}: expected {expected}")
 
 
-def count_of(count: int, noun: str, plural: str) -> str:
-    """A number with its noun, for messages."""
-    return f"{count} {noun if count == 1 else plural}"
-
-
 def is_number(text: str) -> bool:
     """Whether the text is a whole number in plain digits."""
     return _NUMBER.fullmatch(text) is not None
