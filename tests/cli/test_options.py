@@ -4,11 +4,13 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from slicewise.cli.agent import agent
 from slicewise.cli.dashboard import dashboard
 from slicewise.cli.extender import extender
 
 # A service, one of its flags, and four values that it takes: flag, environment, file, default.
 SERVICES = [
+    pytest.param("agent", agent, "sweep-seconds", (1, 2, 3, 60), id="agent"),
     pytest.param("extender", extender, "max-body-mib", (1, 2, 3, 128), id="extender"),
     pytest.param("dashboard", dashboard, "agent-port", (1, 2, 3, 5678), id="dashboard"),
 ]
