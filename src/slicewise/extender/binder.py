@@ -6,23 +6,25 @@ follows; its answer confirms the assumption or forgets it. A lost answer is sett
 
 import asyncio
 import time
-from collections.abc import Coroutine
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from slicewise.cluster import Assume, Confirm, Extend, Forget, PodSeen
 from slicewise.explain.pod_query import PodQuery
-from slicewise.extender.locks import KeyedLocks
 from slicewise.extender.pod_events import placement_event
-from slicewise.extender.ports import Clock, ClusterWriter, WallClock
 from slicewise.extender.protocol import BindingArgs
-from slicewise.kube.outcomes import BindOutcome, PodName, WriteStatus
+from slicewise.kube.outcomes import BindOutcome, ClusterWriter, PodName, WriteOutcome, WriteStatus
 from slicewise.model import Allocation, Node, Pod, PodRecord, Request, SlicewiseError
 from slicewise.placement import explain
 from slicewise.state.queries import PodQueries
 
 T = TypeVar("T")
+Clock = Callable[[], float]
+"""Seconds that never go back."""
+WallClock = Callable[[], int]
+"""Nanoseconds since 1970."""
 _HELD: Final = 1 << 14
 # Each bind under way costs the API server and the scheduler a connection and a thread.
 _AT_ONCE: Final = 16
@@ -62,6 +64,30 @@ class AssumedPlacement:
     query: PodQuery
     allocation: Allocation
     record: PodRecord
+
+
+class KeyedLocks:
+    """Locks by name that exist only while they are held or awaited."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, tuple[asyncio.Lock, int]] = {}
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    @asynccontextmanager
+    async def hold(self, name: str) -> AsyncIterator[None]:
+        """Wait for the lock of this name and keep it for the block."""
+        lock, count = self._held.get(name, (None, 0))
+        lock = lock or asyncio.Lock()
+        self._held[name] = (lock, count + 1)
+        try:
+            async with lock:
+                yield
+        finally:
+            lock, count = self._held.pop(name)
+            if count > 1:
+                self._held[name] = (lock, count - 1)
 
 
 class Binder:
@@ -115,6 +141,24 @@ class Binder:
         return self.queries.dialects.record_allocation(
             pod, request, allocation, node, now_ns=self._timing.wall()
         )
+
+    async def write_record(
+        self, pod: Pod, record: PodRecord, *, version: int | None = None
+    ) -> WriteOutcome:
+        """How writing a record ended; a lost answer is settled by reading the pod."""
+        try:
+            outcome = await self.writer.annotate_pod(pod, record, version=version)
+            if outcome.status is not WriteStatus.UNKNOWN:
+                return outcome
+            seen = await self.writer.read_pod(pod.namespace, pod.name)
+        except SlicewiseError as error:
+            return WriteOutcome(WriteStatus.UNKNOWN, str(error))
+        if seen is None or seen.uid != pod.uid:
+            return WriteOutcome(WriteStatus.GONE, "the pod is gone")
+        written = record.annotations.items() <= seen.annotations.items()
+        if written and record.labels.items() <= seen.labels.items():
+            return WriteOutcome(WriteStatus.DONE, pod=seen)
+        return WriteOutcome(WriteStatus.UNKNOWN, outcome.detail, seen)
 
     def assume(
         self, query: PodQuery, node: Node, allocation: Allocation, *, seconds: float | None = None

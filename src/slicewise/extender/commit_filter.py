@@ -15,8 +15,7 @@ from slicewise.extender.decisions import (
 )
 from slicewise.extender.pod_events import placement_event
 from slicewise.extender.protocol import FilterReply, SchedulerRequest
-from slicewise.kube.outcomes import WriteOutcome, WriteStatus
-from slicewise.model import Pod, SlicewiseError
+from slicewise.kube.outcomes import WriteStatus
 from slicewise.placement import Screening
 
 
@@ -46,14 +45,14 @@ class CommitFilter:
             if decided is None:
                 # The pod is bound already: there is nothing to commit.
                 return screening_reply(args.candidates, screening)
-            return await self._mark(args, decided, screening)
+            return await self._commit(args, decided, screening)
 
-    async def _mark(
+    async def _commit(
         self, args: SchedulerRequest, decided: AssumedPlacement, screening: Screening
     ) -> Filtered:
         pod, record = decided.query.pod, decided.record
         ledger = self._binder.queries.state.ledger
-        outcome = await self._write(decided)
+        outcome = await self._binder.write_record(pod, record)
         if outcome.stands:
             ledger.apply(Confirm(pod.uid))
             self._binder.writer.post_event(pod, placement_event(decided.query, decided.allocation))
@@ -63,26 +62,3 @@ class CommitFilter:
         names = ", ".join(sorted(record.annotations)[:2])
         error = f"pod {pod.namespace}/{pod.name}: cannot write {names}: {outcome.detail}"
         return Filtered(FilterReply(error=error), 0, {"WriteFailed": 1})
-
-    async def _write(self, decided: AssumedPlacement) -> WriteOutcome:
-        """How writing the record ended; a lost answer is settled by reading the pod."""
-        pod, writer = decided.query.pod, self._binder.writer
-        try:
-            outcome = await writer.annotate_pod(pod, decided.record)
-            if outcome.status is not WriteStatus.UNKNOWN:
-                return outcome
-            seen = await writer.read_pod(pod.namespace, pod.name)
-        except SlicewiseError as error:
-            return WriteOutcome(WriteStatus.UNKNOWN, str(error))
-        if seen is None or seen.uid != pod.uid:
-            return WriteOutcome(WriteStatus.GONE, "the pod is gone")
-        if _carries(seen, decided):
-            return WriteOutcome(WriteStatus.DONE, pod=seen)
-        return WriteOutcome(WriteStatus.UNKNOWN, outcome.detail)
-
-
-def _carries(pod: Pod, decided: AssumedPlacement) -> bool:
-    return (
-        decided.record.annotations.items() <= pod.annotations.items()
-        and decided.record.labels.items() <= pod.labels.items()
-    )

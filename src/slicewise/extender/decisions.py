@@ -127,7 +127,6 @@ def _evict(
 
 
 def pass_through(candidates: CandidateNodes) -> Filtered:
-    """Every node, unfiltered."""
     count = len(candidates.names)
     reply = FilterReply(failed_nodes={})
     if candidates.bodies is None:

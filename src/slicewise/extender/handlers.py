@@ -18,7 +18,6 @@ from slicewise.extender.decisions import Decisions, Filtered
 from slicewise.extender.hold_filter import HoldFilter
 from slicewise.extender.metrics import Metrics
 from slicewise.extender.place_filter import PlaceFilter
-from slicewise.extender.ports import ClusterState, ClusterWriter
 from slicewise.extender.protocol import (
     MAX_WHAT_IF_PODS,
     BindingReply,
@@ -37,7 +36,9 @@ from slicewise.extender.protocol import (
 from slicewise.extender.what_if import describe_outcomes, simulate
 from slicewise.httpd import Answer, Body, HttpResponse
 from slicewise.kube.names import is_name
+from slicewise.kube.outcomes import ClusterWriter
 from slicewise.model import Pod, SlicewiseError
+from slicewise.state.ports import ClusterState
 from slicewise.state.queries import NotReadyError, PodQueries
 
 TEXT: Final = "text/plain; charset=utf-8"
@@ -70,7 +71,6 @@ class Extender:
         self._log = structlog.get_logger(__name__).bind()
 
     async def filter(self, body: Body, options: RouteOptions = _PLAIN) -> Answer:
-        """Which nodes can take the pod."""
         start = time.perf_counter()
         try:
             with self.metrics.stage("filter", "decode"):
@@ -139,7 +139,6 @@ class Extender:
         return _json(reply)
 
     async def bind(self, body: Body, options: RouteOptions = _PLAIN) -> HttpResponse:  # noqa: ARG002
-        """Bind the pod to its node."""
         start = time.perf_counter()
         try:
             with self.metrics.stage("bind", "decode"):

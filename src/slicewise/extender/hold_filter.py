@@ -11,8 +11,8 @@ from typing import Final
 
 from slicewise.cluster import GpuChooser, Hold, UnassignedPod
 from slicewise.explain.pod_query import PodQuery
+from slicewise.extender.binder import Clock
 from slicewise.extender.decisions import Decisions, Filtered, pass_through, screening_reply
-from slicewise.extender.ports import Clock
 from slicewise.extender.protocol import SchedulerRequest
 
 HOLD_SECONDS: Final = 5.0

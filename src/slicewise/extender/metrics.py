@@ -8,7 +8,7 @@ from functools import cache
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from slicewise.extender.ports import ClusterState
+from slicewise.state.ports import ClusterState
 
 CallCounts = Callable[[], Mapping[tuple[str, str, str], int]]
 """Calls made to the API server so far, by verb, resource and code."""
@@ -54,15 +54,12 @@ class Metrics:
         return StageTimer(self._stage_series(verb, stage))
 
     def decided(self, verb: str, reason: str, count: int = 1) -> None:
-        """Count an answer."""
         self._decision_series(verb, reason).inc(count)
 
     def answered(self, route: str, code: int) -> None:
-        """Count a request."""
         self._request_series(route, code).inc()
 
     def render(self) -> bytes:
-        """Everything, as text."""
         return generate_latest(self.registry)
 
 

@@ -47,8 +47,6 @@ class ExtenderArgs(msgspec.Struct, rename="pascal", gc=False):
 
 
 class BindingArgs(msgspec.Struct, rename={"pod_uid": "PodUID"}, gc=False):
-    """The request of bind."""
-
     pod_name: str | None = msgspec.field(default=None, name="PodName")
     pod_namespace: str | None = msgspec.field(default=None, name="PodNamespace")
     pod_uid: str | None = msgspec.field(default=None, name="PodUID")
@@ -69,8 +67,6 @@ class MetaVictims(msgspec.Struct, gc=False):
 
 
 class PreemptionArgs(msgspec.Struct, rename="pascal", gc=False):
-    """The request of preempt."""
-
     pod: msgspec.Raw = _NOTHING
     node_name_to_victims: msgspec.Raw = _NOTHING
     node_name_to_meta_victims: msgspec.Raw = _NOTHING
@@ -100,14 +96,10 @@ class HostScore(msgspec.Struct, rename="pascal", gc=False):
 
 
 class BindingReply(msgspec.Struct, rename="pascal", gc=False):
-    """The reply of bind."""
-
     error: str = ""
 
 
 class PreemptionReply(msgspec.Struct, rename="pascal", gc=False):
-    """The reply of preempt."""
-
     node_name_to_meta_victims: dict[str, MetaVictims]
 
 
@@ -189,7 +181,6 @@ def decode_args(body: Body) -> SchedulerRequest:
 
 
 def decode_binding(body: Body) -> BindingArgs:
-    """The request of bind, complete."""
     args = _decode(_BINDING, body)
     keys = ("PodName", "PodNamespace", "PodUID", "Node")
     if None in (args.pod_name, args.pod_namespace, args.pod_uid, args.node):
@@ -233,7 +224,6 @@ def decode_what_if(body: Body, most: int = MAX_WHAT_IF_PODS) -> list[WhatIfPod]:
 
 
 def decode_pod(raw: bytes | msgspec.Raw) -> Pod:
-    """The pod in these bytes."""
     if _empty(raw):
         raise ProtocolError("Pod is missing: expected a pod")
     body = _decode(_POD, bytes(raw), "Pod")
@@ -248,7 +238,6 @@ def decode_pod(raw: bytes | msgspec.Raw) -> Pod:
 
 
 def encode(reply: Any) -> bytes:
-    """The reply as JSON."""
     return _ENCODER.encode(reply)
 
 

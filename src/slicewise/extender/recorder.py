@@ -16,7 +16,6 @@ from slicewise.explain.format import describe_container
 from slicewise.extender.binder import Binder
 from slicewise.extender.metrics import Metrics
 from slicewise.kube.outcomes import PodEvent, WriteOutcome, WriteStatus
-from slicewise.model import SlicewiseError
 
 # Kubelets write a starting pod's status several times a second.
 _ATTEMPTS: Final = 5
@@ -98,24 +97,10 @@ class Recorder:
         return outcome.status is WriteStatus.REFUSED and outcome.pod is not None
 
     async def _write(self, adopted: AdoptedPod) -> WriteOutcome:
-        """How writing the record ended; a lost answer is settled by reading the pod."""
         assert adopted.allocation is not None
-        pod, writer = adopted.pod, self._binder.writer
-        record = self._binder.record_allocation(
-            pod, adopted.request, adopted.allocation, adopted.node
-        )
-        try:
-            outcome = await writer.annotate_pod(pod, record, version=pod.version)
-            if outcome.status is not WriteStatus.UNKNOWN:
-                return outcome
-            seen = await writer.read_pod(pod.namespace, pod.name)
-        except SlicewiseError as error:
-            return WriteOutcome(WriteStatus.UNKNOWN, str(error))
-        if seen is None or seen.uid != pod.uid:
-            return WriteOutcome(WriteStatus.GONE, "the pod is gone")
-        if record.annotations.items() <= seen.annotations.items():
-            return WriteOutcome(WriteStatus.DONE, pod=seen)
-        return WriteOutcome(WriteStatus.UNKNOWN, outcome.detail, seen)
+        pod, binder = adopted.pod, self._binder
+        record = binder.record_allocation(pod, adopted.request, adopted.allocation, adopted.node)
+        return await binder.write_record(pod, record, version=pod.version)
 
     def _announce(self, adopted: AdoptedPod) -> None:
         assert adopted.allocation is not None

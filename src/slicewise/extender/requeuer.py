@@ -12,9 +12,9 @@ from typing import Final
 
 import structlog
 
-from slicewise.extender.ports import ClusterState, ClusterWriter
-from slicewise.kube.outcomes import PodKey, WriteStatus
+from slicewise.kube.outcomes import ClusterWriter, PodKey, WriteStatus
 from slicewise.model import Pod, PodRecord, SlicewiseError
+from slicewise.state.ports import ClusterState
 
 REQUEUED: Final = "slicewise.io/quota-changed"
 # A pod may have been deleted by now; then the next one serves as well.

@@ -46,7 +46,6 @@ def build_routes(extender: Extender, *, commit_in_filter: bool = False) -> Route
 
 
 def build_handler(extender: Extender, *, commit_in_filter: bool = False) -> Handler:
-    """The handler of the whole service."""
     router = build_routes(extender, commit_in_filter=commit_in_filter)
 
     async def handle(request: HttpRequest) -> Answer:

@@ -36,8 +36,6 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtenderSettings:
-    """The settings of one extender."""
-
     kubeconfig: Path | None = None
     """Kubeconfig of the API server; none looks where kubectl and pods do."""
     master: str | None = None
@@ -62,7 +60,6 @@ class ExtenderSettings:
 
 
 def read_access(settings: ExtenderSettings) -> Access:
-    """How the API server is reached."""
     if settings.master and settings.kubeconfig is None and not os.environ.get("KUBECONFIG"):
         return Access(settings.master.rstrip("/"))
     access = find_access(settings.kubeconfig)
@@ -144,7 +141,6 @@ async def _running(
     election: Election | None,
     *beside: Coroutine[Any, Any, None],
 ) -> AsyncIterator[None]:
-    """The listener and what runs beside it."""
     await service.start()
     tasks = [asyncio.create_task(work) for work in (events.run(), *beside)]
     if election is not None:

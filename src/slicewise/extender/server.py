@@ -28,7 +28,6 @@ class ExtenderServer:
 
     @property
     def url(self) -> str:
-        """The address clients use."""
         return self.server.url
 
     @property
@@ -49,7 +48,6 @@ class ExtenderServer:
         await self.extender.binder.drain()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Serve until told to stop."""
         await self.start()
         try:
             await stop.wait()

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from slicewise import __version__
 from slicewise.extender.metrics import CallCounts, Metrics
-from slicewise.extender.ports import ClusterState
 from slicewise.httpd import Answer, Handler, HttpRequest
 from slicewise.model import SlicewiseError
+from slicewise.state.ports import ClusterState
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
@@ -114,11 +114,9 @@ class NoTracing:
     """Tracing that is off."""
 
     def watch(self, state: ClusterState, calls: CallCounts | None) -> Metrics:
-        """Plain metrics."""
         return Metrics(state, calls)
 
     def wrap(self, handler: Handler) -> Handler:
-        """The handler itself."""
         return handler
 
     def close(self) -> None:

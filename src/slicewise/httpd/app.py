@@ -58,7 +58,6 @@ class App:
         self.stopping = asyncio.Event()
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Answer one request."""
         if scope["type"] != "http":
             return
         try:
@@ -187,18 +186,15 @@ async def _race(*steps: Coroutine[Any, Any, None]) -> list[BaseException | None]
 
 
 async def _wait_for(event: asyncio.Event) -> None:
-    """Returns once the event is set."""
     await event.wait()
 
 
 async def _disconnected(receive: Receive) -> None:
-    """Returns once the client has hung up."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
 def _request(scope: Message, body: Body, gone: Callable[[], Awaitable[None]]) -> HttpRequest:
-    """The request as a value."""
     fields = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
     raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
     return HttpRequest(
@@ -214,12 +210,10 @@ def _request(scope: Message, body: Body, gone: Callable[[], Awaitable[None]]) ->
 
 
 def _start(status: int, content_type: str, headers: Iterable[tuple[str, str]]) -> Message:
-    """The ASGI message that opens an answer."""
     pairs = [(b"content-type", content_type.encode("latin-1"))]
     pairs.extend((name.encode("latin-1"), value.encode("latin-1")) for name, value in headers)
     return {"type": "http.response.start", "status": status, "headers": pairs}
 
 
 def _text(status: int, text: str) -> HttpResponse:
-    """A short answer for people."""
     return HttpResponse(status, text.encode(), content_type=TEXT)

@@ -61,7 +61,6 @@ class CertificateReloader:
 
 
 def build_context(tls: Tls) -> ssl.SSLContext:
-    """A server's context from these files."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     # A resumed session would skip the check against the current authorities.

@@ -73,12 +73,10 @@ class CoalescingTransport:
             self._flush()
 
     def close(self) -> None:
-        """Close once everything is sent."""
         self._flush()
         self._transport.close()
 
     def abort(self) -> None:
-        """Close at once, whatever waits."""
         self._waiting.clear()
         self._transport.abort()
 

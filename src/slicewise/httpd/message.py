@@ -100,7 +100,6 @@ Handler: TypeAlias = Callable[[HttpRequest], Awaitable[Answer]]
 
 
 def json_response(value: Any, status: int = 200) -> HttpResponse:
-    """The value as a JSON answer."""
     return HttpResponse(status, msgspec.json.encode(value))
 
 

@@ -91,7 +91,6 @@ class Router:
         return RouteMatch(route.name, handler, request)
 
     async def handle(self, request: HttpRequest) -> Answer:
-        """The answer to a request."""
         match = self.match(request)
         return await match.handler(match.request)
 

@@ -42,12 +42,10 @@ class Server:
 
     @property
     def url(self) -> str:
-        """The address clients use."""
         scheme = "https" if self.settings.tls else "http"
         return f"{scheme}://{self.settings.host}:{self.port}"
 
     async def start(self) -> None:
-        """Accept connections from now on."""
         self.app = App(self._handler, self.settings)
         if self.settings.tls is not None:
             # asyncio allocates 256 KiB per TLS connection, and thousands of agents stay connected.
@@ -102,12 +100,10 @@ class ThreadedServer:
 
     @property
     def url(self) -> str:
-        """The address clients use."""
         return self._server.url
 
     @property
     def port(self) -> int:
-        """The port that was bound."""
         return self._server.port
 
     def start(self) -> Self:
@@ -131,7 +127,6 @@ class ThreadedServer:
         self._thread = None
 
     def __enter__(self) -> Self:
-        """Start on entry."""
         return self.start()
 
     def __exit__(
@@ -140,7 +135,6 @@ class ThreadedServer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Stop on exit."""
         self.stop()
 
     def _run(self) -> None:
@@ -184,7 +178,6 @@ class _Uvicorn(uvicorn.Server):
         yield
 
     async def main_loop(self) -> None:
-        """Wait for the stop."""
         self.accepting.set()
         await self.asked_to_stop.wait()
 
@@ -211,7 +204,6 @@ class _Uvicorn(uvicorn.Server):
 
 
 def _bind(settings: ServerSettings) -> socket.socket:
-    """A listening socket on the wanted address."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     # asyncio turns Nagle's delay off only for sockets that name their protocol.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -230,7 +222,6 @@ def _bind(settings: ServerSettings) -> socket.socket:
 
 
 def _config(app: App, settings: ServerSettings) -> uvicorn.Config:
-    """uvicorn's settings for ours."""
     tls = settings.tls
     # Cut answers and clients that disconnect are ordinary here; uvicorn logs both as errors.
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)

@@ -7,8 +7,6 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """The files of a TLS listener."""
-
     certificate: Path
     """PEM chain the server shows."""
     key: Path

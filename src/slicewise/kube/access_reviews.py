@@ -91,7 +91,6 @@ class AccessReviews:
         return User(user.username, user.uid, tuple(user.groups or ()), freeze(user.extra or {}))
 
     async def permits(self, user: User, wanted: ResourceAttributes) -> bool:
-        """Whether the user may do this."""
         attributes = {
             "verb": wanted.verb,
             "group": wanted.group,

@@ -95,7 +95,6 @@ class Client:
         self._sockets: WeakSet[socket.socket] = WeakSet()
 
     async def __aenter__(self) -> Self:
-        """Open the connection pool on this loop."""
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
                 limit=0, ssl=self.access.tls or False, socket_factory=self._open_socket
@@ -116,7 +115,6 @@ class Client:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Close every connection."""
         if self._session is not None:
             await self._session.close()
             self._session = None
@@ -259,7 +257,6 @@ class Client:
 
 
 async def _check(response: aiohttp.ClientResponse) -> None:
-    """Raise unless the answer is a success."""
     if response.status < 300:
         return
     body = await response.read()

@@ -35,7 +35,6 @@ class FixedToken:
     text: str = field(repr=False)
 
     async def read(self) -> str:
-        """The token."""
         return self.text
 
 

@@ -40,8 +40,6 @@ class EventRate:
 
 @dataclass(slots=True)
 class _Series:
-    """One event and how often it happened."""
-
     pod: PodKey
     event: PodEvent
     first: datetime
@@ -99,7 +97,6 @@ class EventRecorder:
         self._awake.set()
 
     async def run(self) -> None:
-        """Send what waits until cancelled."""
         while True:
             await self._awake.wait()
             while self._waiting:

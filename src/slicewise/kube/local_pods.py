@@ -40,8 +40,6 @@ class Variable(msgspec.Struct, gc=False):
 
 
 class LocalContainerBody(ContainerBody, gc=False):
-    """A container with its environment."""
-
     env: list[Variable] | None = None
 
 
@@ -53,8 +51,6 @@ class LocalSpec(PodSpec, rename="camel", gc=False):
 
 
 class Terminated(msgspec.Struct, rename="camel", gc=False):
-    """How a container ended."""
-
     exit_code: int = 0
 
 

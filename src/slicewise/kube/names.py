@@ -19,7 +19,6 @@ class BadNameError(KubeError):
 
 
 def is_name(text: str) -> bool:
-    """Whether an object can have this name."""
     return len(text) <= _LONGEST and _NAME.fullmatch(text) is not None and ".." not in text
 
 

@@ -54,14 +54,11 @@ class NodeDetailsStatus(NodeStatus, rename="camel", gc=False):
 
 
 class NodeDetailsBody(NodeBody, gc=False):
-    """A node in full."""
-
     spec: NodeDetailsSpec = msgspec.field(default_factory=NodeDetailsSpec)
     status: NodeDetailsStatus = msgspec.field(default_factory=NodeDetailsStatus)
 
 
 async def list_node_details(client: Client, reader: ObjectReader) -> list[NodeDetails]:
-    """Every node, by name."""
     source = WatchSource(
         resource="nodes",
         path=_PATH,
@@ -79,7 +76,6 @@ async def find_node_details(client: Client, reader: ObjectReader, name: str) -> 
 
 
 def read_node_details(body: NodeDetailsBody, reader: ObjectReader) -> NodeDetails:
-    """The node that the API shows."""
     spec, status = body.spec, body.status
     inside = (each.address for each in status.addresses or () if each.type == "InternalIP")
     return NodeDetails(

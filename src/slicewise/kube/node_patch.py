@@ -30,7 +30,6 @@ class NodePatch:
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to change."""
         return not (self.labels or self.annotations or self.amounts)
 
 

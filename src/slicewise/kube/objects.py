@@ -31,8 +31,6 @@ class Metadata(msgspec.Struct, rename="camel", gc=False):
 
 
 class ResourcesBody(msgspec.Struct, gc=False):
-    """The amounts of a container."""
-
     limits: dict[str, str | int] | None = None
     requests: dict[str, str | int] | None = None
 
@@ -121,8 +119,6 @@ class BareBody(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class ConfigMap:
-    """A ConfigMap as listed."""
-
     namespace: str
     name: str
     data: Mapping[str, str]
@@ -217,7 +213,6 @@ class ObjectReader:
 
 
 def read_configmap(body: ConfigMapBody) -> ConfigMap:
-    """The ConfigMap with all its data."""
     meta = body.metadata
     return ConfigMap(
         meta.namespace, meta.name, body.data or {}, read_version(meta.resource_version)

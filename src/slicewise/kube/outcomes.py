@@ -37,8 +37,6 @@ class PodName:
 
 
 class WriteStatus(Enum):
-    """How a write to a pod ended."""
-
     DONE = "done"
     """Bound, or recorded, by this write."""
     REPEATED = "repeated"

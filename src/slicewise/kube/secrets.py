@@ -54,7 +54,6 @@ class SecretClient:
         self._manager = {"fieldManager": manager}
 
     async def read(self) -> Secret | None:
-        """The Secret; None when there is none."""
         try:
             content = await self._client.read(
                 Call("get", "secrets", f"{self._folder}/{self._name}")

@@ -36,7 +36,6 @@ def pods(reader: ObjectReader, selector: str = LIVE_PODS) -> WatchSource[PodBody
 
 
 def nodes(reader: ObjectReader) -> WatchSource[NodeBody, NodeNotice]:
-    """All nodes."""
     return WatchSource(
         resource="nodes",
         path="/api/v1/nodes",
@@ -58,7 +57,6 @@ def node_names() -> WatchSource[BareBody, str]:
 
 
 def one_node(reader: ObjectReader, name: str) -> WatchSource[NodeBody, NodeNotice]:
-    """The node of one name."""
     return replace(nodes(reader), query={"fieldSelector": f"metadata.name={name}"})
 
 

@@ -72,8 +72,6 @@ class WatchSource(Generic[B, V]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchSettings:
-    """How a resource is listed and watched."""
-
     page: int = 500
     """How many objects one page of a list holds."""
     watch_seconds: float = 300.0
