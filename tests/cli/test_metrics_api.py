@@ -19,7 +19,7 @@ from slicewise.kube.errors import RefusedError
 from slicewise.kube.secrets import Secret
 from slicewise.metricsapi.report_overlay import ReportOverlay, follow_reports
 from slicewise.model import Container, NodeNotice, Pod
-from slicewise.nodeagent.usage.report_credentials import SecretCredentials
+from slicewise.nodeagent.usage.reporting import SecretCredentials
 from slicewise.reports import Reporter, ReportError
 
 NOTHING = dict.fromkeys(

@@ -15,7 +15,7 @@ from slicewise.kube.credentials import Access
 from slicewise.kubelet.holders import PodResourcesClient
 from slicewise.model import Allocation, Container, ContainerAllocation, Pod, cut
 from slicewise.nodeagent.agent import Agent, AgentEdges
-from slicewise.nodeagent.gpus.inventory import GpuInventory
+from slicewise.nodeagent.gpus.gpu_watch import GpuInventory
 from slicewise.nodeagent.settings import AgentSettings, IdentityMode, Paths
 from slicewise.nvml.driver import GpuDevice, Hardware
 from slicewise_playground.cluster import Playground

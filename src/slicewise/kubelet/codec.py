@@ -26,8 +26,6 @@ class WireError(SlicewiseError):
 
 @dataclass(frozen=True, slots=True)
 class WireForm:
-    """How one field travels."""
-
     number: int
     wire: int
     write: Callable[[Any], bytes | int]
@@ -40,17 +38,14 @@ _KNOWN: dict[type[Any], tuple[tuple[str, WireForm], ...]] = {}
 
 
 def text(number: int) -> Any:
-    """A string."""
     return field(default="", metadata={_FORM: _text_form(number)})
 
 
 def texts(number: int) -> Any:
-    """Strings in their order."""
     return field(default=(), metadata={_FORM: _text_form(number, many=True)})
 
 
 def truth(number: int) -> Any:
-    """A truth value."""
     return field(default=False, metadata={_FORM: WireForm(number, _VARINT, int, bool)})
 
 
@@ -70,18 +65,15 @@ def one(at: int, kind: type[Any]) -> Any:
 
 
 def many(at: int, kind: type[Any]) -> Any:
-    """Messages inside, in their order."""
     return field(default=(), metadata={_FORM: _message_form(at, kind, many=True)})
 
 
 def pairs(at: int) -> Any:
-    """A map from string to string."""
     form = WireForm(at, _BYTES, _write_pair, _read_pair, many=True, pairs=True)
     return field(default_factory=dict, metadata={_FORM: form})
 
 
 def encode(message: Any) -> bytes:
-    """The message as bytes."""
     parts: list[bytes] = []
     for name, form in _forms(type(message)):
         value = getattr(message, name)

@@ -66,7 +66,6 @@ class PodResourcesClient:
         self._next: asyncio.Task[bytes] | None = None
 
     async def close(self) -> None:
-        """Close the connection."""
         channel, self._channel = self._channel, None
         if channel is not None:
             await channel.close()

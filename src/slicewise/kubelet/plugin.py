@@ -52,8 +52,6 @@ class DevicePluginHandler(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PluginOffer:
-    """How a resource is made known."""
-
     resource: str
     socket: str
     pre_start: bool = True
@@ -76,7 +74,6 @@ class DevicePlugin:
 
     @property
     def path(self) -> Path:
-        """Where the plugin listens."""
         return self._folder / self.offer.socket
 
     @property

@@ -21,16 +21,12 @@ class ContainerDevices:
 
 @dataclass(frozen=True, slots=True)
 class ContainerMemory:
-    """Memory pinned for a container."""
-
     kind: str = text(1)
     size: int = number(2)
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimResource:
-    """One device of a claim."""
-
     cdi_devices: tuple[CdiDevice, ...] = many(1, CdiDevice)
     driver: str = text(2)
     pool: str = text(3)
@@ -39,8 +35,6 @@ class ClaimResource:
 
 @dataclass(frozen=True, slots=True)
 class DynamicResource:
-    """A claim that a container uses."""
-
     claim: str = text(2)
     namespace: str = text(3)
     resources: tuple[ClaimResource, ...] = many(4, ClaimResource)
@@ -48,8 +42,6 @@ class DynamicResource:
 
 @dataclass(frozen=True, slots=True)
 class ContainerResources:
-    """What one container holds."""
-
     name: str = text(1)
     devices: tuple[ContainerDevices, ...] = many(2, ContainerDevices)
     cpus: tuple[int, ...] = numbers(3)
@@ -59,8 +51,6 @@ class ContainerResources:
 
 @dataclass(frozen=True, slots=True)
 class PodResources:
-    """What one pod's containers hold."""
-
     name: str = text(1)
     namespace: str = text(2)
     containers: tuple[ContainerResources, ...] = many(3, ContainerResources)
@@ -68,15 +58,11 @@ class PodResources:
 
 @dataclass(frozen=True, slots=True)
 class ListResponse:
-    """Every active pod."""
-
     pods: tuple[PodResources, ...] = many(1, PodResources)
 
 
 @dataclass(frozen=True, slots=True)
 class AllocatableResponse:
-    """Every healthy unit of the node."""
-
     devices: tuple[ContainerDevices, ...] = many(1, ContainerDevices)
     cpus: tuple[int, ...] = numbers(2)
     memory: tuple[ContainerMemory, ...] = many(3, ContainerMemory)
@@ -84,14 +70,10 @@ class AllocatableResponse:
 
 @dataclass(frozen=True, slots=True)
 class GetRequest:
-    """Which pod."""
-
     name: str = text(1)
     namespace: str = text(2)
 
 
 @dataclass(frozen=True, slots=True)
 class GetResponse:
-    """One pod."""
-
     pod: PodResources | None = one(1, PodResources)

@@ -118,13 +118,10 @@ class RuntimeVersion:
     cdi: bool
 
     def __str__(self) -> str:
-        """Name and version."""
         return f"{self.name} {self.version}"
 
 
 class RuntimeClient:
-    """One connection to one runtime."""
-
     def __init__(self, path: Path, *, seconds: float = _SECONDS) -> None:
         self._path = path
         self._seconds = seconds
@@ -132,7 +129,6 @@ class RuntimeClient:
         self._service = _SERVICE
 
     async def close(self) -> None:
-        """Close the connection."""
         channel, self._channel = self._channel, None
         if channel is not None:
             await channel.close()

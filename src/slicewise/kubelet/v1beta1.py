@@ -23,16 +23,12 @@ class Empty:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the kubelet calls beside Allocate."""
-
     pre_start_required: bool = truth(1)
     preferred_allocation: bool = truth(2)
 
 
 @dataclass(frozen=True, slots=True)
 class RegisterRequest:
-    """A plugin makes itself known."""
-
     version: str = text(1)
     endpoint: str = text(2)
     resource: str = text(3)
@@ -41,8 +37,6 @@ class RegisterRequest:
 
 @dataclass(frozen=True, slots=True)
 class NumaNode:
-    """One NUMA node."""
-
     id: int = number(1)
 
 
@@ -55,8 +49,6 @@ class Topology:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One unit of a resource."""
-
     id: str = text(1)
     health: str = text(2)
     topology: Topology | None = one(3, Topology)
@@ -64,15 +56,11 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """Every unit of a resource."""
-
     devices: tuple[Device, ...] = many(1, Device)
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerAllocateRequest:
-    """The units one container gets."""
-
     ids: tuple[str, ...] = texts(1)
 
 
@@ -110,8 +98,6 @@ class CdiDevice:
 
 @dataclass(frozen=True, slots=True)
 class ContainerAllocateResponse:
-    """What one container gets."""
-
     envs: Mapping[str, str] = pairs(1)
     mounts: tuple[Mount, ...] = many(2, Mount)
     devices: tuple[DeviceSpec, ...] = many(3, DeviceSpec)
@@ -151,15 +137,11 @@ class PreferenceRequest:
 
 @dataclass(frozen=True, slots=True)
 class PreferredIds:
-    """The units one container should get."""
-
     ids: tuple[str, ...] = texts(1)
 
 
 @dataclass(frozen=True, slots=True)
 class PreferenceResponse:
-    """The units the containers should get."""
-
     containers: tuple[PreferredIds, ...] = many(1, PreferredIds)
 
 

@@ -39,8 +39,6 @@ RegisterCall = Callable[[VcudaRegistration], Awaitable[None]]
 
 
 class VcudaSocket:
-    """One pod's socket."""
-
     def __init__(self, folder: Path, register: RegisterCall) -> None:
         self._path = folder / SOCKET
         self._register = register
@@ -63,7 +61,6 @@ class VcudaSocket:
         self._server = server
 
     async def close(self) -> None:
-        """Close and remove the socket."""
         server, self._server = self._server, None
         if server is not None:
             await server.stop(None)

@@ -25,7 +25,7 @@ from slicewise.kube.watch import Informer, Seen, WatchEvent
 from slicewise.kubelet.plugin import DevicePlugin, DevicePluginHandler, PluginOffer
 from slicewise.kubelet.registrar import Registrar
 from slicewise.model import NodeNotice, SlicewiseError
-from slicewise.nodeagent.gpus.inventory import GpuInventory
+from slicewise.nodeagent.gpus.gpu_watch import GpuInventory
 from slicewise.nodeagent.limits.vcuda_files import VcudaFolders
 from slicewise.nodeagent.limits.vcuda_socket import ContainerLookup, VcudaSockets
 from slicewise.nodeagent.node_pods import NodePods

@@ -46,7 +46,6 @@ class NodePod:
 
     @property
     def full_name(self) -> str:
-        """The pod as people write it."""
         return f"{self.namespace}/{self.name}"
 
     @property
@@ -61,7 +60,6 @@ class NodePod:
         return peak(self.containers, held) if held else ()
 
     def held(self, container: str) -> tuple[Slice, ...]:
-        """The slices of one container."""
         return self.allocation.slices_of(container)
 
 
@@ -95,12 +93,10 @@ class NodePods:
         return iter(tuple(self._pods.values()))
 
     def __len__(self) -> int:
-        """How many there are."""
         return len(self._pods)
 
     @property
     def node(self) -> str:
-        """The node's name."""
         return self._node.name
 
     def gpus(self) -> Sequence[GpuDevice]:
@@ -165,7 +161,6 @@ class NodePods:
         self._read[uid] = read_node_pod(found, self._node, self._dialects)
 
     def by_uid(self, uid: str) -> LocalPod | None:
-        """The pod with this UID."""
         return self._pods.get(uid)
 
     def by_name(self, namespace: str, name: str) -> LocalPod | None:

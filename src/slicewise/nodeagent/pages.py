@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final, Protocol
 
 import msgspec
-from prometheus_client.core import Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from slicewise import __version__
 from slicewise.diagnose.audit_report import write_audit
@@ -19,8 +19,7 @@ from slicewise.nodeagent.audit.auditor import Auditor
 from slicewise.nodeagent.compat.compat_metrics import collect_exporter, collect_manager
 from slicewise.nodeagent.compat.graph import draw_graph
 from slicewise.nodeagent.compat.usage_json import write_manager_usage
-from slicewise.nodeagent.usage.gauges import render
-from slicewise.nodeagent.usage.metrics import collect_own
+from slicewise.nodeagent.usage.metrics import collect_own, render
 from slicewise.nodeagent.usage.reporting import write_report
 from slicewise.nodeagent.usage.sampler import UsageMeter
 from slicewise.reports import NodeReport
@@ -119,3 +118,38 @@ async def describe_agent(agent: Agent) -> HttpResponse:
             "resources": sorted(agent.resources),
         }
     )
+
+
+class AgentMetrics:
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+
+    def collect(self) -> Iterable[Metric]:
+        agent = self._agent
+        starts = agent.starts
+        granted = CounterMetricFamily(
+            "slicewise_agent_container_starts",
+            "Starts of containers that were asked about, by how they ended.",
+            labels=["outcome"],
+        )
+        granted.add_metric(["granted"], starts.granted)
+        granted.add_metric(["held_back"], starts.held_back)
+        yield granted
+        yield CounterMetricFamily(
+            "slicewise_agent_container_start_seconds",
+            "Seconds that granted starts were held up.",
+            value=starts.seconds,
+        )
+        requests = CounterMetricFamily(
+            "slicewise_agent_api_requests",
+            "Requests to the API server, by verb, resource and outcome.",
+            labels=["verb", "resource", "code"],
+        )
+        for (verb, resource, code), count in agent.requests.items():
+            requests.add_metric([verb, resource, code], count)
+        yield requests
+        ready = GaugeMetricFamily(
+            "slicewise_agent_ready", "Whether the kubelet knows every plugin and pods are known."
+        )
+        ready.add_metric([], float(agent.ready))
+        yield ready

@@ -21,19 +21,16 @@ from slicewise.kubelet.errors import KubeletError
 from slicewise.kubelet.holders import PodResourcesClient
 from slicewise.kubelet.runtime import RuntimeClient
 from slicewise.nodeagent.agent import Agent, AgentEdges
-from slicewise.nodeagent.agent_metrics import AgentMetrics
 from slicewise.nodeagent.audit.auditor import Auditor, EvidenceCollector, collect_from
 from slicewise.nodeagent.configuration import NodeFlags, NodeSetup, load_node_config, resolve_setup
-from slicewise.nodeagent.gpus.gpu_watch import GpuWatch
+from slicewise.nodeagent.gpus.gpu_watch import GpuInventory, GpuWatch
 from slicewise.nodeagent.gpus.health import GpuHealthTracker, RecoveryPolicy
-from slicewise.nodeagent.gpus.inventory import GpuInventory
 from slicewise.nodeagent.gpus.publisher import NodePublisher, keep_published
 from slicewise.nodeagent.host_detection import detect_host
-from slicewise.nodeagent.pages import AgentPages, describe_agent
+from slicewise.nodeagent.pages import AgentMetrics, AgentPages, describe_agent
 from slicewise.nodeagent.settings import AgentSettings, IdentityMode
 from slicewise.nodeagent.usage.cgroups import ProcessTable
-from slicewise.nodeagent.usage.report_credentials import SecretCredentials
-from slicewise.nodeagent.usage.reporting import ReportSource, keep_reporting
+from slicewise.nodeagent.usage.reporting import ReportSource, SecretCredentials, keep_reporting
 from slicewise.nodeagent.usage.sampler import UsageMeter, UsageSampler
 from slicewise.nvml.driver import Driver
 from slicewise.nvml.library import LibraryDriver
@@ -62,8 +59,6 @@ class ReportTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentOptions:
-    """How one agent is started."""
-
     settings: AgentSettings
     """How it runs."""
     kubeconfig: Path | None = None
@@ -152,7 +147,6 @@ async def start_agent(settings: AgentSettings, watch: GpuWatch, edges: AgentEdge
 def build_pages(
     agent: Agent, meter: UsageMeter, report: ReportSource, evidence: EvidenceCollector
 ) -> AgentPages:
-    """The pages of one agent."""
     pages = AgentPages(
         meter,
         report=report.read,
@@ -189,7 +183,6 @@ def open_driver(command: AgentOptions) -> Driver:
 
 
 def build_reporter(report: ReportTarget, client: Client) -> Reporter:
-    """The connection to the metrics API."""
     token = report.token or _TOKEN
     if report.authority is not None:
         return Reporter(report.address, FileCredentials(report.authority, token))

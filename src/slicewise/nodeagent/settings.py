@@ -44,8 +44,6 @@ class Paths:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSettings:
-    """How one agent runs."""
-
     node: str
     """The name of the node."""
     dialects: tuple[str, ...] = DIALECTS

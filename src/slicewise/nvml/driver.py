@@ -56,8 +56,6 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What one GPU is doing."""
-
     memory: MiB
     cores: Percent
     processes: tuple[Process, ...] = ()

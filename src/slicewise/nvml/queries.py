@@ -5,7 +5,8 @@ A GPU that has stopped answering raises `NvmlSilentError`; a library that has ra
 
 import ctypes
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from itertools import combinations
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,7 +14,7 @@ import pynvml
 
 from slicewise.model import Gpu, MiB, Percent
 from slicewise.nvml.driver import DriverError, GpuDevice, Load, Process
-from slicewise.nvml.known_gpus import REMAPPING_FAILED, recovery_words
+from slicewise.nvml.known_gpus import FARTHEST, REMAPPING_FAILED, LinkDistance, Pair, recovery_words
 
 Handle = Any
 
@@ -46,6 +47,8 @@ _UNANSWERED: Final = frozenset(
         pynvml.NVML_ERROR_INSUFFICIENT_SIZE,
     )
 )
+
+_SWITCH: Final = "switch"
 
 
 class NvmlSilentError(Exception):
@@ -100,7 +103,6 @@ def read_gpu(index: int, handle: Handle, sysfs: Path) -> GpuDevice:
 
 
 def read_uuid(handle: Handle) -> str:
-    """The GPU's name."""
     return text(insist(pynvml.nvmlDeviceGetUUID, handle))
 
 
@@ -196,3 +198,57 @@ def _read_numa(handle: Handle, bus: str, sysfs: Path) -> int | None:
         if word >> bit & 1
     ]
     return bits[0] if len(bits) == 1 else None
+
+
+def read_pairs(handles: Mapping[str, Handle], buses: Mapping[str, str]) -> dict[Pair, LinkDistance]:
+    """The distance between every two of these GPUs, by UUID."""
+    by_bus = {_plain(bus): uuid for uuid, bus in buses.items()}
+    lanes = {uuid: _count_lanes(handle, by_bus) for uuid, handle in handles.items()}
+    pairs = {}
+    for one, other in combinations(handles, 2):
+        direct = max(lanes[one].get(other, 0), lanes[other].get(one, 0))
+        switched = min(lanes[one].get(_SWITCH, 0), lanes[other].get(_SWITCH, 0))
+        pairs[Pair((one, other))] = LinkDistance(
+            direct + switched, _read_level(handles[one], handles[other])
+        )
+    return pairs
+
+
+def _count_lanes(handle: Handle, by_bus: Mapping[str, str]) -> dict[str, int]:
+    """Active NVLink lanes by what they lead to: a GPU's UUID, or a switch."""
+    lanes: dict[str, int] = {}
+    for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
+        try:
+            state = ask(pynvml.nvmlDeviceGetNvLinkState, handle, link)
+            if state is None:
+                break
+            if state:
+                end = _follow(handle, link, by_bus)
+                if end is not None:
+                    lanes[end] = lanes.get(end, 0) + 1
+        except NvmlSilentError:
+            continue
+    return lanes
+
+
+def _follow(handle: Handle, link: int, by_bus: Mapping[str, str]) -> str | None:
+    remote = ask(pynvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link)
+    if remote is not None:
+        end = by_bus.get(_plain(text(remote.busId)))
+        if end is not None:
+            return end
+    kind = ask(pynvml.nvmlDeviceGetNvLinkRemoteDeviceType, handle, link)
+    return _SWITCH if kind == pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH else None
+
+
+def _read_level(one: Handle, other: Handle) -> int:
+    try:
+        level = ask(pynvml.nvmlDeviceGetTopologyCommonAncestor, one, other)
+    except NvmlSilentError:
+        return FARTHEST
+    return FARTHEST if level is None else int(level)
+
+
+def _plain(bus: str) -> str:
+    # NVML writes a PCI domain with four digits in some structures and eight in others.
+    return bus.upper()[-12:]

@@ -12,7 +12,6 @@ import structlog
 
 from slicewise.nvml.driver import ECC, LOST, XID, DriverError, GpuFault
 from slicewise.nvml.known_gpus import LinkDistance, Pair
-from slicewise.nvml.links import read_pairs
 from slicewise.nvml.queries import (
     Handle,
     NvmlSilentError,
@@ -20,6 +19,7 @@ from slicewise.nvml.queries import (
     ask,
     insist,
     read_memory,
+    read_pairs,
     read_uuid,
 )
 

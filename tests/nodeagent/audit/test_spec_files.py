@@ -2,7 +2,7 @@ import pytest
 
 from nodeagent import scenes
 from slicewise.diagnose.evidence import SpecFile
-from slicewise.nodeagent.audit.spec_files import read_spec_files
+from slicewise.nodeagent.audit.auditor import read_spec_files
 from slicewise.nodeagent.plugin.cdi import CdiEdits, CdiSpecs, SpecOwner
 
 # The second GPU's device node has another number than its index.

@@ -5,22 +5,29 @@ look is told.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from slicewise.diagnose.audit import audit
 from slicewise.diagnose.audit_report import AuditReport, AuditVerdict, confirm
 from slicewise.diagnose.evidence import Evidence, SpecFile
+from slicewise.dialects.shared.injection import VISIBLE
 from slicewise.kubelet.errors import KubeletError
 from slicewise.kubelet.holders import HolderSource
 from slicewise.nodeagent.agent import Agent
-from slicewise.nodeagent.audit.spec_files import read_spec_files
-from slicewise.nodeagent.plugin.cdi import name_units
+from slicewise.nodeagent.plugin.cdi import CdiSpecs, name_units
 from slicewise.nodeagent.settings import IdentityMode
 from slicewise.nodeagent.usage.sampler import PodSource, UsageMeter, UsageSampler
+from slicewise.nvml.driver import GpuDevice
 
 PAUSE_SECONDS: Final = 2.0
+
+_NODE: Final = re.compile(r".*/nvidia(\d+)")
+_VISIBLE: Final = f"{VISIBLE}="
+# These words of NVIDIA's runtime name no GPU.
+_NO_GPUS: Final = frozenset({"", "none", "void"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,3 +115,26 @@ class Auditor:
             return first
         await self._pause(self._pause_seconds)
         return confirm(first, audit(await self._collect()))
+
+
+def read_spec_files(specs: CdiSpecs, gpus: Sequence[GpuDevice]) -> Iterator[SpecFile]:
+    """Every spec of ours; one that cannot be read says so."""
+    minors = {device.gpu.minor: device.gpu.uuid for device in gpus}
+    for name, owner in specs.read().items():
+        if owner is None:
+            yield SpecFile(name, trouble="it cannot be read as a spec of ours")
+        else:
+            found = frozenset(_find_gpus(specs.edits(name), minors))
+            yield SpecFile(name, owner.uid, owner.container, found or None)
+
+
+def _find_gpus(edits: Mapping[str, Any], minors: Mapping[int, str]) -> Iterator[str]:
+    """Every GPU that device nodes or the environment name; one unknown here by that name."""
+    for node in edits.get("deviceNodes", ()):
+        path = str(node.get("hostPath") or node.get("path"))
+        if found := _NODE.fullmatch(path):
+            yield minors.get(int(found[1]), path)
+    for entry in edits.get("env", ()):
+        if str(entry).startswith(_VISIBLE):
+            named = str(entry).removeprefix(_VISIBLE).split(",")
+            yield from (each for each in named if each not in _NO_GPUS)

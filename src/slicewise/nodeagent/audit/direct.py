@@ -13,8 +13,7 @@ from slicewise.kube.objects import ObjectReader
 from slicewise.kube.reads import list_all
 from slicewise.kube.watch import Gone, Seen
 from slicewise.kubelet.holders import PodResourcesClient
-from slicewise.nodeagent.audit.auditor import Auditor, EvidenceCollector
-from slicewise.nodeagent.audit.spec_files import read_spec_files
+from slicewise.nodeagent.audit.auditor import Auditor, EvidenceCollector, read_spec_files
 from slicewise.nodeagent.node_pods import NodePods
 from slicewise.nodeagent.plugin.cdi import CdiSpecs
 from slicewise.nodeagent.run import AgentOptions, open_driver

@@ -10,7 +10,7 @@ from typing import Final
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from slicewise.model import FULL
-from slicewise.nodeagent.usage.gauges import Gauge, tabulate
+from slicewise.nodeagent.usage.metrics import Gauge, tabulate
 from slicewise.nodeagent.usage.node_usage import ContainerUsage, GpuUsage, NodeUsage
 
 _TOTAL: Final = "total"

@@ -18,8 +18,6 @@ class UsageDevice(msgspec.Struct, omit_defaults=True):
 
 
 class UsageDevices(msgspec.Struct, omit_defaults=True):
-    """The GPUs of a container."""
-
     dev: list[UsageDevice] = []
 
 
@@ -31,8 +29,6 @@ class UsageSpec(msgspec.Struct, omit_defaults=True):
 
 
 class UsagePod(msgspec.Struct, omit_defaults=True):
-    """One pod."""
-
     stat: dict[str, UsageDevices] = {}
     project: str = ""
     user: str = ""
@@ -41,8 +37,6 @@ class UsagePod(msgspec.Struct, omit_defaults=True):
 
 
 class UsageDocument(msgspec.Struct, omit_defaults=True):
-    """Every pod by its UID."""
-
     usage: dict[str, UsagePod] = {}
 
 

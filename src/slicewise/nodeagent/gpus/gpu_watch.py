@@ -24,6 +24,30 @@ _MOMENT: Final = 1.0
 WHOLE: Final = Fraction(1)
 
 
+class GpuInventory:
+    """What the driver said last, with every GPU's health as it is judged."""
+
+    def __init__(self, name: str, hardware: Hardware) -> None:
+        self._name = name
+        self.hardware = hardware
+        self.node = Node(name)
+        self._listeners: list[Callable[[], None]] = []
+        self.take(hardware)
+
+    def listen(self, hear: Callable[[], None]) -> None:
+        """Call this after every change."""
+        self._listeners.append(hear)
+
+    def take(self, hardware: Hardware) -> None:
+        """Take over what the driver lists now."""
+        node = Node(self._name, tuple(device.gpu for device in hardware.gpus), hardware.links)
+        changed = node != self.node
+        self.hardware, self.node = hardware, node
+        if changed:
+            for hear in self._listeners:
+                hear()
+
+
 def scale_gpu(device: GpuDevice, scaling: Fraction) -> GpuDevice:
     """The GPU with only so much of its memory, at least one MiB."""
     if scaling == WHOLE:

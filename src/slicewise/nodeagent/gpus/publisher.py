@@ -19,8 +19,7 @@ from slicewise.dialects.shared.texts import write_json
 from slicewise.kube.errors import KubeError
 from slicewise.kube.node_patch import NodePatch
 from slicewise.model import NodeNotice, Quantity, QuantityError, read_count
-from slicewise.nodeagent.gpus.gpu_watch import GpuWatch
-from slicewise.nodeagent.gpus.inventory import GpuInventory
+from slicewise.nodeagent.gpus.gpu_watch import GpuInventory, GpuWatch
 
 PUBLISHED: Final = "slicewise.io/published"
 _KINDS: Final = ("labels", "annotations", "amounts")

@@ -23,8 +23,6 @@ class Severity(Enum):
 
 @dataclass(frozen=True, slots=True)
 class XidMeaning:
-    """What one XID stands for."""
-
     severity: Severity
     words: str
 

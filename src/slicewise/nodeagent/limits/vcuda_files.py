@@ -40,13 +40,10 @@ def read_driver(version: str) -> tuple[int, int]:
 
 
 class VcudaFolders:
-    """The folders of all pods."""
-
     def __init__(self, root: Path) -> None:
         self.root = root
 
     def write_limits(self, uid: str, container: str, config: bytes) -> None:
-        """Write the limits of one container."""
         folder = self._folder(uid) / check_name("container", container)
         make_folder(folder)
         path = folder / CONFIG
@@ -65,7 +62,6 @@ class VcudaFolders:
         make_link(self.root / "by-units" / name, f"../{check_name('pod UID', uid)}")
 
     def pods(self) -> tuple[str, ...]:
-        """The pods that have a folder."""
         if not self.root.is_dir():
             return ()
         return tuple(
@@ -77,16 +73,13 @@ class VcudaFolders:
         )
 
     def aliases(self) -> tuple[str, ...]:
-        """The links by units."""
         folder = self.root / "by-units"
         return tuple(sorted(path.name for path in folder.iterdir())) if folder.is_dir() else ()
 
     def remove(self, uid: str) -> None:
-        """Remove the pod's folder."""
         remove(self._folder(uid))
 
     def remove_alias(self, name: str) -> None:
-        """Remove a link by units."""
         remove(self.root / "by-units" / check_name("alias", name))
 
     def _folder(self, uid: str) -> Path:

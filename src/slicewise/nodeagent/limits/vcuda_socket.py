@@ -76,7 +76,6 @@ class VcudaSockets:
             task.add_done_callback(lambda done: done.exception())
 
     async def close(self) -> None:
-        """Close every socket."""
         sockets, self._open = tuple(self._open.values()), {}
         await asyncio.gather(*(socket.close() for socket in sockets))
 

@@ -35,7 +35,6 @@ class PodAllocation:
 
     @property
     def pod(self) -> Pod:
-        """The pod."""
         return self.found.pod
 
 

@@ -78,7 +78,6 @@ class CdiSpecs:
         self.folder = folder
 
     def write(self, name: str, owner: SpecOwner, edits: CdiEdits) -> None:
-        """Write the spec of this device."""
         document = {
             "cdiVersion": edits.version,
             "kind": KIND,
@@ -108,7 +107,6 @@ class CdiSpecs:
         return edits if isinstance(edits, dict) else {}
 
     def remove(self, name: str) -> None:
-        """Remove the spec of this device."""
         remove(self._path(name))
 
     def sweep(self) -> None:

@@ -24,7 +24,7 @@ from slicewise.nodeagent.plugin.edits import EditsBuilder, only_env
 
 _log = structlog.get_logger(__name__)
 # The kubelet times out after 30 s, and its own message says less than ours.
-_PATIENCE_SECONDS: Final = 25.0
+_START_SECONDS: Final = 25.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +59,8 @@ class AllocationServices:
     """Called for every container before it may start."""
 
 
-class CdiHandler:
-    """Returns a CDI name at admission and writes its spec before the start."""
+class StartHandler:
+    """What both handlers do alike: hold a start until the container's GPUs are prepared."""
 
     def __init__(
         self, edition: OfferedEdition, resource: OfferedResource, services: AllocationServices
@@ -69,27 +69,12 @@ class CdiHandler:
         self._resource = resource
         self._services = services
 
-    async def allocate(self, ids: tuple[str, ...]) -> ContainerAllocateResponse:
-        """A CDI name for these units, and what does not depend on the container."""
-        if not ids:
-            raise DeniedError(f"{self._resource.name}: no units were named")
-        annotations = fixed_annotations(self._resource, len(ids))
-        if not self._resource.carries:
-            return ContainerAllocateResponse(annotations=annotations)
-        name = name_units(self._resource.name, ids)
-        return ContainerAllocateResponse(
-            envs=dict(self._resource.env),
-            annotations=annotations,
-            cdi_devices=(CdiDevice(full_name(name)),),
-        )
-
     async def pre_start(self, ids: tuple[str, ...]) -> None:
-        """The container that holds these units may start: the spec with its own GPUs is written."""
+        """Return once the container that holds these units may start with its own GPUs."""
         began = time.perf_counter()
-        units = frozenset(ids)
         try:
-            async with asyncio.timeout(_PATIENCE_SECONDS):
-                started = await self._prepare(units)
+            async with asyncio.timeout(_START_SECONDS):
+                started = await self._prepare(frozenset(ids))
         except TimeoutError as error:
             raise self._deny("no answer in time; trying again") from error
         except SlicewiseError as error:
@@ -105,6 +90,32 @@ class CdiHandler:
             resource=self._resource.name,
             gpus=",".join(str(gpu.index) for gpu in started.container_gpus.gpus),
             seconds=round(seconds, 4),
+        )
+
+    async def _prepare(self, units: frozenset[str]) -> StartedContainer:
+        raise NotImplementedError
+
+    def _deny(self, why: str) -> DeniedError:
+        self._services.starts.held_back += 1
+        _log.warning("container held back", resource=self._resource.name, reason=why)
+        return DeniedError(f"slicewise: {why}")
+
+
+class CdiHandler(StartHandler):
+    """Returns a CDI name at admission and writes its spec before the start."""
+
+    async def allocate(self, ids: tuple[str, ...]) -> ContainerAllocateResponse:
+        """A CDI name for these units, and what does not depend on the container."""
+        if not ids:
+            raise DeniedError(f"{self._resource.name}: no units were named")
+        annotations = fixed_annotations(self._resource, len(ids))
+        if not self._resource.carries:
+            return ContainerAllocateResponse(annotations=annotations)
+        name = name_units(self._resource.name, ids)
+        return ContainerAllocateResponse(
+            envs=dict(self._resource.env),
+            annotations=annotations,
+            cdi_devices=(CdiDevice(full_name(name)),),
         )
 
     async def _prepare(self, units: frozenset[str]) -> StartedContainer:
@@ -130,11 +141,6 @@ class CdiHandler:
         services.specs.write(
             name_units(container_gpus.resource, container_gpus.ids), spec_owner(started), edits
         )
-
-    def _deny(self, why: str) -> DeniedError:
-        self._services.starts.held_back += 1
-        _log.warning("container held back", resource=self._resource.name, reason=why)
-        return DeniedError(f"slicewise: {why}")
 
 
 def spec_owner(started: StartedContainer) -> SpecOwner:

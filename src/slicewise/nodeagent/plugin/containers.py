@@ -1,15 +1,17 @@
 """Which container a call of the kubelet is about: the one that holds exactly these units.
 
 Nobody is guessed. The kubelet is asked who holds the units; the API server's watch says which pod
-that is, and what it was allocated.
+that is, and what it was allocated. Containers that pod-resources leaves out, such as init
+containers, are found in the kubelet's device checkpoint, which is only read.
 """
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
+import msgspec
 import structlog
 
 from slicewise.kube.local_pods import LocalPod
@@ -18,10 +20,10 @@ from slicewise.kubelet.holders import Holder
 from slicewise.model import Container, QuantityError, Role, read_count
 from slicewise.nodeagent.node_pods import NodePods
 from slicewise.nodeagent.plugin.cdi import name_units
-from slicewise.nodeagent.plugin.checkpoint import find_entries
 
 _log = structlog.get_logger(__name__)
 _GUESSES: Final = 2
+CHECKPOINT: Final = "kubelet_internal_checkpoint"
 
 
 class UnitHolders(Protocol):
@@ -46,14 +48,11 @@ class ContainerProgress(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ContainerRef:
-    """A container of a pod."""
-
     found: LocalPod
     container: Container
 
     @property
     def name(self) -> str:
-        """The container as messages name it."""
         pod = self.found.pod
         return f"{pod.namespace}/{pod.name}/{self.container.name}"
 
@@ -211,3 +210,59 @@ def held_names(holders: Sequence[Holder]) -> Mapping[str, Holder]:
 def _pick(found: LocalPod, container: str) -> ContainerRef | None:
     chosen = next((each for each in found.pod.containers if each.name == container), None)
     return None if chosen is None else ContainerRef(found, chosen)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointEntry:
+    uid: str
+    container: str
+    resource: str
+    ids: frozenset[str]
+
+
+class _EntryBody(msgspec.Struct, rename="pascal"):
+    pod_uid: str = msgspec.field(default="", name="PodUID")
+    container_name: str = ""
+    resource_name: str = ""
+    device_ids: Any = msgspec.field(default=None, name="DeviceIDs")
+
+
+class _DataBody(msgspec.Struct, rename="pascal"):
+    pod_device_entries: list[_EntryBody] | None = None
+
+
+class _FileBody(msgspec.Struct, rename="pascal"):
+    data: _DataBody = msgspec.field(default_factory=_DataBody)
+
+
+def find_entries(folder: Path, resource: str, ids: frozenset[str]) -> tuple[CheckpointEntry, ...]:
+    """The containers that hold exactly these units; none when the file cannot be read."""
+    return tuple(
+        each for each in read_entries(folder) if each.resource == resource and each.ids == ids
+    )
+
+
+def read_entries(folder: Path) -> tuple[CheckpointEntry, ...]:
+    """Every container that holds units; none when the file cannot be read."""
+    path = folder / CHECKPOINT
+    try:
+        body = msgspec.json.decode(path.read_bytes(), type=_FileBody)
+    except FileNotFoundError:
+        return ()
+    except (OSError, msgspec.MsgspecError) as error:
+        _log.warning("checkpoint unreadable", path=str(path), error=str(error))
+        return ()
+    return tuple(
+        CheckpointEntry(
+            each.pod_uid, each.container_name, each.resource_name, _read_ids(each.device_ids)
+        )
+        for each in body.data.pod_device_entries or ()
+    )
+
+
+def _read_ids(given: Any) -> frozenset[str]:
+    # Kubelets before 1.20 wrote one list, those since then one for each NUMA node.
+    lists = given.values() if isinstance(given, dict) else [given]
+    return frozenset(
+        each for ids in lists if isinstance(ids, list) for each in ids if isinstance(each, str)
+    )

@@ -7,7 +7,6 @@ two exchange their allocations where those are equal in size, and otherwise it i
 """
 
 import asyncio
-import time
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -26,6 +25,7 @@ from slicewise.nodeagent.plugin.cdi import name_units
 from slicewise.nodeagent.plugin.cdi_handler import (
     AllocationServices,
     StartedContainer,
+    StartHandler,
     fixed_annotations,
 )
 from slicewise.nodeagent.plugin.containers import UnitHolders, amount
@@ -34,7 +34,6 @@ from slicewise.nodeagent.plugin.match_store import AdmissionMatch, MatchStore
 
 _log = structlog.get_logger(__name__)
 _LIST_SECONDS: Final = 2.0
-_PATIENCE_SECONDS: Final = 25.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +56,7 @@ class MatchServices:
     wait_seconds: float
 
 
-class MatchHandler:
+class MatchHandler(StartHandler):
     """Chooses at admission and verifies before the start."""
 
     def __init__(
@@ -67,9 +66,7 @@ class MatchHandler:
         services: AllocationServices,
         matching: MatchServices,
     ) -> None:
-        self._edition = edition
-        self._resource = resource
-        self._services = services
+        super().__init__(edition, resource, services)
         self._matching = matching
 
     async def allocate(self, ids: tuple[str, ...]) -> ContainerAllocateResponse:
@@ -94,26 +91,6 @@ class MatchHandler:
         except SlicewiseError as error:
             raise DeniedError(f"slicewise: {error}") from error
         return answer
-
-    async def pre_start(self, ids: tuple[str, ...]) -> None:
-        """The container that holds these units may start: the GPUs it received are its own."""
-        began = time.perf_counter()
-        units = frozenset(ids)
-        try:
-            async with asyncio.timeout(_PATIENCE_SECONDS):
-                started = await self._verify(units)
-        except TimeoutError as error:
-            raise self._deny("no answer in time; trying again") from error
-        except SlicewiseError as error:
-            raise self._deny(str(error)) from error
-        self._services.starts.granted += 1
-        self._services.starts.seconds += time.perf_counter() - began
-        _log.info(
-            "container verified",
-            container=started.ref.name,
-            resource=self._resource.name,
-            gpus=",".join(str(gpu.index) for gpu in started.container_gpus.gpus),
-        )
 
     async def _choose(self, count: int) -> AdmissionCandidate:
         """The container that is being admitted, or the likeliest of those that may be."""
@@ -171,7 +148,7 @@ class MatchHandler:
                 found.append((rank, AdmissionCandidate(pod_allocation, open_ones[0])))
         return [candidate for _, candidate in sorted(found, key=lambda pair: pair[0])]
 
-    async def _verify(self, units: frozenset[str]) -> StartedContainer:
+    async def _prepare(self, units: frozenset[str]) -> StartedContainer:
         services, matching, resource = self._services, self._matching, self._resource.name
         name = name_units(resource, units)
         ref = await services.containers.find(resource, units)
@@ -224,11 +201,6 @@ class MatchHandler:
             replace(each, source=late) if each.source == own else each for each in injection.mounts
         )
         return replace(injection, mounts=mounts)
-
-    def _deny(self, why: str) -> DeniedError:
-        self._services.starts.held_back += 1
-        _log.warning("container held back", resource=self._resource.name, reason=why)
-        return DeniedError(f"slicewise: {why}")
 
 
 def _waiting(listed: tuple[Holder, ...], resource: str) -> dict[tuple[str, str], set[str]]:

@@ -16,8 +16,6 @@ _log = structlog.get_logger(__name__)
 
 
 class EventPoster(Protocol):
-    """What posts events on pods."""
-
     def post(self, pod: PodKey, event: PodEvent) -> None:
         """Post an event on the pod."""
 

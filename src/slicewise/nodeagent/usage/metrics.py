@@ -4,14 +4,55 @@ A container's series exist for as long as it holds a GPU; those of use are left 
 the GPU does not answer.
 """
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
 
+from prometheus_client import generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from slicewise.nodeagent.usage.gauges import Gauge, tabulate
 from slicewise.nodeagent.usage.node_usage import GpuUsage, HeldGpu, NodeUsage
 from slicewise.nodeagent.usage.sampler import SamplingStats
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Gauge(Generic[T]):
+    """One series per value; a value that reads as None has none."""
+
+    name: str
+    text: str
+    read: Callable[[T], float | None]
+
+
+def tabulate(
+    gauges: Iterable[Gauge[T]],
+    labels: Sequence[str],
+    rows: Sequence[tuple[Sequence[str], T]],
+) -> Iterator[Metric]:
+    """Every gauge over every row of label values and value."""
+    for gauge in gauges:
+        family = GaugeMetricFamily(gauge.name, gauge.text, labels=labels)
+        for values, each in rows:
+            number = gauge.read(each)
+            if number is not None:
+                family.add_metric(values, number)
+        yield family
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    metrics: tuple[Metric, ...]
+
+    def collect(self) -> tuple[Metric, ...]:
+        return self.metrics
+
+
+def render(metrics: Iterable[Metric]) -> bytes:
+    """The metrics in the text form that Prometheus reads."""
+    return generate_latest(_Page(tuple(metrics)))
+
 
 MIB: Final = 1 << 20
 

@@ -5,11 +5,15 @@ Pods whose GPUs NVIDIA's own device plugin allocated carry no record; the kubele
 
 import asyncio
 import contextlib
+import ssl
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from slicewise.kube.errors import KubeError
+from slicewise.kube.secrets import SecretClient
 from slicewise.kubelet.errors import KubeletError
 from slicewise.kubelet.holders import Holder, HolderSource
 from slicewise.model import FULL
@@ -26,13 +30,20 @@ from slicewise.nodeagent.usage.sampler import UsageMeter
 from slicewise.reports import (
     ContainerReport,
     DeviceReport,
+    FileCredentials,
     GpuReport,
     MeasuredUse,
     NodeReport,
     PodReport,
     ProcessReport,
     Reporter,
+    ReportError,
+    trust,
 )
+
+_REPORT_SECONDS: Final = 2.0
+NVIDIA: Final = "nvidia.com/gpu"
+_KINDS: Final = (f"{NVIDIA}.", "nvidia.com/mig-")
 
 
 def write_report(usage: NodeUsage, driver: str, why: str = "") -> NodeReport:
@@ -127,11 +138,6 @@ def _report_trespass(trespass: Trespass) -> ProcessReport:
     )
 
 
-_REPORT_SECONDS: Final = 2.0
-NVIDIA: Final = "nvidia.com/gpu"
-_KINDS: Final = (f"{NVIDIA}.", "nvidia.com/mig-")
-
-
 def add_holders(report: NodeReport, holders: Iterable[Holder]) -> NodeReport:
     """The report with the pods that the kubelet alone knows of, each with every GPU it holds."""
     known = {pod.key for pod in report.pods}
@@ -187,3 +193,29 @@ async def keep_reporting(reporter: Reporter, source: ReportSource) -> None:
     while True:
         reporter.update(await source.read())
         await asyncio.sleep(_REPORT_SECONDS)
+
+
+_KEY = "ca-cert.pem"
+
+
+class SecretCredentials:
+    """The server's authority from its Secret, read for every connection, and a token's file."""
+
+    def __init__(self, secrets: SecretClient, token: Path) -> None:
+        self._secrets = secrets
+        self._token = FileCredentials(token, token)
+
+    async def tls(self) -> ssl.SSLContext:
+        """A context that trusts the authority as it is now."""
+        try:
+            found = await self._secrets.read()
+        except KubeError as error:
+            words = "cannot read the server's Secret; pass --report-ca"
+            raise ReportError(f"{words}: {error}") from error
+        if found is None or _KEY not in found.data:
+            raise ReportError(f"the server's Secret has no {_KEY} yet")
+        return trust(found.data[_KEY].decode(errors="replace"))
+
+    async def token(self) -> str | None:
+        """The token as its file has it now."""
+        return await self._token.token()

@@ -46,8 +46,6 @@ class PodSource(Protocol):
 
 @dataclass(slots=True)
 class SamplingStats:
-    """How sampling itself is doing."""
-
     samples: int = 0
     failures: int = 0
     last_seconds: float = 0.0
@@ -116,7 +114,6 @@ class UsageMeter:
 
     @property
     def tally(self) -> SamplingStats:
-        """How sampling itself is doing."""
         return self._sampler.tally
 
     def usage(self) -> NodeUsage:
@@ -125,5 +122,4 @@ class UsageMeter:
         return measure(pods.node, pods.gpus(), pods.pods(), self._sampler.reading())
 
     def links(self) -> Links | None:
-        """How near the GPUs are."""
         return self._pods.links()
