@@ -46,6 +46,7 @@ from slicewise.model import (
     Pod,
     Request,
     Role,
+    UsageTotals,
     charge,
 )
 from slicewise.placement import POLICIES, UNLIMITED, PlacementRequest, Planner, feasible
@@ -330,6 +331,14 @@ class LedgerMachine(RuleBasedStateMachine):
             for at, gpu in enumerate(state.node.gpus):
                 assert 0 <= state.used_cores[at] <= 100
                 assert 0 <= state.used_memory[at] <= gpu.memory
+
+    @invariant()
+    def usage_is_the_sum_of_all_holdings(self):
+        snapshot, usage = self.ledger.snapshot(), UsageTotals()
+        for state in snapshot:
+            for holding in state.holdings:
+                usage = usage.add(state.node, holding)
+        assert snapshot.usage == usage
 
     @invariant()
     def only_pods_bound_without_room_are_problems(self):

@@ -1,8 +1,8 @@
 import pytest
 
 import builders
-from slicewise.cluster import UsageTotals, read_quota
-from slicewise.model import MiB, QuotaError
+from slicewise.cluster import read_quota
+from slicewise.model import MiB, QuotaError, UsageTotals
 from slicewise.placement import UNLIMITED
 
 A100, T4 = "NVIDIA A100-SXM4-40GB", "Tesla T4"
@@ -15,8 +15,7 @@ def holding(cores=60, memory=1024, namespace="ml"):
 
 
 def test_model_with_gpus_left_is_granted_and_a_full_one_is_not():
-    usage = UsageTotals()
-    usage.count(builders.node(model=A100), holding(60), 1)
+    usage = UsageTotals().add(builders.node(model=A100), holding(60))
 
     limits = read_quota(TEXT).limits_for("ml", builders.fraction(50), usage, GPUS)
 
@@ -30,15 +29,13 @@ def test_namespace_without_quota_is_unlimited():
 
 
 def test_other_namespaces_usage_does_not_count():
-    usage = UsageTotals()
-    usage.count(builders.node(model=A100), holding(100, namespace="web"), 1)
+    usage = UsageTotals().add(builders.node(model=A100), holding(100, namespace="web"))
 
     assert A100 in read_quota(TEXT).limits_for("ml", builders.whole(1), usage, GPUS).models
 
 
 def test_memory_alone_counts_as_its_part_of_the_gpu():
-    usage = UsageTotals()
-    usage.count(builders.node(model=A100, memory=40960), holding(0, 30720), 1)
+    usage = UsageTotals().add(builders.node(model=A100, memory=40960), holding(0, 30720))
 
     limits = read_quota(TEXT).limits_for("ml", builders.fraction(0, 20480), usage, GPUS)
 
@@ -47,10 +44,9 @@ def test_memory_alone_counts_as_its_part_of_the_gpu():
 
 
 def test_released_share_no_longer_counts():
-    usage, node = UsageTotals(), builders.node(model=A100)
-    usage.count(node, holding(), 1)
+    node = builders.node(model=A100)
 
-    usage.count(node, holding(), -1)
+    usage = UsageTotals().add(node, holding()).remove(node, holding())
 
     assert usage.held("ml", A100) == 0
     assert usage.models("ml") == frozenset()

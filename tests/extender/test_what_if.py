@@ -83,7 +83,8 @@ def test_pods_go_where_what_if_foretold_when_nothing_else_changes(nodes, policy,
         before = played.state.snapshot()
         foretold = await played.foretell(*pods_in_order)
 
-        assert list(played.state.snapshot()) == list(before)
+        assert played.state.snapshot() is before, "what-if must not touch the live ledger"
+        assert played.state.ledger.pods == 0
         for pod, told in zip(pods_in_order, foretold, strict=True):
             given = await played.schedule(pod, route)
             assert given == ((told["node"], told["gpus"]) if told["fits"] else None)

@@ -111,3 +111,34 @@ def test_pod_without_marks_has_none():
     pod = Pod("u", "ns", "p")
 
     assert (dict(pod.labels), dict(pod.annotations), pod.main_containers) == ({}, {}, ())
+
+
+def test_snapshot_that_holds_one_more_pod_counts_its_usage_and_leaves_the_first_as_it_was():
+    before = builders.snapshot(builders.node("a"), builders.node("b"))
+    model = builders.gpu().model
+
+    after = before.hold("b", builders.holding("u1", builders.piece(1, 30, 4096), namespace="ml"))
+
+    assert after.get("b").free_cores(1) == 70
+    assert after.usage.held("ml", model) == 30
+    assert after.get("a") is before.get("a")
+    assert (before.get("b").free_cores(1), before.usage.held("ml", model)) == (100, 0)
+
+
+def test_snapshot_without_the_pod_again_is_equal_to_the_first():
+    before = builders.snapshot(builders.node("a"))
+    held = builders.holding("u1", builders.piece(0, 30, 4096), namespace="ml")
+
+    assert before.hold("a", held).release("a", "u1") == before
+    assert before.release("a", "u2") is before
+    assert before.hold("elsewhere", held) is before
+
+
+def test_pod_held_again_in_a_snapshot_replaces_itself():
+    cluster = builders.snapshot(builders.node("a"))
+    for cores in (30, 50):
+        piece = builders.piece(0, cores, 1024)
+        cluster = cluster.hold("a", builders.holding("u1", piece, namespace="ml"))
+
+    assert cluster.get("a").free_cores(0) == 50
+    assert cluster.usage.held("ml", builders.gpu().model) == 50

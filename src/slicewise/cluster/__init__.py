@@ -22,7 +22,6 @@ from slicewise.cluster.ledger import Ledger
 from slicewise.cluster.pod_reader import CachedPodReader
 from slicewise.cluster.problems import Problem, ProblemKind
 from slicewise.cluster.quota import Allowance, Quota, read_quota
-from slicewise.cluster.usage import UsageTotals
 
 __all__ = [
     "QUOTA_KEY",
@@ -52,6 +51,5 @@ __all__ = [
     "ProblemKind",
     "Quota",
     "UnassignedPod",
-    "UsageTotals",
     "read_quota",
 ]

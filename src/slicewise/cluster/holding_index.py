@@ -7,7 +7,6 @@ changes.
 from slicewise.cluster.entry import PodEntry
 from slicewise.cluster.node_store import NodeStateStore
 from slicewise.cluster.problems import Problem, overcommitted
-from slicewise.cluster.usage import UsageTotals
 from slicewise.model import Holding, Host, Node, NodeState, Slice
 
 
@@ -16,7 +15,6 @@ class HoldingIndex:
 
     def __init__(self) -> None:
         self.store = NodeStateStore()
-        self.usage = UsageTotals()
         self.unassigned: dict[str, set[str]] = {}
         """The pods on each node whose GPUs are ours to choose."""
         self.dirty: set[str] = set()
@@ -86,9 +84,10 @@ class HoldingIndex:
         before = state.find(entry.uid)
         if before == holding:
             return
+        usage = self.store.usage
         if before is not None:
-            self.usage.count(state.node, before, -1)
-        self.usage.count(state.node, holding, 1)
+            usage = usage.remove(state.node, before)
+        self.store.usage = usage.add(state.node, holding)
         self._put(state.hold(holding))
 
     def move(self, entry: PodEntry, node: str | None) -> None:
@@ -109,13 +108,13 @@ class HoldingIndex:
             return
         held = state.find(uid)
         if held is not None:
-            self.usage.count(state.node, held, -1)
+            self.store.usage = self.store.usage.remove(state.node, held)
             self._put(state.release(uid))
 
     def _uncount(self, state: NodeState | None) -> None:
         for holding in () if state is None else state.holdings:
             assert state is not None
-            self.usage.count(state.node, holding, -1)
+            self.store.usage = self.store.usage.remove(state.node, holding)
 
     def _put(self, state: NodeState) -> None:
         name = state.node.name

@@ -37,7 +37,6 @@ from slicewise.cluster.events import (
 from slicewise.cluster.holding_index import HoldingIndex
 from slicewise.cluster.node_inventory import NodeInventory
 from slicewise.cluster.problems import Problem, ProblemKind
-from slicewise.cluster.usage import UsageTotals
 from slicewise.model import (
     Allocation,
     Host,
@@ -48,6 +47,7 @@ from slicewise.model import (
     Slice,
     SlicewiseError,
     Snapshot,
+    UsageTotals,
     charge,
 )
 
@@ -70,8 +70,7 @@ class Ledger:
     @property
     def usage(self) -> UsageTotals:
         """How much of each model every namespace holds."""
-        self._adoption.assign_dirty()
-        return self._holdings.usage
+        return self.snapshot().usage
 
     def snapshot(self) -> Snapshot:
         """The cluster as of the last event."""

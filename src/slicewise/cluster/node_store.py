@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
-from slicewise.model import CHUNK, Chunk, NodeState, Snapshot
+from slicewise.model import CHUNK, Chunk, NodeState, Snapshot, UsageTotals
 
 
 class NodeStateStore:
@@ -15,6 +15,8 @@ class NodeStateStore:
         self._seen_slots: Mapping[str, int] | None = None
         self._holes: list[int] = []
         self._snapshot: Snapshot | None = Snapshot()
+        self.usage = UsageTotals()
+        """What namespaces hold of all these nodes; it changes only together with a node."""
 
     def __iter__(self) -> Iterator[NodeState]:
         return (state for chunk in self._chunks for state in chunk if state is not None)
@@ -44,7 +46,7 @@ class NodeStateStore:
         if self._snapshot is None:
             if self._seen_slots is None:
                 self._seen_slots = MappingProxyType(self._slots)
-            self._snapshot = Snapshot(tuple(self._chunks), self._seen_slots)
+            self._snapshot = Snapshot(tuple(self._chunks), self._seen_slots, self.usage)
         return self._snapshot
 
     def _own_slots(self) -> dict[str, int]:

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from slicewise.cluster.usage import UsageTotals
-from slicewise.model import MiB, QuotaError, Request, Share, model_matches, phases
+from slicewise.model import MiB, QuotaError, Request, Share, UsageTotals, model_matches, phases
 from slicewise.placement import UNLIMITED, QuotaLimits
 
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from slicewise.cluster import Quota, UsageTotals
-from slicewise.model import model_matches
+from slicewise.cluster import Quota
+from slicewise.model import UsageTotals, model_matches
 
 
 def list_quota(quota: Quota, usage: UsageTotals, models: Iterable[str]) -> dict[str, object]:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from slicewise.dialects import DEFAULT, Dialects
-from slicewise.model import CHUNK, NodeState, Pod, Snapshot
+from slicewise.model import Pod, Snapshot
 from slicewise.placement import PlacementRequest, Planner
 
 
@@ -25,14 +25,3 @@ class PodQuery:
     def ask(self, nodes: list[str]) -> PlacementRequest:
         """The request put to these nodes alone."""
         return replace(self.wanted, nodes=nodes)
-
-
-def put_state(snapshot: Snapshot, state: NodeState) -> Snapshot:
-    """The snapshot with one node's state in the place of what it was."""
-    slot = snapshot.slots[state.node.name]
-    at, within = divmod(slot, CHUNK)
-    chunk = snapshot.chunks[at]
-    if chunk[within] is state:
-        return snapshot
-    changed = (*chunk[:within], state, *chunk[within + 1 :])
-    return replace(snapshot, chunks=(*snapshot.chunks[:at], changed, *snapshot.chunks[at + 1 :]))

@@ -1,20 +1,18 @@
-"""What-if: pods that do not exist yet are placed one after the other, and all is taken back.
+"""What-if: pods that do not exist yet are placed one after the other on a snapshot.
 
-The ledger itself holds each decision while the next is made, so that quota, GPUs and policy
-count exactly as they will. Nothing waits in between, so that nobody else ever sees it.
+Each decision is held in a snapshot of its own while the next is made, so that quota, GPUs and
+policy count exactly as they will; the ledger is only read.
 """
 
 from dataclasses import dataclass
-from math import inf
 from typing import Any
 
-from slicewise.cluster import Assume, Forget
 from slicewise.explain.explanation import PodInquiry, explain_pod
 from slicewise.explain.format import describe_container, describe_request
 from slicewise.explain.pod_query import PodQuery
 from slicewise.extender.decisions import Decisions
 from slicewise.extender.protocol import WhatIfPod
-from slicewise.model import Allocation, Node
+from slicewise.model import Allocation, Holding, Node, Snapshot, charge
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +27,11 @@ class WhatIfOutcome:
 
 def simulate(decisions: Decisions, wishes: list[WhatIfPod]) -> list[WhatIfOutcome]:
     """Every pod's outcome when they come in this order and nothing else changes."""
-    ledger = decisions.queries.state.ledger
+    snapshot = decisions.queries.state.snapshot()
     outcomes: list[WhatIfOutcome] = []
-    try:
-        for wish in wishes:
-            outcomes.append(_place(decisions, wish))  # noqa: PERF401 - those before a failure count
-    finally:
-        for outcome in reversed(outcomes):
-            ledger.apply(Forget(outcome.query.pod.uid))
+    for wish in wishes:
+        outcome, snapshot = _place(decisions, wish, snapshot)
+        outcomes.append(outcome)
     return outcomes
 
 
@@ -57,32 +52,33 @@ def describe_outcomes(outcomes: list[WhatIfOutcome]) -> dict[str, Any]:
     return {"fits": fitting == len(told), "fitting": fitting, "pods": told}
 
 
-def _place(decisions: Decisions, wish: WhatIfPod) -> WhatIfOutcome:
-    pod, state = wish.pod, decisions.queries.state
-    query = decisions.queries.build(pod)
+def _place(
+    decisions: Decisions, wish: WhatIfPod, snapshot: Snapshot
+) -> tuple[WhatIfOutcome, Snapshot]:
+    """What becomes of one pod, and the cluster with it."""
+    pod, query = wish.pod, decisions.queries.build(wish.pod, snapshot)
     if not query.wants_gpu:
-        return WhatIfOutcome(query)
+        return WhatIfOutcome(query), snapshot
     names = sorted(query.snapshot.slots) if wish.names is None else wish.names
     placement = query.planner.place(query.snapshot, query.ask(names))
     if placement is None:
-        return WhatIfOutcome(
-            query, inquiry=PodInquiry(query, names, decisions.screen(query, names), None)
-        )
-    allocation = placement.allocation
+        inquiry = PodInquiry(query, names, decisions.screen(query, names), None)
+        return WhatIfOutcome(query, inquiry=inquiry), snapshot
+    request, allocation = query.wanted.request, placement.allocation
     found = query.snapshot.get(allocation.node)
     assert found is not None
-    state.ledger.apply(
-        Assume(
-            uid=pod.uid,
-            namespace=pod.namespace,
-            name=pod.name,
-            request=query.wanted.request,
-            allocation=allocation,
-            deadline=inf,
-            priority=pod.priority,
-        )
+    holding = Holding(
+        uid=pod.uid,
+        namespace=pod.namespace,
+        name=pod.name,
+        charges=charge(request, allocation),
+        host=request.host,
+        priority=pod.priority,
     )
-    return WhatIfOutcome(query, found.node, allocation)
+    return (
+        WhatIfOutcome(query, found.node, allocation),
+        query.snapshot.hold(allocation.node, holding),
+    )
 
 
 def _same(one: PodInquiry, other: PodInquiry) -> bool:

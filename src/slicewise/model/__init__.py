@@ -32,6 +32,7 @@ from slicewise.model.errors import (
 )
 from slicewise.model.fits import AskedAmounts, fits, fits_empty, has_room
 from slicewise.model.gpu import Gpu, Host, Links, Node
+from slicewise.model.holding import Holding, UsageTotals
 from slicewise.model.node_details import NodeDetails, Taint
 from slicewise.model.pod import Container, NodeNotice, Phase, Pod, PodRecord
 from slicewise.model.quantity import Quantity, read_bytes, read_count, read_milli_cpu
@@ -47,7 +48,7 @@ from slicewise.model.request import (
     TopologyWish,
     phases,
 )
-from slicewise.model.snapshot import CHUNK, Chunk, Holding, NodeState, Snapshot
+from slicewise.model.snapshot import CHUNK, Chunk, NodeState, Snapshot
 from slicewise.model.words import count, how_many, model_admitted, model_matches, split_words
 
 __all__ = [
@@ -96,6 +97,7 @@ __all__ = [
     "Taint",
     "TopologyWish",
     "TraceError",
+    "UsageTotals",
     "charge",
     "count",
     "cut",

@@ -5,7 +5,7 @@ Node states stand in chunks; a change copies one chunk and the list of chunks, n
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from types import MappingProxyType
 from typing import Final
@@ -13,32 +13,10 @@ from typing import Final
 from slicewise.model.allocation import Slice
 from slicewise.model.amounts import FULL
 from slicewise.model.fits import AskedAmounts, fits, has_room
-from slicewise.model.gpu import Host, Node
+from slicewise.model.gpu import Node
+from slicewise.model.holding import Holding, UsageTotals
 
 CHUNK: Final = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Holding:
-    """What one pod holds of its node: charges per GPU, and CPU and main memory.
-
-    `certain` is false when the pod's allocation could not be read: then every GPU is charged.
-    `tentative` says that the pod may yet come to another node, where as much is held for it.
-    """
-
-    uid: str
-    namespace: str
-    name: str
-    charges: tuple[Slice, ...] = ()
-    host: Host = Host()
-    priority: int = 0
-    certain: bool = True
-    tentative: bool = False
-
-    @property
-    def pod(self) -> str:
-        """The pod as people write it."""
-        return f"{self.namespace}/{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,10 +126,14 @@ Chunk = tuple[NodeState | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Every node's state; `slots` gives each node name its place in the chunks."""
+    """Every node's state, and what namespaces hold in all.
+
+    `slots` gives each node name its place in the chunks.
+    """
 
     chunks: tuple[Chunk, ...] = ()
     slots: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    usage: UsageTotals = field(default_factory=UsageTotals)
 
     def __iter__(self) -> Iterator[NodeState]:
         return (state for chunk in self.chunks for state in chunk if state is not None)
@@ -166,3 +148,26 @@ class Snapshot:
         """The node's state, if the cluster has the node."""
         slot = self.slots.get(name)
         return None if slot is None else self.chunks[slot // CHUNK][slot % CHUNK]
+
+    def hold(self, name: str, holding: Holding) -> "Snapshot":
+        """The cluster with one more pod on this node, or with that pod's holding replaced."""
+        cluster = self.release(name, holding.uid)
+        state = cluster.get(name)
+        if state is None:
+            return cluster
+        return cluster._put(state.hold(holding), cluster.usage.add(state.node, holding))
+
+    def release(self, name: str, uid: str) -> "Snapshot":
+        """The cluster without that pod on this node."""
+        state = self.get(name)
+        held = None if state is None else state.find(uid)
+        if state is None or held is None:
+            return self
+        return self._put(state.release(uid), self.usage.remove(state.node, held))
+
+    def _put(self, state: NodeState, usage: UsageTotals) -> "Snapshot":
+        at, within = divmod(self.slots[state.node.name], CHUNK)
+        chunk = self.chunks[at]
+        changed = (*chunk[:within], state, *chunk[within + 1 :])
+        chunks = (*self.chunks[:at], changed, *self.chunks[at + 1 :])
+        return replace(self, chunks=chunks, usage=usage)

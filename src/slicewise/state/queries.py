@@ -3,13 +3,10 @@
 A pod that was decided on before and is asked about again must not stand in its own way.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
-from slicewise.cluster import CachedPodReader, UsageTotals
+from slicewise.cluster import CachedPodReader
 from slicewise.dialects import DEFAULT, Dialects
-from slicewise.explain.pod_query import PodQuery, put_state
-from slicewise.model import MiB, NodeState, Pod, Request, SlicewiseError, Snapshot
+from slicewise.explain.pod_query import PodQuery
+from slicewise.model import MiB, Pod, Request, SlicewiseError, Snapshot
 from slicewise.placement import (
     UNLIMITED,
     NodeTables,
@@ -35,23 +32,21 @@ class PodQueries:
         self._requests = CachedPodReader(dialects)
         self._screener = (NodeTables(), Screener(NodeTables()))
 
-    def build(self, pod: Pod) -> PodQuery:
-        """The query for this pod; raises when the pod cannot be read."""
+    def build(self, pod: Pod, snapshot: Snapshot | None = None) -> PodQuery:
+        """The query for this pod, put to another cluster than today's if one is given.
+
+        Raises when the pod cannot be read.
+        """
         request = self._requests.read_request(pod)
-        snapshot = self.state.snapshot()
+        snapshot = self.state.snapshot() if snapshot is None else snapshot
         planner = self.state.planner(request.constraints.policy)
         if not request.containers:
             return PodQuery(pod, PlacementRequest(request), snapshot, planner, self.dialects)
         if not self.state.ready:
             raise NotReadyError("this extender has not synced or does not lead: retry later")
-        ledger = self.state.ledger
-        own = ledger.node_of(pod.uid)
-        held = None if own is None else snapshot.get(own)
-        for name, uid in ledger.reserved_on(pod.uid):
-            state = snapshot.get(name)
-            if state is not None:
-                snapshot = put_state(snapshot, state.release(uid))
-        limits = self._limits_for(pod, request, held, planner)
+        for name, uid in self.state.ledger.reserved_on(pod.uid):
+            snapshot = snapshot.release(name, uid)
+        limits = self._limits_for(pod, request, snapshot, planner)
         wanted = PlacementRequest(request, limits, salt=pod.uid)
         return PodQuery(pod, wanted, snapshot, planner, self.dialects)
 
@@ -62,34 +57,16 @@ class PodQueries:
             self._screener = (tables, Screener(tables))
         return self._screener[1].screen(query.snapshot, query.wanted, names)
 
-    @contextmanager
-    def _apart(self, pod: Pod, held: NodeState | None) -> Iterator[UsageTotals]:
-        """What namespaces hold, without what the pod itself holds."""
-        usage = self.state.ledger.usage
-        own = (
-            ()
-            if held is None
-            else tuple((held.node, each) for each in held.holdings if each.uid == pod.uid)
-        )
-        for node, each in own:
-            usage.count(node, each, -1)
-        try:
-            yield usage
-        finally:
-            for node, each in own:
-                usage.count(node, each, 1)
-
     def _limits_for(
-        self, pod: Pod, request: Request, held: NodeState | None, planner: Planner
+        self, pod: Pod, request: Request, snapshot: Snapshot, planner: Planner
     ) -> QuotaLimits:
         quota = self.state.quota
         if quota is None:
             raise NotReadyError("the GPU quota has not been read yet: retry later")
         if pod.namespace not in quota.namespaces:
             return UNLIMITED
-        models = _read_models(planner, self.state.snapshot())
-        with self._apart(pod, held) as usage:
-            return quota.limits_for(pod.namespace, request, usage, models)
+        models = _read_models(planner, snapshot)
+        return quota.limits_for(pod.namespace, request, snapshot.usage, models)
 
 
 def _read_models(planner: Planner, snapshot: Snapshot) -> dict[str, MiB]:
