@@ -4,6 +4,9 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 ONLY   ?=
 ONCE   ?=
+# The folder with the openb traces; what needs them says so where they are absent.
+SLICEWISE_DATA ?= $(wildcard $(CURDIR)/../shared/data/openb)
+export SLICEWISE_DATA
 
 .DEFAULT_GOAL := help
 .PHONY: help setup check native test kube e2e bench demo table format clean

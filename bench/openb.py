@@ -7,20 +7,19 @@ from pathlib import Path
 from time import thread_time
 
 from slicewise.placement import POLICIES
-from slicewise.sim.openb import OpenbFolder
 from slicewise.sim.replay import replay
-
-ROOT = Path(__file__).resolve().parents[1]
+from slicewise.sim.trace_source import DATA, SourceError, find_openb
 
 
 def measure_replay() -> Iterator[tuple[str, float]]:
     """One replay of the default trace with its recorded arrivals, fragmentation included."""
-    path = Path(os.environ.get("SLICEWISE_OPENB") or ROOT.parent / "shared" / "data" / "openb")
-    if not path.is_dir():
-        print(f"openb.replay.fgd skipped: {path} is absent", file=sys.stderr)
+    named = os.environ.get(DATA)
+    try:
+        folder = find_openb(Path(named) if named else None)
+    except SourceError as error:
+        print(f"openb.replay.fgd skipped: {error}", file=sys.stderr)
         return
     start = thread_time()
-    folder = OpenbFolder(path)
     trace = folder.read_trace("default")
     arrivals = folder.read_arrivals(trace, 42)
     if arrivals is None:

@@ -1,4 +1,4 @@
-"""Where the openb files are, for the tests that replay them."""
+"""The openb files, for the tests that replay them."""
 
 import os
 from pathlib import Path
@@ -6,17 +6,13 @@ from pathlib import Path
 import pytest
 
 from slicewise.sim.openb import OpenbFolder
-
-ROOT = Path(__file__).resolve().parents[2]
-
-
-def find_openb() -> Path:
-    return Path(os.environ.get("SLICEWISE_OPENB") or ROOT.parent / "shared" / "data" / "openb")
+from slicewise.sim.trace_source import DATA, SourceError, find_openb
 
 
 @pytest.fixture(scope="session")
 def openb() -> OpenbFolder:
-    path = find_openb()
-    if not path.is_dir():
-        pytest.skip(f"needs the openb files: {path} is absent and SLICEWISE_OPENB is not set")
-    return OpenbFolder(path)
+    named = os.environ.get(DATA)
+    try:
+        return find_openb(Path(named) if named else None)
+    except SourceError as error:
+        pytest.skip(str(error))
