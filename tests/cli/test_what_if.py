@@ -6,7 +6,7 @@ from click.testing import CliRunner
 
 from extender.living import Cluster
 from slicewise.cli.main import main
-from slicewise.explain.manifests import read_templates
+from slicewise.cli.what_if import read_files
 
 CAPACITY = {
     "cpu": "64",
@@ -150,7 +150,7 @@ def test_files_and_folders_are_read_in_order(tmp_path):
     (tmp_path / "a.json").write_text(json.dumps(pod("first")))
     (tmp_path / "notes.txt").write_text("not: [")
 
-    found = read_templates(tmp_path, tmp_path / "a.json")
+    found = read_files(tmp_path, tmp_path / "a.json")
 
     assert [each.name for each in found] == ["first", "second", "first"]
 
@@ -215,4 +215,4 @@ def test_every_workload_has_its_number_of_pods(tmp_path, document, counts):
     path = tmp_path / "pods.yaml"
     path.write_text(yaml.safe_dump(document))
 
-    assert [each.count for each in read_templates(path)] == counts
+    assert [each.count for each in read_files(path)] == counts

@@ -1,1 +1,1 @@
-"""The front door: flags, settings, logs and wiring."""
+"""The front door: one file per command, the options and logs they share, and rendering."""

@@ -1,7 +1,9 @@
 """`slicewise what-if -f pod.yaml`: would it fit, where, and what would have to change."""
 
 import json
+import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -58,10 +60,7 @@ def what_if(
     Ends with 0 when all of them fit, 1 when one does not, and 2 when nobody can tell.
     """
     target = read_target(flags)
-    try:
-        templates = read_templates(*files)
-    except ManifestError as error:
-        raise CannotTell(str(error)) from error
+    templates = read_files(*files)
     if replicas is not None:
         templates = [_resize(each, replicas) for each in templates]
     if target.url:
@@ -78,6 +77,38 @@ def what_if(
         for line in describe_what_if(answer):
             click.echo(line)
     raise SystemExit(0 if answer["fits"] else 1)
+
+
+def read_files(*paths: Path) -> list[PodTemplate]:
+    """Every pod template in these files and folders, in the order given."""
+    try:
+        found = [
+            template
+            for path in paths
+            for file in _find_files(path)
+            for template in read_templates(str(file), _read_text(file))
+        ]
+    except ManifestError as error:
+        raise CannotTell(str(error)) from error
+    if not found:
+        where = ", ".join(map(str, paths))
+        raise CannotTell(f"{where}: expected a pod, or a workload with a pod template")
+    return found
+
+
+def _find_files(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    return sorted(each for each in path.iterdir() if each.suffix in (".yaml", ".yml", ".json"))
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return sys.stdin.read() if str(path) == "-" else path.read_text()
+    except OSError as error:
+        raise CannotTell(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise CannotTell(f"cannot read {path}: not YAML: {error}") from error
 
 
 def ask_address(
@@ -119,7 +150,7 @@ _NOTHING: dict[str, Any] = {"fits": True, "fitting": 0, "pods": []}
 def _resize(template: PodTemplate, replicas: int) -> PodTemplate:
     if template.per_node:
         return template
-    return PodTemplate(template.name, template.namespace, template.pod, replicas)
+    return replace(template, count=replicas)
 
 
 def _make_all(templates: Sequence[PodTemplate], namespace: str) -> Iterator[dict[str, Any]]:

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from slicewise.explain.format import describe_container, describe_request, describe_slice
-from slicewise.explain.limits import write_smaller_limits
 from slicewise.explain.pod_query import PodQuery
-from slicewise.explain.suggestions import Suggestion, find_suggestions
+from slicewise.explain.suggestions import Suggestion, find_suggestions, write_smaller_limits
 from slicewise.model import Allocation, NodeState, Request, Slice
 from slicewise.placement import Placement, Screening, admitted_gpus, explain, feasible
 

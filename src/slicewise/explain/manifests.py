@@ -1,17 +1,20 @@
-"""Pods out of manifests: bare ones, and those that workloads would make of their templates."""
+"""The one reader of manifests: objects out of YAML or JSON, and the pods they would make.
 
-import sys
+It is given texts; whoever calls it opens the files.
+"""
+
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
 from slicewise.model import SlicewiseError
 
+_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 # Objects that stand beside workloads in their files and make no pods.
-_MUTE: Final = frozenset(
+_WITHOUT_PODS: Final = frozenset(
     (
         "ClusterRole", "ClusterRoleBinding", "ConfigMap", "CustomResourceDefinition",
         "HorizontalPodAutoscaler", "Ingress", "KubeSchedulerConfiguration", "LimitRange",
@@ -29,12 +32,16 @@ class ManifestError(SlicewiseError):
 
 @dataclass(frozen=True, slots=True)
 class PodTemplate:
-    """One pod as a manifest writes it, and how many of it there would be at a time."""
+    """One pod as a manifest writes it, and how many of it there would be.
+
+    `count` is how many run at a time, `total` how many there are until a Job is complete.
+    """
 
     name: str
     namespace: str | None
     pod: dict[str, Any]
     count: int = 1
+    total: int = 1
     per_node: bool = False
 
     def make(self, at: int, namespace: str) -> dict[str, Any]:
@@ -46,54 +53,53 @@ class PodTemplate:
         return {"metadata": meta, "spec": self.pod["spec"], "status": {"phase": "Pending"}}
 
 
-def read_templates(*paths: Path) -> list[PodTemplate]:
-    """Every pod template in files of YAML or JSON documents, in the order given."""
-    found = [
-        template
-        for path in paths
-        for file in _find_files(path)
-        for document in _read_file(file)
-        for template in _read_document(file, document)
-    ]
-    if not found:
-        where = ", ".join(map(str, paths))
-        raise ManifestError(f"{where}: expected a pod, or a workload with a pod template")
-    return found
-
-
-def _find_files(path: Path) -> list[Path]:
-    if not path.is_dir():
-        return [path]
-    return sorted(each for each in path.iterdir() if each.suffix in (".yaml", ".yml", ".json"))
-
-
-def _read_file(path: Path) -> list[Any]:
+def parse_documents(name: str, text: str) -> Iterator[Mapping[str, Any]]:
+    """Every object in a file's text, lists taken apart; `name` is how errors call the file."""
     try:
-        text = sys.stdin.read() if str(path) == "-" else path.read_text()
-        return [each for each in yaml.safe_load_all(text) if each is not None]
-    except OSError as error:
-        raise ManifestError(f"cannot read {path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ManifestError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
+        if name.endswith(".json"):
+            documents = [json.loads(text)]
+        else:
+            documents = list(yaml.load_all(text, Loader=_LOADER))
+    except (ValueError, yaml.YAMLError) as error:
+        form = "JSON" if name.endswith(".json") else "YAML"
+        words = " ".join(str(error).split())
+        raise ManifestError(f"cannot read {name}: not {form}: {words}") from error
+    for document in documents:
+        yield from _flatten(name, document)
 
 
-def _read_document(path: Path, document: Any) -> Iterator[PodTemplate]:
-    if not isinstance(document, Mapping) or not document.get("kind"):
-        raise ManifestError(
-            f"{path}: {str(document)[:40]!r}: expected a Kubernetes object with a kind"
-        )
+def _flatten(name: str, document: object) -> Iterator[Mapping[str, Any]]:
+    """The object itself, or the items of a list of objects."""
+    if document is None:
+        return
+    if not isinstance(document, dict) or not document.get("kind"):
+        shown = str(document)[:40]
+        raise ManifestError(f"{name}: {shown!r}: expected a Kubernetes object with a kind")
     kind = str(document["kind"])
-    if kind.endswith("List") and isinstance(document.get("items"), list):
-        for item in document["items"]:
-            yield from _read_document(path, item)
-    elif kind not in _MUTE:
-        yield _read_object(path, kind, document)
+    if not kind.endswith("List") or not isinstance(document.get("items") or [], list):
+        yield document
+        return
+    for item in document.get("items") or ():
+        # Items of typed lists carry no kind of their own.
+        bare = isinstance(item, dict) and "kind" not in item and kind != "List"
+        yield from _flatten(name, {"kind": kind.removesuffix("List"), **item} if bare else item)
 
 
-def _read_object(path: Path, kind: str, document: Mapping[str, Any]) -> PodTemplate:
+def read_templates(name: str, text: str) -> list[PodTemplate]:
+    """Every pod template in a file's text, in the order it has."""
+    return [
+        read_template(name, document)
+        for document in parse_documents(name, text)
+        if document["kind"] not in _WITHOUT_PODS
+    ]
+
+
+def read_template(name: str, document: Mapping[str, Any]) -> PodTemplate:
+    """The pod of an object: its own, or the one that its controller makes."""
+    kind = str(document["kind"])
     meta = _map(document.get("metadata"))
-    name = str(meta.get("name") or f"{meta.get('generateName') or kind.lower() + '-'}0")
-    where = f"{path}: {kind} {name}"
+    title = str(meta.get("name") or f"{meta.get('generateName') or kind.lower() + '-'}0")
+    where = f"{name}: {kind} {title}"
     spec = _map(document.get("spec"))
     if kind == "CronJob":
         spec = _map(_map(spec.get("jobTemplate")).get("spec"))
@@ -106,10 +112,11 @@ def _read_object(path: Path, kind: str, document: Mapping[str, Any]) -> PodTempl
             f"{where}: expected containers in its pod{'' if kind == 'Pod' else 's'}"
         )
     return PodTemplate(
-        name=name,
+        name=title,
         namespace=meta.get("namespace"),
         pod={"metadata": dict(_map(pod.get("metadata"))), "spec": dict(inside)},
         count=1 if kind == "Pod" else _read_count(where, kind, spec),
+        total=1 if kind == "Pod" else _read_total(where, spec),
         per_node=kind == "DaemonSet",
     )
 
@@ -122,6 +129,14 @@ def _read_count(where: str, kind: str, spec: Mapping[str, Any]) -> int:
             return at_once
         return min(at_once, _number(where, "completions", spec["completions"]))
     return _number(where, "replicas", spec.get("replicas"))
+
+
+def _read_total(where: str, spec: Mapping[str, Any]) -> int:
+    """How many pods there are over the controller's life."""
+    for key in ("replicas", "completions", "parallelism"):
+        if spec.get(key) is not None:
+            return _number(where, key, spec[key])
+    return 1
 
 
 def _number(where: str, key: str, value: Any) -> int:

@@ -7,14 +7,17 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from slicewise.dialects import DEFAULT, Dialects
 from slicewise.model import (
     ContainerRequest,
     MiB,
     NodeState,
     Percent,
+    Pod,
     Reason,
     Request,
     Share,
+    SlicewiseError,
 )
 from slicewise.placement import UNLIMITED, PlacementRequest, QuotaLimits, evict, feasible
 
@@ -148,3 +151,19 @@ def _cut(request: Request, count: int) -> Request | None:
         ContainerRequest(each.name, each.shares[:count], each.role) for each in request.containers
     )
     return replace(request, containers=containers)
+
+
+def write_smaller_limits(
+    pod: Pod, ask: Mapping[str, int], dialects: Dialects = DEFAULT
+) -> Mapping[str, int] | None:
+    """The limits that ask for this much of each GPU; None where the system cannot say it."""
+    try:
+        dialect = dialects.claim(pod)
+        if dialect is None or len(dialects.read_request(pod).containers) != 1:
+            # Of several containers nobody knows which should ask for less.
+            return None
+        [(what, amount)] = ask.items()
+        limits = dialect.pods.write_limits(pod, what, amount)
+    except SlicewiseError:
+        return None
+    return limits if limits and all(limits.values()) else None

@@ -4,15 +4,19 @@ Controllers count as the pods they would make. An object that cannot be read is 
 note; kinds that have no part in placement are passed over.
 """
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 import msgspec
-import yaml
 
+from slicewise.explain.manifests import (
+    ManifestError,
+    PodTemplate,
+    parse_documents,
+    read_template,
+)
 from slicewise.model import (
     Container,
     Node,
@@ -26,7 +30,6 @@ from slicewise.model import (
 )
 from slicewise.sim.trace import Trace, TracePod
 
-_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _MOST_REPLICAS: Final = 100_000
 _CONTROLLERS: Final = frozenset(
     {"Deployment", "StatefulSet", "ReplicaSet", "ReplicationController", "Job"}
@@ -77,23 +80,6 @@ class _Pod(msgspec.Struct):
     spec: _PodSpec
 
 
-class _Template(msgspec.Struct):
-    spec: _PodSpec
-    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
-
-
-class _ControllerSpec(msgspec.Struct):
-    template: _Template
-    replicas: int | None = None
-    completions: int | None = None
-    parallelism: int | None = None
-
-
-class _Controller(msgspec.Struct):
-    metadata: _Metadata
-    spec: _ControllerSpec
-
-
 class _NodeStatus(msgspec.Struct):
     capacity: Amounts | None = None
     allocatable: Amounts | None = None
@@ -124,7 +110,7 @@ class _Reading:
                 bare = msgspec.convert(document, _Pod)
                 self._take_pod(bare.metadata, bare.spec)
             elif kind in _CONTROLLERS:
-                self._take_controller(msgspec.convert(document, _Controller))
+                self._take_template(read_template(source, document))
         except (SlicewiseError, msgspec.ValidationError) as error:
             self.notes.append(f"{where} is left out: {error}")
 
@@ -141,20 +127,18 @@ class _Reading:
             )
         )
 
-    def _take_controller(self, listed: _Controller) -> None:
-        spec = listed.spec
-        counts = (spec.replicas, spec.completions, spec.parallelism)
-        count = next((each for each in counts if each is not None), 1)
-        if not 0 <= count <= _MOST_REPLICAS:
-            raise TraceError(f"replicas={count}: expected 0 to {_MOST_REPLICAS}")
-        for at in range(count):
+    def _take_template(self, template: PodTemplate) -> None:
+        if not 0 <= template.total <= _MOST_REPLICAS:
+            raise TraceError(f"replicas={template.total}: expected 0 to {_MOST_REPLICAS}")
+        body = msgspec.convert(template.pod, _Pod)
+        for at in range(template.total):
             metadata = _Metadata(
-                name=f"{listed.metadata.name}-{at}",
-                namespace=listed.metadata.namespace,
-                labels=spec.template.metadata.labels,
-                annotations=spec.template.metadata.annotations,
+                name=f"{template.name}-{at}",
+                namespace=template.namespace,
+                labels=body.metadata.labels,
+                annotations=body.metadata.annotations,
             )
-            self._take_pod(metadata, spec.template.spec)
+            self._take_pod(metadata, body.spec)
 
     def _take_pod(self, metadata: _Metadata, spec: _PodSpec) -> None:
         namespace = metadata.namespace or "default"
@@ -193,35 +177,13 @@ def read_manifests(paths: Iterable[Path], reader: ManifestReader, name: str = ""
 
 def _read_documents(path: Path) -> Iterator[Mapping[str, Any]]:
     try:
-        text = path.read_text(encoding="utf-8")
-        if path.suffix == ".json":
-            documents = [json.loads(text)]
-        else:
-            documents = list(yaml.load_all(text, Loader=_LOADER))
+        yield from parse_documents(str(path), path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise TraceError(f"cannot read {path}: no such file") from error
-    except (OSError, ValueError, yaml.YAMLError) as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise TraceError(f"cannot read {path}: {error}") from error
-    for at, document in enumerate(documents, 1):
-        yield from _flatten(f"{path.name} document {at}", document)
-
-
-def _flatten(where: str, document: object) -> Iterator[Mapping[str, Any]]:
-    """The object itself, or the items of a list of objects."""
-    if document is None:
-        return
-    if not isinstance(document, dict):
-        raise TraceError(f"{where}: {str(document)[:40]!r}: expected a Kubernetes object")
-    if str(document.get("kind", "")).endswith("List"):
-        # Items of typed lists carry no kind of their own.
-        kind = str(document["kind"]).removesuffix("List")
-        for item in document.get("items") or ():
-            if isinstance(item, dict) and "kind" not in item:
-                yield from _flatten(where, {"kind": kind, **item})
-            else:
-                yield from _flatten(where, item)
-    else:
-        yield document
+    except ManifestError as error:
+        raise TraceError(str(error)) from error
 
 
 def _containers(spec: _PodSpec) -> Iterator[Container]:

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
 from slicewise.dialects import ALLOCATION, GPUS, GPUSCHEDULER, write_gpus
+from slicewise.explain.manifests import parse_documents
 from slicewise.model import Gpu, Links, MiB, Node, SlicewiseError
 from slicewise_playground.kubelet.simulated_node import SimulatedNode
 
@@ -90,10 +89,10 @@ def find_examples() -> Path:
 def read_manifests(folder: Path) -> list[ExampleManifest]:
     """Every object in `<system>/*.yaml`, scheduler configurations aside."""
     found = [
-        ExampleManifest(path.parent.name, document)
+        ExampleManifest(path.parent.name, dict(document))
         for path in sorted(folder.glob("*/*.yaml"))
-        for document in yaml.safe_load_all(path.read_text())
-        if document and document.get("kind") != "KubeSchedulerConfiguration"
+        for document in parse_documents(str(path), path.read_text())
+        if document["kind"] != "KubeSchedulerConfiguration"
     ]
     if not found:
         raise SlicewiseError(f"{folder}: expected manifests like gpushare/pod.yaml")

@@ -1,7 +1,7 @@
 import pytest
 
 import builders
-from slicewise.explain.limits import write_smaller_limits
+from slicewise.explain.suggestions import write_smaller_limits
 from slicewise.model import Container
 
 SHARE = {"slicewise.io/gpu": 2, "slicewise.io/cores": 30, "slicewise.io/memory": 9000}
