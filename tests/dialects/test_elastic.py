@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 import builders
 import strategies
 from slicewise.dialects import ELASTIC
-from slicewise.dialects.elastic.names import ALIAS, CURRENT, EDITIONS, NANO, NANO_OLD, PERCENT
+from slicewise.dialects.elastic.pods import ALIAS, CURRENT, EDITIONS, NANO, NANO_OLD, PERCENT
 from slicewise.model import (
     WHOLE_GPU,
     Allocation,

@@ -8,7 +8,7 @@ import builders
 import strategies
 from slicewise.dialects import GPUSHARE, GPUSHARE_MIB
 from slicewise.dialects.gpushare import build_gpushare
-from slicewise.dialects.gpushare.names import GIB, MIB
+from slicewise.dialects.gpushare.pods import GIB, MIB
 from slicewise.model import (
     Allocation,
     Constraints,

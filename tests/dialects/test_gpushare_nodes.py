@@ -1,8 +1,8 @@
 import pytest
 
 from slicewise.dialects import GPUSHARE
-from slicewise.dialects.gpushare.names import GIB, MIB, detect_unit
 from slicewise.dialects.gpushare.node import read_unhealthy
+from slicewise.dialects.gpushare.pods import GIB, MIB, detect_unit
 from slicewise.model import DialectError, NodeNotice
 
 

@@ -10,7 +10,7 @@ from slicewise.dialects import ALLOCATION, DEFAULT, GPUS
 MODULES = [
     import_module(each.name)
     for each in walk_packages(slicewise.dialects.__path__, "slicewise.dialects.")
-    if each.name.endswith((".names", ".node", ".pods", ".agent", ".inventory"))
+    if each.name.endswith((".node", ".pods", ".agent", ".inventory"))
 ]
 
 

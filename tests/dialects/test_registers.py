@@ -1,7 +1,7 @@
 import pytest
 
 from slicewise.dialects import TKESTACK
-from slicewise.dialects.tkestack.names import FORK
+from slicewise.dialects.tkestack.pods import FORK
 from slicewise.model import DialectError, InventoryError, NodeNotice
 
 REGISTER = (

@@ -5,8 +5,7 @@ from hypothesis import strategies as st
 import builders
 import strategies
 from slicewise.dialects import TKESTACK, apply_record
-from slicewise.dialects.tkestack.names import FORK, UPSTREAM
-from slicewise.dialects.tkestack.pods import read_ceiling, read_shares
+from slicewise.dialects.tkestack.pods import FORK, UPSTREAM, read_ceiling, read_shares
 from slicewise.model import (
     WHOLE_GPU,
     Allocation,

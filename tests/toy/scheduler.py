@@ -6,7 +6,6 @@ from slicewise.dialects.shared.routes import (
     ExtenderRoute,
     SnapshotRoute,
     Verb,
-    write_verbs,
 )
 from slicewise.model import Snapshot
 from toy.pods import SLICES
@@ -26,6 +25,6 @@ SCHEDULER = SchedulerPart(
         ExtenderRoute("/toy/filter", Verb.FILTER),
         ExtenderRoute("/toy/bind", Verb.BIND),
     ),
-    configs=(ExtenderConfig("toy", "/toy", write_verbs(filter="filter", bind="bind"), (SLICES,)),),
+    configs=(ExtenderConfig("toy", "/toy", {"filter": "filter", "bind": "bind"}, (SLICES,)),),
     views=(SnapshotRoute("/toy/inspect", inspect, by_node=True),),
 )

@@ -14,7 +14,7 @@ from slicewise.cli.goflags import go_switch, klog_flags
 from slicewise.cli.logs import configure_logs, read_level
 from slicewise.cli.options import ServiceCommand, log_options, read_address, read_service_name
 from slicewise.dialects import DEFAULT
-from slicewise.dialects.gpushare.names import GIB, MIB
+from slicewise.dialects.gpushare.pods import GIB, MIB
 from slicewise.dialects.shared.injection import GpuManagerPaths
 from slicewise.httpd import ServerSettings
 from slicewise.model import SlicewiseError

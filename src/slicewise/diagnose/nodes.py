@@ -6,7 +6,7 @@ from typing import Final
 
 from slicewise.diagnose.findings import Finding, note, ok, problem, warning
 from slicewise.dialects import CORDONED, DEFAULT, GPUS
-from slicewise.dialects.gpuscheduler.names import GPU as NVIDIA_GPU
+from slicewise.dialects.gpuscheduler.pods import GPU as NVIDIA_GPU
 from slicewise.dialects.shared.inventory import is_invented, read_capacity
 from slicewise.model import Node, NodeDetails, SlicewiseError
 

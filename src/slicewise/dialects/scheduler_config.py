@@ -51,16 +51,17 @@ def build_config(
     dialects: Dialects = DEFAULT,
 ) -> dict[str, Any]:
     """The whole configuration for one system, or for all of them at once."""
-    wiring = dialects.extender_configs[SLICEWISE.name if dialect == ALL else dialect]
+    config = dialects.extender_configs[SLICEWISE.name if dialect == ALL else dialect]
     # One bind verb is all a scheduler takes, so one extender serves every system.
-    resources = tuple(sorted(dialects.resources)) if dialect == ALL else wiring.resources
-    extender: dict[str, Any] = {"urlPrefix": url.rstrip("/") + wiring.path, **wiring.verbs}
+    resources = tuple(sorted(dialects.resources)) if dialect == ALL else config.resources
+    verbs = {f"{name}Verb": word for name, word in config.verbs.items()}
+    extender: dict[str, Any] = {"urlPrefix": url.rstrip("/") + config.path, **verbs}
     if "prioritizeVerb" in extender:
         extender["weight"] = 1
     extender["enableHTTPS"] = url.startswith("https:")
     extender["httpTimeout"] = "30s"
-    extender["nodeCacheCapable"] = wiring.node_names
-    extender["ignorable"] = wiring.ignorable
+    extender["nodeCacheCapable"] = config.node_names
+    extender["ignorable"] = config.ignorable
     if resources:
         extender["managedResources"] = [
             {"name": name, "ignoredByScheduler": name in dialects.uncounted} for name in resources

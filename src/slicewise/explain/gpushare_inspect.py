@@ -10,7 +10,7 @@ from typing import Final
 
 from slicewise.dialects import DEFAULT, GPUSHARE, Dialects
 from slicewise.dialects.gpushare.inspect_tool import measure_pod, read_quantity, read_units
-from slicewise.dialects.gpushare.names import GIB, MIB, detect_unit
+from slicewise.dialects.gpushare.pods import GIB, MIB, detect_unit
 from slicewise.dialects.shared.inventory import is_invented
 from slicewise.model import (
     Node,

@@ -8,7 +8,7 @@ import asyncio
 from dataclasses import replace
 from typing import Final
 
-from slicewise.dialects.gpuscheduler.names import GPU
+from slicewise.dialects.gpuscheduler.pods import GPU
 from slicewise.dialects.shared.inventory import GPUS, read_gpu_count, write_gpus
 from slicewise.dialects.shared.records import ALLOCATION, write_full_record
 from slicewise.metricsapi.api_versions import NODES, PODS, PodObject

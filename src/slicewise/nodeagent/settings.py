@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from slicewise.dialects import DEFAULT
-from slicewise.dialects.gpushare.names import GIB
+from slicewise.dialects.gpushare.pods import GIB
 from slicewise.dialects.shared.injection import GpuManagerPaths
 from slicewise.model import MiB
 from slicewise.nodeagent.plugin.offers import MOST_UNITS

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Iterable
 from typing import Final
 
-from slicewise.dialects.elastic.names import (
+from slicewise.dialects.elastic.pods import (
     ALIAS,
     CURRENT,
     EDITIONS,

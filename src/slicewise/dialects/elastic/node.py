@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from slicewise.dialects.elastic.names import EDITIONS
+from slicewise.dialects.elastic.pods import EDITIONS
 from slicewise.dialects.shared.dialect import NodePart
 from slicewise.dialects.shared.inventory import read_capacities
 from slicewise.dialects.shared.publication import publish_nothing

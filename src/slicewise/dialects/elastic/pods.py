@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from slicewise.dialects.elastic.names import EDITIONS, ElasticNames
 from slicewise.dialects.shared.dialect import Limits
 from slicewise.dialects.shared.indexes import (
     cut_gpus,
@@ -43,6 +42,44 @@ from slicewise.model import (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class ElasticNames:
+    """How one generation spells its names; the percent generations know no memory."""
+
+    core: str
+    memory: str | None
+    assumed: str
+    container: str
+
+    @property
+    def asking(self) -> tuple[str, ...]:
+        """The resources that ask for a GPU."""
+        return (self.core,) if self.memory is None else (self.core, self.memory)
+
+
+NANO_OLD: Final = ElasticNames(
+    "nano-gpu.io/gpu-core", "nano-gpu.io/gpu-memory", "nano-gpu/assume", "nano-gpu/container-"
+)
+NANO: Final = ElasticNames("nano-gpu/gpu-percent", None, "nano-gpu/assume", "nano-gpu/container-")
+PERCENT: Final = ElasticNames(
+    "elastic-gpu/gpu-percent", None, "elastic-gpu/assume", "elastic-gpu/container-"
+)
+CURRENT: Final = ElasticNames(
+    "elasticgpu.io/gpu-core",
+    "elasticgpu.io/gpu-memory",
+    "elasticgpu.io/assumed",
+    "elasticgpu.io/container-",
+)
+# Schedulers built from the last source ask for these, while every agent reads the keys above.
+ALIAS: Final = ElasticNames(
+    "elasticgpu.com/gpu-core",
+    "elasticgpu.com/gpu-memory",
+    CURRENT.assumed,
+    CURRENT.container,
+)
+EDITIONS: Final = (CURRENT, ALIAS, PERCENT, NANO, NANO_OLD)
+
+
 def read_shares(container: Container, names: ElasticNames) -> tuple[Share, ...]:
     """What one container asks for; empty when it asks for no GPU."""
     core = read_amount(container, names.core)
@@ -70,11 +107,9 @@ class ElasticPods:
         return frozenset(each for names in self.editions for each in names.asking)
 
     def claims(self, pod: Pod) -> str | None:
-        """The resource the pod asks for, if any."""
         return first_asked(pod, (each for names in self.editions for each in names.asking))
 
     def read_request(self, pod: Pod) -> Request:
-        """What the pod asks for."""
         names = find_edition(pod, self.editions)
         return Request(read_containers(pod, partial(read_shares, names=names)))
 

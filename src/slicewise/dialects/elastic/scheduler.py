@@ -3,15 +3,9 @@
 import json
 from typing import Final
 
-from slicewise.dialects.elastic.names import CURRENT, PERCENT
+from slicewise.dialects.elastic.pods import CURRENT, PERCENT
 from slicewise.dialects.shared.dialect import SchedulerPart
-from slicewise.dialects.shared.routes import (
-    ExtenderConfig,
-    ExtenderRoute,
-    SnapshotRoute,
-    Verb,
-    write_verbs,
-)
+from slicewise.dialects.shared.routes import ExtenderConfig, ExtenderRoute, SnapshotRoute, Verb
 from slicewise.model import FULL, Snapshot
 
 
@@ -46,7 +40,7 @@ SCHEDULER: Final = SchedulerPart(
         ExtenderConfig(
             "elastic",
             "/scheduler",
-            write_verbs(filter="filter", prioritize="priorities", bind="bind"),
+            {"filter": "filter", "prioritize": "priorities", "bind": "bind"},
             (*reversed(CURRENT.asking), PERCENT.core),
         ),
     ),

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from slicewise.dialects.gpuscheduler.names import EDITION, GPU
+from slicewise.dialects.gpuscheduler.pods import EDITION, GPU
 from slicewise.dialects.shared.dialect import AgentPart
 from slicewise.dialects.shared.injection import VISIBLE, ContainerGpus, Injection, gpu_nodes
 from slicewise.dialects.shared.offers import OfferedEdition, OfferedResource, one

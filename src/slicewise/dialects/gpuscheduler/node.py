@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from slicewise.dialects.gpuscheduler.names import EDITION, GPU
+from slicewise.dialects.gpuscheduler.pods import EDITION, GPU
 from slicewise.dialects.shared.dialect import NodePart
 from slicewise.dialects.shared.inventory import equal_gpus, read_gpu_count
 from slicewise.dialects.shared.publication import (

@@ -6,7 +6,6 @@ The original records nothing on pods, so the allocation is spelled out in our ow
 from dataclasses import dataclass
 from typing import Final
 
-from slicewise.dialects.gpuscheduler.names import GPU, V0_1_0, V0_2_0, GpuSchedulerNames
 from slicewise.dialects.shared.dialect import Limits
 from slicewise.dialects.shared.limits import first_asked, read_amount, read_containers, whole_gpus
 from slicewise.dialects.shared.records import add_full_record, prefer_full_record
@@ -25,6 +24,20 @@ from slicewise.model import (
 
 
 @dataclass(frozen=True, slots=True)
+class GpuSchedulerNames:
+    """How one release spells the annotation of the wanted model."""
+
+    model: str
+
+
+V0_1_0: Final = GpuSchedulerNames("nvidia.com/gpu.model")
+V0_2_0: Final = GpuSchedulerNames("nvidia-gpu-scheduler/gpu.model")
+GPU: Final = "nvidia.com/gpu"
+EDITION: Final = "nvidia"
+"""What the agent's flag calls it."""
+
+
+@dataclass(frozen=True, slots=True)
 class GpuSchedulerPods:
     """Reads pods of nvidia-gpu-scheduler, and of NVIDIA's device plugin in general."""
 
@@ -34,7 +47,6 @@ class GpuSchedulerPods:
 
     @property
     def resources(self) -> frozenset[str]:
-        """NVIDIA's own resource."""
         return frozenset((GPU,))
 
     def claims(self, pod: Pod) -> str | None:
@@ -54,7 +66,6 @@ class GpuSchedulerPods:
     def record_allocation(
         self, pod: Pod, request: Request, allocation: Allocation, node: Node, *, now_ns: int
     ) -> PodRecord:
-        """Our record alone."""
         return add_full_record(PodRecord(), allocation, node)
 
     def write_limits(self, pod: Pod, what: str, amount: int) -> Limits:

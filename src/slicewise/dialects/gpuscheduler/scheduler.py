@@ -3,13 +3,7 @@
 from typing import Final
 
 from slicewise.dialects.shared.dialect import SchedulerPart
-from slicewise.dialects.shared.routes import (
-    ExtenderConfig,
-    ExtenderRoute,
-    RouteOptions,
-    Verb,
-    write_verbs,
-)
+from slicewise.dialects.shared.routes import ExtenderConfig, ExtenderRoute, RouteOptions, Verb
 
 _PATH: Final = "/apis/metrics.nvidia.com/v1alpha1/schedule"
 _OPTIONS: Final = RouteOptions(bad_body=400, counts_free=True, holds=True)
@@ -24,7 +18,7 @@ SCHEDULER: Final = SchedulerPart(
         ExtenderConfig(
             "gpuscheduler",
             _PATH,
-            write_verbs(filter="filter", prioritize="prioritize", preempt="preempt"),
+            {"filter": "filter", "prioritize": "prioritize", "preempt": "preempt"},
             ignorable=True,
         ),
     ),

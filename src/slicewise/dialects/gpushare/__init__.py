@@ -3,9 +3,8 @@
 from typing import Final
 
 from slicewise.dialects.gpushare.agent import build_agent
-from slicewise.dialects.gpushare.names import GIB, MIB, GpushareNames
 from slicewise.dialects.gpushare.node import NODE
-from slicewise.dialects.gpushare.pods import GpusharePods
+from slicewise.dialects.gpushare.pods import GIB, MIB, GpushareNames, GpusharePods
 from slicewise.dialects.gpushare.scheduler import SCHEDULER
 from slicewise.dialects.shared.dialect import Dialect
 from slicewise.model import MiB

@@ -3,7 +3,7 @@
 from typing import Final
 
 from slicewise.dialects.gpushare.division import measure_peak
-from slicewise.dialects.gpushare.names import GIB, MIB, GpushareNames
+from slicewise.dialects.gpushare.pods import GIB, MIB, GpushareNames
 from slicewise.dialects.shared.dialect import AgentPart
 from slicewise.dialects.shared.injection import VISIBLE, ContainerGpus, Injection, gpu_nodes
 from slicewise.dialects.shared.limits import read_amount

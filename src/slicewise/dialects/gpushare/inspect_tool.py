@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from slicewise.dialects.gpushare.names import GIB
+from slicewise.dialects.gpushare.pods import GIB
 from slicewise.model import Container, Pod, Quantity, Role, SlicewiseError, read_bytes
 
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,9}")

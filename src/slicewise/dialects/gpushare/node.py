@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from slicewise.dialects.gpushare.names import GIB, detect_unit
+from slicewise.dialects.gpushare.pods import GIB, detect_unit
 from slicewise.dialects.shared.dialect import NodePart, PluginLabel
 from slicewise.dialects.shared.inventory import equal_gpus, read_capacity, read_gpu_count
 from slicewise.dialects.shared.publication import NodeFacts, Publication, one_memory, one_model

@@ -5,6 +5,7 @@ All containers of a pod are on the same GPUs. Compute is not counted: a share is
 
 from dataclasses import dataclass
 from functools import partial
+from typing import Final
 
 from slicewise.dialects.gpushare.division import (
     divide_exactly,
@@ -13,7 +14,6 @@ from slicewise.dialects.gpushare.division import (
     read_division,
     write_division,
 )
-from slicewise.dialects.gpushare.names import GIB, GpushareNames
 from slicewise.dialects.shared.dialect import Limits
 from slicewise.dialects.shared.indexes import (
     gpu_with_minor,
@@ -52,6 +52,31 @@ from slicewise.model import (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class GpushareNames:
+    """How gpushare spells its names, and how large a unit of its memory is."""
+
+    memory_unit: MiB
+    memory: str = "aliyun.com/gpu-mem"
+    count: str = "aliyun.com/gpu-count"
+    index: str = "ALIYUN_COM_GPU_MEM_IDX"
+    gpu_units: str = "ALIYUN_COM_GPU_MEM_DEV"
+    pod_units: str = "ALIYUN_COM_GPU_MEM_POD"
+    assigned: str = "ALIYUN_COM_GPU_MEM_ASSIGNED"
+    assume_time: str = "ALIYUN_COM_GPU_MEM_ASSUME_TIME"
+    division: str = "scheduler.framework.gpushare.allocation"
+
+
+GIB: Final = GpushareNames(MiB(1024))
+MIB: Final = GpushareNames(MiB(1))
+
+
+def detect_unit(units_per_gpu: int) -> MiB:
+    """The unit in which a node counts, told by how many units one of its GPUs has."""
+    # The original tool drew this line at 100 and took GPUs above 100 GiB for MiB.
+    return MIB.memory_unit if units_per_gpu > 1024 else GIB.memory_unit
+
+
 def read_span(pod: Pod, names: GpushareNames) -> int:
     """On how many GPUs each container is: by the label, else by the resource of that name."""
     text = pod.labels.get(names.count)
@@ -82,7 +107,6 @@ class GpusharePods:
         return frozenset((self.names.memory, self.names.count))
 
     def claims(self, pod: Pod) -> str | None:
-        """The resource the pod asks for, if any."""
         return first_asked(pod, (self.names.memory, self.names.count))
 
     def read_request(self, pod: Pod) -> Request:

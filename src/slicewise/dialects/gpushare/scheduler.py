@@ -2,15 +2,9 @@
 
 from typing import Any, Final
 
-from slicewise.dialects.gpushare.names import GIB
+from slicewise.dialects.gpushare.pods import GIB
 from slicewise.dialects.shared.dialect import SchedulerPart
-from slicewise.dialects.shared.routes import (
-    ExtenderConfig,
-    ExtenderRoute,
-    SnapshotRoute,
-    Verb,
-    write_verbs,
-)
+from slicewise.dialects.shared.routes import ExtenderConfig, ExtenderRoute, SnapshotRoute, Verb
 from slicewise.model import Gpu, NodeState, Snapshot
 
 _PATH: Final = "/gpushare-scheduler"
@@ -69,7 +63,7 @@ SCHEDULER: Final = SchedulerPart(
         ExtenderRoute(f"{_PATH}/bind", Verb.BIND),
     ),
     configs=(
-        ExtenderConfig("gpushare", _PATH, write_verbs(filter="filter", bind="bind"), (GIB.memory,)),
+        ExtenderConfig("gpushare", _PATH, {"filter": "filter", "bind": "bind"}, (GIB.memory,)),
     ),
     views=(SnapshotRoute(f"{_PATH}/inspect", inspect, by_node=True),),
 )

@@ -115,11 +115,9 @@ class OwnPods:
         return frozenset((GPU, CORES, MEMORY))
 
     def claims(self, pod: Pod) -> str | None:
-        """The resource the pod asks for, if any."""
         return first_asked(pod, (GPU, CORES, MEMORY))
 
     def read_request(self, pod: Pod) -> Request:
-        """What the pod asks for, in full."""
         containers = read_containers(pod, partial(read_shares, pod=pod))
         wanting = {SHARES + each.name for each in containers}
         for key in pod.annotations:
@@ -130,13 +128,11 @@ class OwnPods:
         return Request(containers, read_constraints(pod))
 
     def read_allocation(self, pod: Pod, request: Request, node: Node) -> Allocation | None:
-        """The GPUs in the record."""
         return prefer_full_record(pod, request, node, lambda: None)
 
     def record_allocation(
         self, pod: Pod, request: Request, allocation: Allocation, node: Node, *, now_ns: int
     ) -> PodRecord:
-        """The record."""
         return add_full_record(PodRecord(), allocation, node)
 
     def write_limits(self, pod: Pod, what: str, amount: int) -> Limits:

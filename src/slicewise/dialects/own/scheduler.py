@@ -4,13 +4,7 @@ from typing import Final
 
 from slicewise.dialects.own.pods import CORES, GPU, MEMORY
 from slicewise.dialects.shared.dialect import SchedulerPart
-from slicewise.dialects.shared.routes import (
-    ExtenderConfig,
-    ExtenderRoute,
-    RouteOptions,
-    Verb,
-    write_verbs,
-)
+from slicewise.dialects.shared.routes import ExtenderConfig, ExtenderRoute, RouteOptions, Verb
 
 SCHEDULER: Final = SchedulerPart(
     routes=(
@@ -26,7 +20,7 @@ SCHEDULER: Final = SchedulerPart(
             "slicewise",
             "",
             # One node comes back, so there is nothing to score and no prioritize verb.
-            write_verbs(filter="place", preempt="preempt", bind="bind"),
+            {"filter": "place", "preempt": "preempt", "bind": "bind"},
             (GPU, CORES, MEMORY),
         ),
     ),

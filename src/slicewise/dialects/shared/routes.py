@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from types import MappingProxyType
 from typing import Any
 
 from slicewise.model import Snapshot
@@ -63,6 +62,7 @@ class ExtenderConfig:
     name: str
     path: str
     verbs: Mapping[str, str]
+    """The last part of the path for `filter`, `prioritize`, `preempt` and `bind`, where asked."""
     resources: tuple[str, ...] = ()
     ignored: bool = False
     """Whether the scheduler itself does not count the resources."""
@@ -70,8 +70,3 @@ class ExtenderConfig:
     """Whether pods are scheduled while the extender does not answer."""
     node_names: bool = True
     """Whether nodes are sent by name alone."""
-
-
-def write_verbs(**verbs: str) -> Mapping[str, str]:
-    """The verbs of a configuration: `filter="x"` is `filterVerb: x`."""
-    return MappingProxyType({f"{name}Verb": word for name, word in verbs.items()})

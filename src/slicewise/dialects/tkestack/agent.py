@@ -14,8 +14,14 @@ from slicewise.dialects.shared.injection import (
 )
 from slicewise.dialects.shared.limits import find_edition, read_amount
 from slicewise.dialects.shared.offers import OfferedEdition, OfferedResource, percents, units
-from slicewise.dialects.tkestack.names import EDITIONS, FORK, UPSTREAM, TkestackNames
-from slicewise.dialects.tkestack.pods import index_key, read_ceiling
+from slicewise.dialects.tkestack.pods import (
+    EDITIONS,
+    FORK,
+    UPSTREAM,
+    TkestackNames,
+    index_key,
+    read_ceiling,
+)
 from slicewise.model import FULL, MiB, Percent, PodRecord
 
 _BYTES_PER_MIB: Final = 1 << 20

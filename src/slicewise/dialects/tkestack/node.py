@@ -15,7 +15,7 @@ from slicewise.dialects.shared.publication import (
     write_label,
 )
 from slicewise.dialects.shared.texts import annotation, is_count, read_json, refuse, write_json
-from slicewise.dialects.tkestack.names import EDITIONS, FORK
+from slicewise.dialects.tkestack.pods import EDITIONS, FORK
 from slicewise.model import FULL, Gpu, MiB, Node, NodeNotice
 
 HEARTBEAT: Final = "tydic.io/node-gpu-heartbeat"

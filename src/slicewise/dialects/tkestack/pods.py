@@ -27,7 +27,6 @@ from slicewise.dialects.shared.limits import (
 )
 from slicewise.dialects.shared.records import complete_record, prefer_full_record
 from slicewise.dialects.shared.texts import annotation, read_models, read_number, refuse
-from slicewise.dialects.tkestack.names import EDITIONS, TkestackNames
 from slicewise.model import (
     FULL,
     Allocation,
@@ -35,6 +34,7 @@ from slicewise.model import (
     Container,
     ContainerAllocation,
     DialectError,
+    MiB,
     Node,
     Percent,
     Pod,
@@ -42,6 +42,43 @@ from slicewise.model import (
     Request,
     Share,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class TkestackNames:
+    """How one edition spells its names, and how large its memory unit is."""
+
+    core: str
+    memory: str
+    memory_unit: MiB
+    models: str | None = None
+    models_refused: str | None = None
+    bind_time: str | None = None
+    bind_phase: str | None = None
+    register: str | None = None
+
+    @property
+    def asking(self) -> tuple[str, ...]:
+        """The resources that ask for a GPU; memory alone asks for none."""
+        return (self.core,)
+
+    def key(self, word: str) -> str:
+        """The pod annotation with this word under the edition's prefix."""
+        return f"{self.core.partition('/')[0]}/{word}"
+
+
+UPSTREAM: Final = TkestackNames("tencent.com/vcuda-core", "tencent.com/vcuda-memory", MiB(256))
+FORK: Final = TkestackNames(
+    "nvidia.com/vcuda-core",
+    "nvidia.com/vcuda-memory",
+    MiB(1),
+    models="nvidia.com/use-gputype",
+    models_refused="nvidia.com/nouse-gputype",
+    bind_time="tydic.io/bind-time",
+    bind_phase="tydic.io/bind-phase",
+    register="tydic.io/nvidia-device-register",
+)
+EDITIONS: Final = (FORK, UPSTREAM)
 
 
 def read_shares(limits: Mapping[str, int], names: TkestackNames) -> tuple[Share, ...]:

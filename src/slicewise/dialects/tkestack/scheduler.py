@@ -3,14 +3,8 @@
 from typing import Final
 
 from slicewise.dialects.shared.dialect import SchedulerPart
-from slicewise.dialects.shared.routes import (
-    ExtenderConfig,
-    ExtenderRoute,
-    RouteOptions,
-    Verb,
-    write_verbs,
-)
-from slicewise.dialects.tkestack.names import FORK
+from slicewise.dialects.shared.routes import ExtenderConfig, ExtenderRoute, RouteOptions, Verb
+from slicewise.dialects.tkestack.pods import FORK
 
 SCHEDULER: Final = SchedulerPart(
     routes=(
@@ -22,13 +16,11 @@ SCHEDULER: Final = SchedulerPart(
         ExtenderConfig(
             "tkestack",
             "/scheduler",
-            write_verbs(filter="filter", bind="bind"),
+            {"filter": "filter", "bind": "bind"},
             (FORK.core, FORK.memory),
             # The fork's users have their scheduler ignore both: nodes do not count them per GPU.
             ignored=True,
         ),
-        ExtenderConfig(
-            "gpu-admission", "/scheduler", write_verbs(filter="predicates"), node_names=False
-        ),
+        ExtenderConfig("gpu-admission", "/scheduler", {"filter": "predicates"}, node_names=False),
     ),
 )
