@@ -7,11 +7,13 @@ from click.testing import CliRunner
 from slicewise.cli.agent import agent
 from slicewise.cli.dashboard import dashboard
 from slicewise.cli.extender import extender
+from slicewise.cli.metrics_api import metrics_api
 
 # A service, one of its flags, and four values that it takes: flag, environment, file, default.
 SERVICES = [
     pytest.param("agent", agent, "sweep-seconds", (1, 2, 3, 60), id="agent"),
     pytest.param("extender", extender, "max-body-mib", (1, 2, 3, 128), id="extender"),
+    pytest.param("metrics-api", metrics_api, "secure-port", (1, 2, 3, 8080), id="metrics-api"),
     pytest.param("dashboard", dashboard, "agent-port", (1, 2, 3, 5678), id="dashboard"),
 ]
 

@@ -59,9 +59,8 @@ def _respell(arg: str, names: set[str], switches: Mapping[str, str]) -> str:
 
 def go_switch(*names: str, **facts: Any) -> Callable[[F], F]:
     """An option that is true when it stands alone, or what `=true` and `=false` say."""
-    return click.option(
-        *names, is_flag=False, flag_value="true", type=click.BOOL, default=False, **facts
-    )
+    choices = {"default": False, **facts}
+    return click.option(*names, is_flag=False, flag_value="true", type=click.BOOL, **choices)
 
 
 def klog_flags(command: F) -> F:

@@ -16,11 +16,13 @@ import structlog
 
 from slicewise.dialects import DEFAULT, Dialects
 from slicewise.extender.handlers import Extender
+from slicewise.extender.metrics import Metrics
 from slicewise.extender.recorder import Recorder
 from slicewise.extender.requeuer import Requeuer
+from slicewise.extender.routes import build_handler
 from slicewise.extender.server import ExtenderServer
 from slicewise.extender.tracing import NoTracing, Tracing, open_tracing
-from slicewise.httpd import ServerSettings
+from slicewise.httpd import Handler, ServerSettings
 from slicewise.kube.client import Client
 from slicewise.kube.credentials import Access
 from slicewise.kube.events import EventRecorder
@@ -132,6 +134,21 @@ async def _run(
                 # Binds under way are completed before the lease is released.
                 await service.stop()
                 await state.stop()
+
+
+@contextlib.asynccontextmanager
+async def serve_beside(client: Client, state: LiveState, component: str) -> AsyncIterator[Handler]:
+    """The scheduler's verbs over a state that somebody else keeps, for a service with a port."""
+    events = EventRecorder(client, component)
+    metrics = Metrics(state, lambda: client.calls.counts)
+    extender = Extender(state, PodWriter(client, state.reader, events), metrics=metrics)
+    recording = asyncio.create_task(events.run())
+    try:
+        yield build_handler(extender)
+    finally:
+        recording.cancel()
+        await asyncio.gather(recording, return_exceptions=True)
+        await extender.binder.drain()
 
 
 @contextlib.asynccontextmanager

@@ -115,7 +115,7 @@ class LiveState:
         self._may_decide = may_decide
         self.listener: StateListener | None = None
         """Hears of every change of nodes and pods, once the ledger knows it."""
-        self.witness: NodeOverlay | None = None
+        self.overlay: NodeOverlay | None = None
         """Completes nodes and pods before the ledger reads them; set before the start."""
         self._shown_nodes: dict[str, NodeNotice] = {}
         self._shown_pods: dict[str, dict[str, Pod]] = {}
@@ -189,7 +189,7 @@ class LiveState:
         self.synced.clear()
 
     def reread_node(self, node: str) -> None:
-        """Take in anew what the witness says of a node and of its pods."""
+        """Take in anew what the overlay says of a node and of its pods."""
         notice = self._shown_nodes.get(node)
         if notice is not None:
             self._apply(self._feed.on_node(self._complete_node(notice)))
@@ -197,19 +197,19 @@ class LiveState:
             self.ledger.apply(PodSeen(self._complete_pod(pod)))
 
     def _complete_node(self, notice: NodeNotice) -> NodeNotice:
-        if self.witness is None:
+        if self.overlay is None:
             return notice
         self._shown_nodes[notice.name] = notice
-        return self.witness.complete_node(notice)
+        return self.overlay.complete_node(notice)
 
     def _complete_pod(self, pod: Pod) -> Pod:
-        if self.witness is None:
+        if self.overlay is None:
             return pod
         self._drop_shown(pod.uid)
         if pod.node is not None:
             self._places[pod.uid] = pod.node
             self._shown_pods.setdefault(pod.node, {})[pod.uid] = pod
-        return self.witness.complete_pod(pod)
+        return self.overlay.complete_pod(pod)
 
     def _drop_shown(self, uid: str) -> None:
         place = self._places.pop(uid, None)
