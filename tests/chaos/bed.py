@@ -238,7 +238,7 @@ class Thread(Backend):
 
     def __init__(self, master, *, leads=False):
         self._settings = ExtenderSettings(
-            master=master, bind_seconds=1.0, lease=LEASE if leads else None, term=TERM
+            master=master, bind_seconds=1.0, lease=LEASE if leads else None, lease_timing=TERM
         )
         found = Future()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(found)))

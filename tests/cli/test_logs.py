@@ -8,7 +8,7 @@ import structlog
 import builders
 from extender import bodies
 from fakes.cluster import FakeState, FakeWriter
-from slicewise.cli.logs import configure_logs
+from slicewise.cli.logs import configure_logs, configure_plain_logs
 from slicewise.extender.handlers import Extender
 
 SHARE = {"slicewise.io/cores": 30, "slicewise.io/memory": 4096}
@@ -68,3 +68,11 @@ def test_line_of_structlog_is_seen_by_caplog(caplog):
 
     assert caplog.messages == ["pod placed pod=x/y gpus=0,1"]
     assert caplog.records[0].name == "slicewise.x"
+
+
+def test_command_for_people_prints_no_logs(capsys):
+    configure_plain_logs()
+
+    structlog.get_logger("slicewise.x").info("listed", resource="pods")
+
+    assert capsys.readouterr() == ("", "")

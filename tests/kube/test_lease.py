@@ -51,7 +51,7 @@ def test_lease_is_written_no_shorter_than_it_is_kept(playground, seconds, writte
 
     async def run():
         async with client(playground.url, seconds=5.0) as line:
-            await Election(line, NAME, "one", term=term)._try()
+            await Election(line, NAME, "one", timing=term)._try()
 
     asyncio.run(run())
 

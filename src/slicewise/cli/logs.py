@@ -20,6 +20,9 @@ LEVELS: Final = {
     "error": logging.ERROR,
 }
 
+# What a person who reads the lines looks for first.
+_FIRST: Final = ("timestamp", "level", "event")
+
 
 def read_level(flags: Mapping[str, Any]) -> int:
     """The level that --log-level, its variable or klog's flag asks for."""
@@ -88,4 +91,5 @@ def _render_text(_: Any, __: str, fields: structlog.typing.EventDict) -> str:
 
 
 def _render(_: Any, __: str, fields: structlog.typing.EventDict) -> str:
-    return msgspec.json.encode(fields, enc_hook=str).decode()
+    first = {key: fields.pop(key) for key in _FIRST if key in fields}
+    return msgspec.json.encode({**first, **fields}, enc_hook=str).decode()

@@ -25,10 +25,10 @@ Clock = Callable[[], float]
 """Seconds that never go back."""
 WallClock = Callable[[], int]
 """Nanoseconds since 1970."""
-_HELD: Final = 1 << 14
+_MAX_RESERVED: Final = 1 << 14
 # Each bind under way costs the API server and the scheduler a connection and a thread.
-_AT_ONCE: Final = 16
-_PATIENCE_SECONDS: Final = 1.0
+_MAX_BINDS: Final = 16
+_THROTTLE_SECONDS: Final = 1.0
 _FAILED: Final = (WriteStatus.CONFLICT, WriteStatus.GONE, WriteStatus.REFUSED)
 
 
@@ -121,10 +121,10 @@ class Binder:
 
     async def throttle(self) -> None:
         """Backpressure: wait while too many binds are under way at the API server."""
-        if len(self._running) >= _AT_ONCE:
+        if len(self._running) >= _MAX_BINDS:
             with suppress(TimeoutError):
-                async with asyncio.timeout(_PATIENCE_SECONDS):
-                    while len(self._running) >= _AT_ONCE:
+                async with asyncio.timeout(_THROTTLE_SECONDS):
+                    while len(self._running) >= _MAX_BINDS:
                         await asyncio.wait(
                             self._running.copy(), return_when=asyncio.FIRST_COMPLETED
                         )
@@ -182,7 +182,7 @@ class Binder:
         """Reserve the GPUs until the scheduler comes back to bind the pod; None as for `assume`."""
         decided = self.assume(query, node, allocation, seconds=self._timing.hold_seconds)
         if decided is not None:
-            if len(self._held) >= _HELD:
+            if len(self._held) >= _MAX_RESERVED:
                 kept = {uid: each for uid, each in self._held.items() if self._stands(each)}
                 self._held = kept
             self._held[query.pod.uid] = decided

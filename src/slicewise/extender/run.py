@@ -52,7 +52,7 @@ class ExtenderSettings:
     """Whether `/scheduler/filter` writes the decision, for schedulers without a bind verb."""
     lease: tuple[str, str] | None = None
     """Namespace and name of the lease to lead by; none leads alone."""
-    term: LeaseTiming = field(default_factory=LeaseTiming)
+    lease_timing: LeaseTiming = field(default_factory=LeaseTiming)
     """How long the lease lasts and how it is kept."""
     otlp: str | None = None
     """Address of an OpenTelemetry collector; empty for where its own variables say, none for no
@@ -184,4 +184,4 @@ def elect(client: Client, settings: ExtenderSettings) -> Election | None:
         return None
     # Containers on the host's network share its name, and each of them is process 1.
     identity = f"{socket.gethostname()}_{os.getpid()}_{secrets.token_hex(4)}"
-    return Election(client, settings.lease, identity, term=settings.term)
+    return Election(client, settings.lease, identity, timing=settings.lease_timing)

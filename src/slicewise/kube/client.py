@@ -149,14 +149,14 @@ class Client:
     @contextlib.asynccontextmanager
     async def stream(self, call: Call, seconds: float) -> AsyncIterator[AsyncIterator[bytes]]:
         """The chunks of a watch that the server ends after about so many seconds."""
-        patience = aiohttp.ClientTimeout(
+        timeout = aiohttp.ClientTimeout(
             total=None,
             sock_connect=self.timing.connect_seconds,
             sock_read=seconds + self.timing.request_seconds,
         )
         with self._counting(call):
             async with asyncio.timeout(self.timing.request_seconds):
-                response = await self._request("GET", call, timeout=patience)
+                response = await self._request("GET", call, timeout=timeout)
             try:
                 await _check(response)
                 self.calls.count(call, str(response.status))

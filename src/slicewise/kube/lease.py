@@ -87,13 +87,13 @@ class Election:
         name: tuple[str, str],
         identity: str,
         *,
-        term: LeaseTiming | None = None,
+        timing: LeaseTiming | None = None,
         time: ElectionClock | None = None,
     ) -> None:
         self.identity = identity
         self._client = client
         self._namespace, self._name = name
-        self._term = term or LeaseTiming()
+        self._timing = timing or LeaseTiming()
         self._time = time or ElectionClock()
         self._seen: _LeaseSpec | None = None
         self._seen_at = 0.0
@@ -104,7 +104,7 @@ class Election:
     def leading(self) -> bool:
         """Whether we hold the lease at this very moment."""
         renewed = self._renewed_at
-        return renewed is not None and self._time.clock() - renewed < self._term.renew_seconds
+        return renewed is not None and self._time.clock() - renewed < self._timing.renew_seconds
 
     @property
     def holder(self) -> str | None:
@@ -143,11 +143,11 @@ class Election:
 
     def _pause(self) -> float:
         """Seconds until the next attempt: sooner when leadership would expire before that."""
-        pause = self._term.retry_seconds
+        pause = self._timing.retry_seconds
         if self._renewed_at is None:
             # Jitter, so that candidates that start together do not retry together.
             return pause * (1 + 0.2 * self._client.chance.random())
-        left = self._renewed_at + self._term.renew_seconds - self._time.clock()
+        left = self._renewed_at + self._timing.renew_seconds - self._time.clock()
         return min(pause, left) if left > 0 else pause
 
     async def _try(self) -> None:
@@ -177,7 +177,7 @@ class Election:
         self._observe(spec)
         if not spec.holder_identity or spec.holder_identity == self.identity:
             return True
-        lasts = float(spec.lease_duration_seconds or self._term.lease_seconds)
+        lasts = float(spec.lease_duration_seconds or self._timing.lease_seconds)
         return self._time.clock() - self._seen_at >= lasts
 
     def _observe(self, spec: _LeaseSpec) -> None:
@@ -194,7 +194,7 @@ class Election:
         spec = _LeaseSpec(
             holder_identity=self.identity,
             # Whole seconds, and never fewer than we count on ourselves.
-            lease_duration_seconds=ceil(self._term.lease_seconds),
+            lease_duration_seconds=ceil(self._timing.lease_seconds),
             acquire_time=before.acquire_time if ours and before is not None else stamp,
             renew_time=stamp,
             lease_transitions=transitions,
@@ -206,7 +206,7 @@ class Election:
         call = Call("get", _RESOURCE, f"{self._folder}/{self._name}")
         try:
             return _DECODER.decode(
-                await self._client.read_once(call, seconds=self._term.retry_seconds * 2)
+                await self._client.read_once(call, seconds=self._timing.retry_seconds * 2)
             )
         except RefusedError as error:
             if error.code == 404:
@@ -219,7 +219,7 @@ class Election:
             del body["metadata"]["resourceVersion"]
         path = self._folder if verb == "create" else f"{self._folder}/{self._name}"
         content = await self._client.send(
-            Call(verb, _RESOURCE, path), body, seconds=self._term.retry_seconds * 2
+            Call(verb, _RESOURCE, path), body, seconds=self._timing.retry_seconds * 2
         )
         return _DECODER.decode(content)
 
