@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import structlog
 
+from slicewise.dialects import DEFAULT, Dialects
 from slicewise.httpd import Server, ServerSettings
 from slicewise.kube.client import Client
 from slicewise.kube.errors import KubeError
@@ -86,6 +87,7 @@ async def run_agent(
     stop: asyncio.Event,
     *,
     started: Callable[[str], None] = lambda _: None,
+    dialects: Dialects | None = None,
 ) -> None:
     """Serve until told to stop; `started` gets the address once connections are accepted."""
     log = structlog.get_logger(COMPONENT)
@@ -103,9 +105,8 @@ async def run_agent(
         )
         health = GpuHealthTracker(RecoveryPolicy(command.recover_seconds))
         watch = GpuWatch(driver, settings.node, health=health, scaling=setup.scaling)
-        agent = await start_agent(
-            settings, watch, AgentEdges(client, holders, runtime, told, runtime)
-        )
+        edges = AgentEdges(client, holders, runtime, told, runtime)
+        agent = await start_agent(settings, watch, edges, dialects)
         sampler = UsageSampler(driver, ProcessTable(), interval_seconds=settings.sample_seconds)
         meter = UsageMeter(agent.pods, sampler)
         report = ReportSource(meter, watch, holders)
@@ -117,7 +118,7 @@ async def run_agent(
         server.app.ready = lambda: agent.ready
         log.info("listening", url=server.url)
         started(server.url)
-        publisher = build_publisher(command, client)
+        publisher = build_publisher(command, client, agent.dialects)
         work = [agent.run(), sampler.run(), keep_published(publisher, watch, agent)]
         if command.report is not None:
             reporter = build_reporter(command.report, client)
@@ -130,7 +131,12 @@ async def run_agent(
             log.info("stopping")
 
 
-async def start_agent(settings: AgentSettings, watch: GpuWatch, edges: AgentEdges) -> Agent:
+async def start_agent(
+    settings: AgentSettings,
+    watch: GpuWatch,
+    edges: AgentEdges,
+    dialects: Dialects | None = None,
+) -> Agent:
     """The agent on the GPUs as they are now."""
     try:
         notice = await NodePatcher(edges.client, settings.node).read()
@@ -141,7 +147,7 @@ async def start_agent(settings: AgentSettings, watch: GpuWatch, edges: AgentEdge
         watch.resume(notice)
     await asyncio.to_thread(watch.look)
     assert watch.hardware is not None
-    return Agent(settings, GpuInventory(settings.node, watch.hardware), edges)
+    return Agent(settings, GpuInventory(settings.node, watch.hardware), edges, dialects)
 
 
 def build_pages(
@@ -157,12 +163,15 @@ def build_pages(
     return pages
 
 
-def build_publisher(command: AgentOptions, client: Client) -> NodePublisher:
+def build_publisher(
+    command: AgentOptions, client: Client, dialects: Dialects = DEFAULT
+) -> NodePublisher:
     """What writes labels, annotations and amounts on the Node."""
     settings = command.settings
     return NodePublisher(
         NodePatcher(client, settings.node),
         settings.dialects,
+        dialects=dialects,
         heartbeat_seconds=command.heartbeat_seconds,
     )
 

@@ -131,13 +131,8 @@ class ElasticPods:
             for each in allocation.containers
         }
         record = PodRecord({**annotations, names.assumed: "true"}, {names.assumed: "true"})
-        return complete_record(
-            pod,
-            record,
-            allocation,
-            node,
-            read_own=lambda pod: self._read_own(pod, request, node),
-        )
+        read_own = partial(self._read_own, request=request, node=node)
+        return complete_record(pod, record, allocation, node, read_own=read_own)
 
     def write_limits(self, pod: Pod, what: str, amount: int) -> Limits:
         """The limit in the pod's own generation, which may know no memory."""

@@ -154,13 +154,8 @@ class GpusharePods:
         record = PodRecord(annotations)
         if any(each.role is not Role.MAIN for each in request.containers):
             return add_full_record(record, allocation, node)
-        return complete_record(
-            pod,
-            record,
-            allocation,
-            node,
-            read_own=lambda pod: self._read_own(pod, request, node),
-        )
+        read_own = partial(self._read_own, request=request, node=node)
+        return complete_record(pod, record, allocation, node, read_own=read_own)
 
     def write_limits(self, pod: Pod, what: str, amount: int) -> Limits:
         """Memory in the cluster's unit, for all of the pod's GPUs together."""

@@ -166,13 +166,8 @@ class TkestackPods:
         if names.bind_time is not None and names.bind_phase is not None:
             labels = {names.bind_time: str(now_ns), names.bind_phase: "allocating"}
         record = PodRecord(annotations, labels)
-        return complete_record(
-            pod,
-            record,
-            allocation,
-            node,
-            read_own=lambda pod: self._read_own(pod, request, node),
-        )
+        read_own = partial(self._read_own, request=request, node=node)
+        return complete_record(pod, record, allocation, node, read_own=read_own)
 
     def write_limits(self, pod: Pod, what: str, amount: int) -> Limits:
         """The limit in the pod's own edition."""
