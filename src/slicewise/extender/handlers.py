@@ -12,6 +12,7 @@ import structlog
 from slicewise.dialects import DEFAULT, Dialects
 from slicewise.dialects.shared.routes import RouteOptions
 from slicewise.explain.explanation import PodInquiry, explain_pod
+from slicewise.explain.what_if import describe_outcomes, simulate
 from slicewise.extender.binder import Binder, BindTimeouts
 from slicewise.extender.commit_filter import CommitFilter
 from slicewise.extender.decisions import Decisions, Filtered
@@ -33,7 +34,6 @@ from slicewise.extender.protocol import (
     encode,
     encode_filter,
 )
-from slicewise.extender.what_if import describe_outcomes, simulate
 from slicewise.httpd import Answer, Body, HttpResponse
 from slicewise.kube.names import is_name
 from slicewise.kube.outcomes import ClusterWriter
@@ -196,9 +196,9 @@ class Extender:
     async def what_if(self, body: Body, most: int = MAX_WHAT_IF_PODS) -> HttpResponse:
         """Where pods that do not exist yet would be placed, one after another, or why not."""
         try:
-            wishes = decode_what_if(body, most)
+            pods = decode_what_if(body, most)
             with self.metrics.stage("what-if", "decide"):
-                outcomes = simulate(self.decisions, wishes)
+                outcomes = simulate(self.decisions.queries, self.state.snapshot(), pods)
             return _json(await asyncio.to_thread(describe_outcomes, outcomes))
         except NotReadyError as error:
             return _json({"error": str(error)}, 503)

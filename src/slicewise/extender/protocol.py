@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from slicewise.explain.what_if import WhatIfPod
 from slicewise.httpd import Answer, Body, HttpResponse, Pieces
 from slicewise.kube.names import is_name
 from slicewise.kube.objects import KeyFilter, ObjectReader, PodBody
@@ -126,14 +127,6 @@ class SchedulerRequest:
 
     pod: Pod
     candidates: CandidateNodes
-
-
-@dataclass(frozen=True, slots=True)
-class WhatIfPod:
-    """A pod that does not exist yet, and the nodes it may go to; none is all of them."""
-
-    pod: Pod
-    names: list[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,18 +1,36 @@
 """What-if: pods that do not exist yet are placed one after the other on a snapshot.
 
 Each decision is held in a snapshot of its own while the next is made, so that quota, GPUs and
-policy count exactly as they will; the ledger is only read.
+policy count exactly as they will.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from slicewise.explain.explanation import PodInquiry, explain_pod
 from slicewise.explain.format import describe_container, describe_request
 from slicewise.explain.pod_query import PodQuery
-from slicewise.extender.decisions import Decisions
-from slicewise.extender.protocol import WhatIfPod
-from slicewise.model import Allocation, Holding, Node, Snapshot, charge
+from slicewise.model import Allocation, Holding, Node, Pod, Snapshot, charge
+from slicewise.placement import Screening
+
+
+class QueryBuilder(Protocol):
+    """How a pod is asked about a snapshot."""
+
+    def build(self, pod: Pod, snapshot: Snapshot) -> PodQuery:
+        """The query for this pod, put to this snapshot."""
+
+    def screen(self, query: PodQuery, names: list[str]) -> Screening:
+        """What each of these nodes says of the pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIfPod:
+    """A pod that does not exist yet, and the nodes it may go to; none is all of them."""
+
+    pod: Pod
+    names: list[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +43,13 @@ class WhatIfOutcome:
     inquiry: PodInquiry | None = None
 
 
-def simulate(decisions: Decisions, wishes: list[WhatIfPod]) -> list[WhatIfOutcome]:
+def simulate(
+    queries: QueryBuilder, snapshot: Snapshot, pods: Iterable[WhatIfPod]
+) -> list[WhatIfOutcome]:
     """Every pod's outcome when they come in this order and nothing else changes."""
-    snapshot = decisions.queries.state.snapshot()
     outcomes: list[WhatIfOutcome] = []
-    for wish in wishes:
-        outcome, snapshot = _place(decisions, wish, snapshot)
+    for each in pods:
+        outcome, snapshot = _place(queries, each, snapshot)
         outcomes.append(outcome)
     return outcomes
 
@@ -53,16 +72,16 @@ def describe_outcomes(outcomes: list[WhatIfOutcome]) -> dict[str, Any]:
 
 
 def _place(
-    decisions: Decisions, wish: WhatIfPod, snapshot: Snapshot
+    queries: QueryBuilder, wanted: WhatIfPod, snapshot: Snapshot
 ) -> tuple[WhatIfOutcome, Snapshot]:
     """What becomes of one pod, and the cluster with it."""
-    pod, query = wish.pod, decisions.queries.build(wish.pod, snapshot)
+    pod, query = wanted.pod, queries.build(wanted.pod, snapshot)
     if not query.wants_gpu:
         return WhatIfOutcome(query), snapshot
-    names = sorted(query.snapshot.slots) if wish.names is None else wish.names
+    names = sorted(query.snapshot.slots) if wanted.names is None else wanted.names
     placement = query.planner.place(query.snapshot, query.ask(names))
     if placement is None:
-        inquiry = PodInquiry(query, names, decisions.screen(query, names), None)
+        inquiry = PodInquiry(query, names, queries.screen(query, names), None)
         return WhatIfOutcome(query, inquiry=inquiry), snapshot
     request, allocation = query.wanted.request, placement.allocation
     found = query.snapshot.get(allocation.node)
@@ -82,7 +101,7 @@ def _place(
 
 
 def _same(one: PodInquiry, other: PodInquiry) -> bool:
-    """Whether two pods were refused by the very same cluster for the very same wish."""
+    """Whether two pods were refused by the very same cluster for the very same request."""
     mine, theirs = one.query, other.query
     return (
         mine.wanted.request == theirs.wanted.request
