@@ -194,7 +194,7 @@ def test_silent_agent_is_told_without_figures_until_it_is_heard():
 
     assert scene.read() == {"n0": MeasuredNode(silent=True, sampled_at=1.0)}
 
-    session.beat()
+    session.heartbeat()
     assert scene.read()["n0"].gpus == (MeasuredGpu("GPU-n0-0", 55, 900),)
 
 

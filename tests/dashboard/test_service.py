@@ -154,7 +154,7 @@ def test_readers_are_bounded():
     assert (status, headers["retry-after"]) == (503, "5")
 
 
-def test_silent_cluster_still_beats():
+def test_cluster_without_changes_still_sends_heartbeats():
     page_settings = PageSettings(intervals=QUICK, feed=FeedSettings(heartbeat_seconds=0.05))
     with (
         Showing(builders.node("n0"), page_settings=page_settings) as showing,
@@ -162,7 +162,7 @@ def test_silent_cluster_still_beats():
     ):
         beat = next(event for event in events if "data" not in event)
 
-    assert beat == {"": "well"}
+    assert beat == {"": "heartbeat"}
 
 
 def test_large_cluster_comes_in_parts_of_which_the_last_is_marked():

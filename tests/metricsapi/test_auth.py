@@ -206,12 +206,12 @@ def test_schedulers_verbs_need_the_right_to_create_and_reach_the_scheduler():
         asked.append(request.path)
         return HttpResponse(200, b"[]")
 
-    scene.api.scheduler = scheduler
+    scene.api.serve_scheduler(scheduler)
     path = f"{PREFIX}/schedule/filter"
 
     assert ask(scene, path, "POST").status == 200
     scene = Scene()
-    scene.api.scheduler = scheduler
+    scene.api.serve_scheduler(scheduler)
     scene.judge.rights.clear()
     assert ask(scene, path, "POST").status == 403
     assert asked == [path]

@@ -163,6 +163,6 @@ def test_own_group_is_discovered_beside_the_originals():
 
 def test_scheduler_verbs_are_not_served_in_the_own_group():
     scene = Scene()
-    scene.api.scheduler = lambda _: None
+    scene.api.serve_scheduler(lambda _: None)
 
     assert ask(scene, f"{GROUP}/schedule/filter", method="POST").status == 404

@@ -14,13 +14,13 @@ def test_deleted_pod_leaves_its_neighbours():
     scene = Scene()
     session = scene.tell(node(pods=[pod("a"), pod("b"), pod("c")]))
 
-    session.change(ReportDelta(pods_lost=("ml/b",)))
+    session.apply(ReportDelta(pods_lost=("ml/b",)))
 
     assert held(scene) == {"ml/a": "n1", "ml/c": "n1"}
 
 
 @pytest.mark.parametrize(
-    ("seconds", "health"), [(3.2, AgentHealth.WELL), (3.4, AgentHealth.SILENT)]
+    ("seconds", "health"), [(3.2, AgentHealth.HEARD), (3.4, AgentHealth.SILENT)]
 )
 def test_node_is_ill_after_its_time_of_silence(seconds, health):
     scene = Scene()
@@ -38,10 +38,10 @@ def test_beat_makes_a_silent_node_well_at_once():
     scene.seconds = 10.0
     scene.registry.sweep()
 
-    session.beat()
+    session.heartbeat()
 
-    assert scene.registry.node_records["n1"].health is AgentHealth.WELL
-    assert count_by_health(scene.registry.node_records)[AgentHealth.WELL] == 1
+    assert scene.registry.node_records["n1"].health is AgentHealth.HEARD
+    assert count_by_health(scene.registry.node_records)[AgentHealth.HEARD] == 1
 
 
 def test_closed_connection_alone_does_not_make_a_node_ill():
@@ -51,7 +51,7 @@ def test_closed_connection_alone_does_not_make_a_node_ill():
     scene.seconds = 1.0
     scene.registry.sweep()
 
-    assert scene.registry.node_records["n1"].health is AgentHealth.WELL
+    assert scene.registry.node_records["n1"].health is AgentHealth.HEARD
 
 
 def test_newer_connection_of_a_node_replaces_the_older():
@@ -63,7 +63,7 @@ def test_newer_connection_of_a_node_replaces_the_older():
     new.replace(node(pods=[pod("b")]))
     scene.seconds = 10.0
 
-    old.beat()
+    old.heartbeat()
     old.replace(node(pods=[pod("late")]))
     old.end()
     scene.registry.sweep()

@@ -18,13 +18,13 @@ class Memory:
         self.ended = asyncio.Event()
         self.heard = asyncio.Condition()
 
-    def beat(self):
+    def heartbeat(self):
         self.beats += 1
 
     def replace(self, report):
         self.report = report
 
-    def change(self, change):
+    def apply(self, change):
         self.changes.append(change)
         self.report = apply_delta(self.report, change)
 

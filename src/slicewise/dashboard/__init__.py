@@ -1,1 +1,1 @@
-"""A read-only page over the cluster's state: who holds what, how well it is, who waits and why."""
+"""A read-only page of the cluster: who holds what, what is unhealthy, who waits and why."""

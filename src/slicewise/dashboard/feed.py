@@ -12,7 +12,7 @@ from typing import Final
 from slicewise.dashboard.tables import PageTables
 
 EVENT_STREAM: Final = "text/event-stream"
-_HEARTBEAT: Final = b": well\n\n"
+_HEARTBEAT: Final = b": heartbeat\n\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -140,7 +140,7 @@ class TableUpdater:
                 self.use(dict(await usage.read() or {}))
             except Exception:
                 # The page shows what is allocated, whatever becomes of the measurements.
-                _log.exception("use not read")
+                _log.exception("usage not read")
             await asyncio.sleep(self._intervals.usage)
 
     def _take_waiting(self, snapshot: Snapshot) -> None:

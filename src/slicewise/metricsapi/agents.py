@@ -57,11 +57,11 @@ class AgentRoutes:
         refusal = await self._refuse(request, node)
         return refusal or Upgrade(PROTOCOL, lambda: self._open(node))
 
-    async def beat(self, request: HttpRequest) -> Answer:
-        """A sign of life, or a probe's question whether we live, which is nobody's heartbeat."""
+    async def heartbeat(self, request: HttpRequest) -> Answer:
+        """The heartbeat of an original agent; without a node it is a probe's question."""
         node = request.query.get("node", "")
         if node and await self._refuse(request, node, old=True) is None:
-            self._registry.beat(node)
+            self._registry.heartbeat(node)
         return _OK
 
     async def take_inventory(self, request: HttpRequest) -> Answer:
@@ -106,7 +106,7 @@ class AgentRoutes:
         session = self._registry.open(node)
         receiver = ReportReceiver(node, session)
         session.keep(receiver.close)
-        # A revoked account is heard no longer than this; chance keeps agents from marching.
+        # A revoked account is heard no longer than this; jitter spreads the new connections.
         seconds = self._rules.line_seconds * random.uniform(0.8, 1.0)
         get_running_loop().call_later(seconds, receiver.close)
         return receiver

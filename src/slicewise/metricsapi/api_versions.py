@@ -194,7 +194,7 @@ def is_forgotten(item: ApiObject) -> bool:
 
 
 def explain(view: NodeObject) -> str:
-    """Why a node is not well, or that its agent is heard."""
+    """Why a node is unhealthy, or that its agent is heard."""
     if view.health is AgentHealth.SILENT:
         return "the agent has fallen silent"
     if view.health is AgentHealth.UNKNOWN:

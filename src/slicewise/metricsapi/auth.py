@@ -31,7 +31,7 @@ class Reviewer(Protocol):
     """Who knows tokens and rights."""
 
     async def identify(self, token: str) -> User | None:
-        """Whose token this is; None when it is nobody's."""
+        """Whose token this is; None when it is unknown."""
 
     async def permits(self, user: User, attributes: ResourceAttributes) -> bool:
         """Whether the user may do this."""
@@ -51,7 +51,7 @@ class RequestAuth:
         )
 
     async def identify(self, request: HttpRequest) -> User | None:
-        """Who asks; None for a stranger. Raises KubeError when nobody can tell."""
+        """Who asks; None for a stranger. Raises KubeError when the API server cannot be asked."""
         authorities = self._authorities()
         peer = request.peer
         if peer is not None:

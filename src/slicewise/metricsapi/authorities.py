@@ -3,16 +3,16 @@
 The ConfigMap is followed, because these authorities are replaced from time to time.
 """
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
+import structlog
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 NAMESPACE: Final = "kube-system"
 NAME: Final = "extension-apiserver-authentication"
 
@@ -78,7 +78,7 @@ def _read_certificates(pem: str) -> tuple[x509.Certificate, ...]:
     try:
         return tuple(x509.load_pem_x509_certificates(pem.encode()))
     except ValueError as error:
-        _log.error("authorities cannot be read configmap=%s error=%s", NAME, error)
+        _log.error("authorities cannot be read", configmap=NAME, error=str(error))
         return ()
 
 
@@ -86,7 +86,7 @@ def _read_words(data: Mapping[str, str], key: str) -> tuple[str, ...] | None:
     try:
         return tuple(msgspec.json.decode(data[key], type=list[str])) if key in data else None
     except msgspec.DecodeError as error:
-        _log.error("list cannot be read configmap=%s key=%s error=%s", NAME, key, error)
+        _log.error("list cannot be read", configmap=NAME, key=key, error=str(error))
         return None
 
 

@@ -1,6 +1,6 @@
 """From one change to every watcher: a short history to resume from, and a bounded queue each.
 
-A watcher that does not keep up is cut off and may come back; nobody ever waits for it.
+A watcher that does not keep up is cut off and may come back; no other watcher waits for it.
 """
 
 import asyncio

@@ -5,7 +5,6 @@ first, the listener changes a while later, and the former authority stays believ
 """
 
 import asyncio
-import logging
 import os
 import tempfile
 from collections.abc import Awaitable, Callable, Sequence
@@ -13,6 +12,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Protocol
+
+import structlog
 
 from slicewise.kube.errors import KubeError
 from slicewise.kube.secrets import Secret
@@ -27,7 +28,7 @@ from slicewise.metricsapi.certificates import (
     write_identity,
 )
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 _RETRY_SECONDS: Final = 5.0
 
 
@@ -38,7 +39,7 @@ class IdentityStore(Protocol):
         """The Secret; None when there is none."""
 
     async def write(self, data: dict[str, bytes], version: str | None) -> bool:
-        """Create it, or replace that version; False when somebody else was faster."""
+        """Create it, or replace that version; False when another replica was faster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +63,7 @@ class CertificateManager:
         self,
         store: IdentityStore,
         register: Callable[[bytes], Awaitable[None]],
-        keeping: CertificateSettings,
+        settings: CertificateSettings,
         *,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
@@ -71,14 +72,14 @@ class CertificateManager:
         """What the listener shows now."""
         self._store = store
         self._register = register
-        self._keeping = keeping
+        self._settings = settings
         self._now = now
         self._changed = asyncio.Event()
 
     @property
     def file(self) -> Path:
         """Certificate and key in one file, so that both change at once."""
-        return self._keeping.folder / "server.pem"
+        return self._settings.folder / "server.pem"
 
     async def begin(self) -> None:
         """Have an identity to listen with; the API server hears of it as soon as it can."""
@@ -87,11 +88,11 @@ class CertificateManager:
     async def run(self) -> None:
         """Renew and follow the identity until cancelled."""
         while True:
-            pause = self._keeping.check_seconds
+            pause = self._settings.check_seconds
             try:
                 await self._turn()
             except KubeError as error:
-                _log.warning("certificates not looked after error=%s", error)
+                _log.warning("certificates not renewed", error=str(error))
                 pause = min(pause, _RETRY_SECONDS)
             try:
                 async with asyncio.timeout(pause):
@@ -118,14 +119,14 @@ class CertificateManager:
             # Both are believed before the listener changes.
             both = wanted.authority.certificate + current.authority.certificate
             await self._register(both)
-            _log.info("authority changes seconds=%g", self._keeping.overlap_seconds)
-            await asyncio.sleep(self._keeping.overlap_seconds)
+            _log.info("authority changes", seconds=self._settings.overlap_seconds)
+            await asyncio.sleep(self._settings.overlap_seconds)
         self._use(wanted)
         await self._register(wanted.trusted)
 
     async def _settle(self) -> ServerIdentity:
         """The identity in the Secret, put there or renewed first where that is needed."""
-        host = self._keeping.host
+        host = self._settings.host
         while True:
             secret = await self._store.read()
             found = None if secret is None else read_identity(secret.data)
@@ -138,7 +139,7 @@ class CertificateManager:
                 fresh = await asyncio.to_thread(renew, self._former(found), host, now)
             version = None if secret is None else secret.version
             if await self._store.write(write_identity(fresh), version):
-                _log.info("certificate written host=%s", host)
+                _log.info("certificate written", host=host)
                 return fresh
 
     def _former(self, found: ServerIdentity | None) -> ServerIdentity | None:

@@ -27,7 +27,7 @@ from slicewise.reports import (
 
 _PART: Final = 500
 _AGENTS: Final = {
-    AgentHealth.WELL: HEARD,
+    AgentHealth.HEARD: HEARD,
     AgentHealth.SILENT: SILENT,
     AgentHealth.UNKNOWN: UNKNOWN,
 }

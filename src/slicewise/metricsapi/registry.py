@@ -6,7 +6,6 @@ the other is shown to people. Use changes all the time, so it is counted by vers
 whoever reads whole reports asks for those that changed after the version it has.
 """
 
-import logging
 import secrets
 import time
 from collections import deque
@@ -16,9 +15,11 @@ from datetime import datetime
 from enum import Enum
 from typing import Final, Protocol
 
+import structlog
+
 from slicewise.reports import NodeReport, PodReport, ReportDelta, apply_delta
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 SILENCE_SECONDS: Final = 3.3
 _DELETIONS: Final = 4096
 
@@ -26,7 +27,7 @@ _DELETIONS: Final = 4096
 class AgentHealth(Enum):
     """Whether a node's agent is heard, in the words of nvidia-gpu-scheduler."""
 
-    WELL = "True"
+    HEARD = "True"
     SILENT = "False"
     UNKNOWN = "UnKnow"
     """It sent an inventory and never a sign of life."""
@@ -66,7 +67,7 @@ class NodeRecord:
     report_revision: int = 0
     """When anything of its report or its health changed last, use included."""
     encoded: bytes | None = None
-    """The report as readers get it, once somebody has asked for this version of it."""
+    """The report as readers get it, once this version of it was asked for."""
 
 
 class RegistryListener(Protocol):
@@ -135,7 +136,7 @@ class NodeRegistry:
         ago = self.clock() - node_record.heard
         return datetime.fromtimestamp(self.now().timestamp() - ago).astimezone()
 
-    def beat(self, node: str) -> None:
+    def heartbeat(self, node: str) -> None:
         """An agent that keeps no connection says that it lives."""
         self.hear(self._record(node))
 
@@ -151,7 +152,7 @@ class NodeRegistry:
 
     def replace(self, node_record: NodeRecord, report: NodeReport) -> None:
         """The node is so now, by an agent that is heard."""
-        # Heard first, so that the first event of a new node says that it is well.
+        # Heard first, so that the first event of a new node says that it is healthy.
         self.hear(node_record)
         self._take(node_record, report)
 
@@ -191,8 +192,8 @@ class NodeRegistry:
         """Notice which agents have fallen silent."""
         late = self.clock() - self._silence
         for node_record in list(self.node_records.values()):
-            if node_record.heard < late and node_record.health is AgentHealth.WELL:
-                self._judge(node_record, AgentHealth.SILENT)
+            if node_record.heard < late and node_record.health is AgentHealth.HEARD:
+                self._set_health(node_record, AgentHealth.SILENT)
                 if not node_record.listed:
                     self.forget(node_record.name)
 
@@ -208,7 +209,7 @@ class NodeRegistry:
         if node_record is None:
             return
         node_record.listed = False
-        if node_record.health is not AgentHealth.WELL:
+        if node_record.health is not AgentHealth.HEARD:
             self.forget(name)
 
     def forget(self, name: str) -> None:
@@ -216,7 +217,7 @@ class NodeRegistry:
         node_record = self.node_records.pop(name, None)
         if node_record is None:
             return
-        _log.info("node forgotten node=%s", name)
+        _log.info("node forgotten", node=name)
         self._match_pods(node_record, NodeReport(node=name))
         if node_record.session is not None:
             node_record.session.close()
@@ -237,11 +238,11 @@ class NodeRegistry:
     def hear(self, node_record: NodeRecord) -> None:
         """The node's agent lives."""
         node_record.heard = self.clock()
-        if node_record.health is not AgentHealth.WELL:
-            self._judge(node_record, AgentHealth.WELL)
+        if node_record.health is not AgentHealth.HEARD:
+            self._set_health(node_record, AgentHealth.HEARD)
 
-    def _judge(self, node_record: NodeRecord, health: AgentHealth) -> None:
-        _log.info("node health changed node=%s healthy=%s", node_record.name, health.value)
+    def _set_health(self, node_record: NodeRecord, health: AgentHealth) -> None:
+        _log.info("node health changed", node=node_record.name, healthy=health.value)
         node_record.health = health
         node_record.since = self.now()
         self._note_report(node_record)
@@ -275,7 +276,7 @@ class NodeRegistry:
             if held is None or pod_shape(held.pod) != pod_shape(pod):
                 self._put_pod(node_record, pod)
             else:
-                # Use changes all the time, and nobody waits for it.
+                # Use changes all the time, and no watcher waits for it.
                 self._keep(node_record, HeldPod(pod, node_record.name, held.changed, held.revision))
 
     def _put_pod(self, node_record: NodeRecord, pod: PodReport) -> None:
@@ -325,7 +326,7 @@ class AgentSession:
         """Whether no newer connection speaks for the node."""
         return self._node_record.session is self
 
-    def beat(self) -> None:
+    def heartbeat(self) -> None:
         """The agent lives."""
         if self._node_record.session is self:
             self._registry.hear(self._node_record)
@@ -335,13 +336,13 @@ class AgentSession:
         if self.current:
             self._registry.replace(self._node_record, report)
 
-    def change(self, change: ReportDelta) -> None:
+    def apply(self, delta: ReportDelta) -> None:
         """The node changed so."""
         if self.current:
-            self._registry.replace(self._node_record, apply_delta(self._node_record.report, change))
+            self._registry.replace(self._node_record, apply_delta(self._node_record.report, delta))
 
     def end(self) -> None:
-        """The connection is gone; the node counts as well until it has been silent for a while."""
+        """The connection is gone; the node counts as healthy until it was silent for a while."""
         self._hang_up = None
         if self.current:
             self._node_record.session = None

@@ -40,7 +40,7 @@ class ReportOverlay:
         self._registry = registry
 
     def complete_node(self, notice: NodeNotice) -> NodeNotice:
-        """The notice with the GPUs its agent reports; a silent node's are not well."""
+        """The notice with the GPUs its agent reports; a silent node's are unhealthy."""
         node_record = self._registry.node_records.get(notice.name)
         if node_record is None or GPUS in notice.annotations or GPU not in notice.capacity:
             return notice

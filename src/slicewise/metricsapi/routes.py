@@ -3,10 +3,12 @@
 Paths are exact, as the original's are; what is not served is answered with its 404.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final
 
-from slicewise.httpd import Answer, Handler, HttpRequest, HttpResponse, Stream
+from slicewise.httpd import Answer, Handler, HttpRequest, HttpResponse, Router, Stream
+from slicewise.httpd.router import POST
 from slicewise.kube.access_reviews import ResourceAttributes
 from slicewise.kube.errors import KubeError
 from slicewise.metricsapi.agents import HEALTH, HOLDINGS, INVENTORY, AgentRoutes, AgentRules
@@ -37,12 +39,12 @@ from slicewise.metricsapi.watch_stream import (
     stream_list,
     stream_watch,
 )
-from slicewise.reports import PATH
+from slicewise.reports import PATH, RESOURCE
 
-Route = Callable[[HttpRequest], Awaitable[Answer]]
 SCHEDULE: Final = "schedule"
 _VERBS: Final = ("filter", "prioritize", "preempt")
 _YES: Final = ("1", "true")
+_GET: Final = ("GET",)
 
 
 class MetricsRoutes:
@@ -57,88 +59,90 @@ class MetricsRoutes:
         *,
         namespace: str = "",
     ) -> None:
-        """Serve the registry; the scheduler's verbs go to `scheduler`, once there is one."""
-        self.scheduler: Handler | None = None
         self._registry = registry
         self._broadcaster = broadcaster
         self._auth = auth
-        agents = AgentRoutes(registry, auth, rules)
         self._writers = {each: DocumentWriter(each, namespace) for each in RELEASES}
         self._writers[OWN] = DocumentWriter(OWN)
-        self._open: Mapping[tuple[str, str], Route] = {
-            ("GET", HEALTH): agents.beat,
-            ("POST", INVENTORY): agents.take_inventory,
-            ("POST", HOLDINGS): agents.take_holdings,
-            ("GET", PATH): agents.connect,
-        }
-        self._known = {path for _, path in self._open}
+        self._router = Router(not_found=NOT_FOUND, wrong_method=HttpResponse(405, b""))
+        self._add_agents(AgentRoutes(registry, auth, rules))
+        self._add_discovery()
+        for each in RELEASES:
+            for resource in each.resources:
+                path = f"{each.prefix}/{resource.name}"
+                self._router.add(path, partial(self._list, each, resource), _GET)
+        reports = f"{OWN.prefix}/{RESOURCE}"
+        self._router.add(reports, self._list_reports, _GET)
+        self._router.add(f"{reports}/{{name}}", self._read_report, _GET)
+
+    def serve_scheduler(self, handler: Handler) -> None:
+        """Let this handler answer the scheduler's verbs."""
+        for each in RELEASES:
+            for verb in _VERBS:
+                path = f"{each.prefix}/{SCHEDULE}/{verb}"
+                self._router.add(path, partial(self._schedule, each, verb, handler), POST)
 
     async def handle(self, request: HttpRequest) -> Answer:
         """The answer to any request."""
         try:
-            return await self._route(request)
+            return await self._router.handle(request)
         except KubeError as error:
             return refuse(503, f"the API server cannot be asked: {error}")
 
-    async def _route(self, request: HttpRequest) -> Answer:
-        path = request.path
-        if path in self._known:
-            route = self._open.get((request.method, path))
-            return HttpResponse(405, b"") if route is None else await route(request)
-        if path == "/apis":
-            return await self._discover(request, lambda: write_groups(request))
-        for api_version in API_VERSIONS:
-            if path == f"/apis/{api_version.group}":
-                return await self._discover(request, lambda: write_group(api_version))  # noqa: B023
-            if path == api_version.prefix:
-                return await self._discover(request, lambda: write_resources(api_version))  # noqa: B023
-            if path.startswith(f"{OWN.prefix}/"):
-                return await self._serve_reports(request, path[len(OWN.prefix) + 1 :])
-            if path.startswith(f"{api_version.prefix}/"):
-                return await self._serve(request, api_version, path[len(api_version.prefix) + 1 :])
-        return NOT_FOUND
+    def _add_agents(self, agents: AgentRoutes) -> None:
+        self._router.add(HEALTH, agents.heartbeat, _GET)
+        self._router.add(INVENTORY, agents.take_inventory, POST)
+        self._router.add(HOLDINGS, agents.take_holdings, POST)
+        self._router.add(PATH, agents.connect, _GET)
 
-    async def _discover(self, request: HttpRequest, write: Callable[[], HttpResponse]) -> Answer:
-        """What everybody who is known may see."""
+    def _add_discovery(self) -> None:
+        self._router.add("/apis", partial(self._discover, write_groups), _GET)
+        for each in API_VERSIONS:
+            group, resources = write_group(each), write_resources(each)
+            self._router.add(f"/apis/{each.group}", partial(self._discover, _always(group)), _GET)
+            self._router.add(each.prefix, partial(self._discover, _always(resources)), _GET)
+
+    async def _discover(
+        self, write: Callable[[HttpRequest], HttpResponse], request: HttpRequest
+    ) -> Answer:
+        """What every authenticated caller may see."""
         if await self._auth.identify(request) is None:
             return refuse(401, "Unauthorized")
-        return write() if request.method == "GET" else HttpResponse(405, b"")
+        return write(request)
 
-    async def _serve(self, request: HttpRequest, api_version: ApiVersion, rest: str) -> Answer:
-        resource = api_version.find(rest)
-        if resource is not None:
-            if request.method != "GET":
-                return HttpResponse(405, b"")
-            form = choose_format(request, self._writers[api_version], resource, self._registry.now)
-            watching = is_watch(request, form)
-            refusal = await self._check(request, api_version, "watch" if watching else "list", rest)
-            return refusal or self._answer(request, form, watching=watching)
-        head, _, verb = rest.partition("/")
-        serves = head == SCHEDULE and verb in _VERBS and api_version in RELEASES
-        if serves and self.scheduler is not None:
-            if request.method != "POST":
-                return HttpResponse(405, b"")
-            refusal = await self._check(request, api_version, "create", SCHEDULE, verb)
-            return refusal or await self.scheduler(request)
-        return NOT_FOUND
+    async def _list(
+        self, api_version: ApiVersion, resource: ServedResource, request: HttpRequest
+    ) -> Answer:
+        form = choose_format(request, self._writers[api_version], resource, self._registry.now)
+        watching = is_watch(request, form)
+        verb = "watch" if watching else "list"
+        refusal = await self._check(request, api_version, verb, resource.name)
+        return refusal or self._answer(request, form, watching=watching)
 
-    async def _serve_reports(self, request: HttpRequest, rest: str) -> Answer:
-        """Whole reports: of all nodes, of those that changed, or of one."""
-        (resource,) = OWN.resources
-        kind, slash, name = rest.partition("/")
-        if kind != resource.name or "/" in name or bool(slash) != bool(name):
-            return NOT_FOUND
-        if request.method != "GET" or request.query.get("watch", "") in _YES:
-            return refuse(405, f"{kind} can be listed and read, not watched or changed")
-        refusal = await self._check(request, OWN, "get" if name else "list", kind, name)
+    async def _schedule(
+        self, api_version: ApiVersion, verb: str, handler: Handler, request: HttpRequest
+    ) -> Answer:
+        refusal = await self._check(request, api_version, "create", SCHEDULE, verb)
+        return refusal or await handler(request)
+
+    async def _list_reports(self, request: HttpRequest) -> Answer:
+        """Whole reports of all nodes, or of those that changed."""
+        if request.query.get("watch", "") in _YES:
+            return refuse(405, f"{RESOURCE} cannot be watched: list them with ?since=")
+        refusal = await self._check(request, OWN, "list", RESOURCE)
         if refusal is not None:
             return refusal
-        if name:
-            return read_report(self._registry, name)
+        (resource,) = OWN.resources
         form = choose_format(request, self._writers[OWN], resource, self._registry.now)
         if form.name == TABLE:
             return self._answer(request, form, watching=False)
         return list_reports(self._registry, request.query.get("since", ""))
+
+    async def _read_report(self, request: HttpRequest) -> Answer:
+        """The whole report of one node."""
+        name = request.parameters["name"]
+        refusal = await self._check(request, OWN, "get", RESOURCE, name)
+        return refusal or read_report(self._registry, name)
 
     async def _check(
         self,
@@ -216,6 +220,10 @@ class MetricsRoutes:
         return [
             make_node_object(self._registry, node_record) for node_record in self._registry.nodes()
         ]
+
+
+def _always(answer: HttpResponse) -> Callable[[HttpRequest], HttpResponse]:
+    return lambda _: answer
 
 
 def is_watch(request: HttpRequest, form: ResponseFormat) -> bool:

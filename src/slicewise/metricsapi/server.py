@@ -5,12 +5,13 @@ stream first.
 """
 
 import asyncio
-import logging
 import tempfile
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
+
+import structlog
 
 from slicewise.httpd import Handler, Server, ServerSettings, Tls
 from slicewise.kube import sources
@@ -33,10 +34,10 @@ from slicewise.metricsapi.certificate_manager import (
 from slicewise.metricsapi.registry import SILENCE_SECONDS, NodeRegistry
 from slicewise.metricsapi.routes import MetricsRoutes
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 MANAGER: Final = "nvidia-gpu-scheduler"
 _SWEEP_SECONDS: Final = 0.1
-# A loop that was held up has heartbeats to read before it may call anybody silent.
+# A loop that was held up has heartbeats to read before it may call any agent silent.
 _HELD_UP_SECONDS: Final = 0.3
 
 
@@ -103,10 +104,10 @@ class MetricsApiServer:
 
     def serve_scheduler(self, handler: Handler) -> None:
         """Let this handler answer the scheduler's verbs."""
-        self._api.scheduler = handler
+        self._api.serve_scheduler(handler)
 
     async def start(self) -> None:
-        """Listen, once there is a certificate and somebody to believe."""
+        """Listen, once there is a certificate and the front proxy is known."""
         self._follow_authorities()
         await self._believed.wait()
         tls = self.settings.listen.tls
@@ -167,7 +168,7 @@ class MetricsApiServer:
             if isinstance(change, Seen):
                 found = read_authorities(change.value.data)
                 if not found.bundle:
-                    _log.warning("no authorities configmap=%s/%s", NAMESPACE, NAME)
+                    _log.warning("no authorities", configmap=f"{NAMESPACE}/{NAME}")
                     continue
                 self._authorities = found
                 write_private(self._clients, found.bundle.encode())
@@ -178,7 +179,7 @@ class MetricsApiServer:
             try:
                 await self.certificate_manager.begin()
             except KubeError as error:
-                _log.warning("no certificate yet error=%s", error)
+                _log.warning("no certificate yet", error=str(error))
                 await self._client.sleep(1.0)
             else:
                 return
@@ -188,7 +189,7 @@ class MetricsApiServer:
             try:
                 await self._register(authority.read_bytes())
             except (KubeError, OSError) as error:
-                _log.warning("not registered error=%s", error)
+                _log.warning("not registered", error=str(error))
             await self._client.sleep(60.0)
 
     async def _register(self, authorities: bytes) -> None:
@@ -197,9 +198,9 @@ class MetricsApiServer:
             name = f"{api_version.version}.{api_version.group}"
             try:
                 if await trust_authority(self._client, name, authorities, manager=MANAGER):
-                    _log.info("registered apiservice=%s", name)
+                    _log.info("registered", apiservice=name)
             except RefusedError as error:
-                # The other groups are registered only where somebody wants them, and installations
+                # The other groups are registered only where they are wanted, and installations
                 # from before our own group may not have the right to register it.
                 missing = (403, 404) if api_version is OWN else (404,)
                 if api_version is FIRST or error.code not in missing:
@@ -223,4 +224,4 @@ class MetricsApiServer:
 
 def _notice_end(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and task.exception() is not None:
-        _log.critical("service broken task=%s", task.get_name(), exc_info=task.exception())
+        _log.critical("service broken", task=task.get_name(), exc_info=task.exception())

@@ -37,7 +37,7 @@ _POD_COLUMNS: Final = (
     TableColumn("Node", "Where it runs."),
     TableColumn("Containers", "Containers that hold GPUs.", "integer"),
     TableColumn("GPUs", "GPUs by index, per container."),
-    TableColumn("Memory", "Memory in use of what was promised, in MiB."),
+    TableColumn("Memory", "Memory in use of what is allocated, in MiB."),
     TableColumn("Cores", "Compute in use, in percent of one GPU."),
     TableColumn("Changed", "When its GPUs changed last."),
     TableColumn("Models", "Models of its GPUs.", priority=1),
@@ -48,12 +48,12 @@ _NODE_COLUMNS: Final = (
     TableColumn("Healthy", "Whether its agent is heard."),
     TableColumn("GPUs", "How many GPUs it has.", "integer"),
     TableColumn("Busy", "How many of them are held.", "integer"),
-    TableColumn("Ill", "How many of them are not well.", "integer"),
+    TableColumn("Unhealthy", "How many of them are unhealthy.", "integer"),
     TableColumn("Memory", "Memory in use of all there is, in MiB."),
     TableColumn("Models", "How many GPUs of which model."),
     TableColumn("Heard", "When its agent was heard last."),
     TableColumn("UUIDs", "UUIDs of its GPUs.", priority=1),
-    TableColumn("Message", "Why GPUs are missing or ill.", priority=1),
+    TableColumn("Message", "Why GPUs are missing or unhealthy.", priority=1),
 )
 COLUMNS: Final = {PODS: _POD_COLUMNS, NODES: _NODE_COLUMNS}
 
@@ -115,7 +115,7 @@ def pod_cells(item: PodObject, now: datetime) -> list[Any]:
         )
         places.append(f"{each.name}={','.join(indexes)}")
     uses = [device.use for device in devices if device.use is not None]
-    promised = sum(
+    allocated = sum(
         gpus[d.gpu].memory_mib if d.memory_mib is None and d.gpu in gpus else d.memory_mib or 0
         for d in devices
     )
@@ -128,7 +128,7 @@ def pod_cells(item: PodObject, now: datetime) -> list[Any]:
         item.held.node,
         len(holding),
         " ".join(places) or NONE,
-        f"{used}/{promised}" if devices else NONE,
+        f"{used}/{allocated}" if devices else NONE,
         f"{sum(use.cores for use in uses)}%" if uses else "?",
         write_age(item.held.changed, now),
         ",".join(models) or NONE,

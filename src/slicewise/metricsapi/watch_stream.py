@@ -77,7 +77,7 @@ async def stream_watch(
 async def stream_list(
     form: ResponseFormat, facts: Sequence[ApiObject], revision: int
 ) -> AsyncIterator[bytes]:
-    """A long list piece by piece, so that nobody waits until all of it is written."""
+    """A long list piece by piece, so that no reader waits until all of it is written."""
     head, tail = form.write_frame(revision)
     yield head
     for at in range(0, len(facts), PART):

@@ -4,15 +4,16 @@ It holds no state of the node; 5,000 of these live in one process, so it is smal
 """
 
 import asyncio
-import logging
 from collections.abc import Callable
 from time import monotonic
 from typing import Final, Protocol
 
+import structlog
+
 from slicewise.reports.messages import HEARTBEAT, FrameReader, ReportDelta, ReportError
 from slicewise.reports.report import NodeReport
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 # The agent takes longer silence than a few of these for a server that is gone.
 ANSWER_SECONDS: Final = 10.0
 
@@ -20,13 +21,13 @@ ANSWER_SECONDS: Final = 10.0
 class ReportSink(Protocol):
     """Who listens to an agent; calls come in order, on the loop."""
 
-    def beat(self) -> None:
+    def heartbeat(self) -> None:
         """The agent lives and nothing changed."""
 
     def replace(self, report: NodeReport) -> None:
         """The node is as this report says, whatever was known."""
 
-    def change(self, change: ReportDelta) -> None:
+    def apply(self, delta: ReportDelta) -> None:
         """The node changed so."""
 
     def end(self) -> None:
@@ -59,7 +60,7 @@ class ReportReceiver(asyncio.Protocol):
             for message in self._frames.feed(data):
                 self._take(message)
         except ReportError as error:
-            _log.warning("report refused node=%s error=%s", self._node, error)
+            _log.warning("report refused", node=self._node, error=str(error))
             self.close()
             return
         now = self._clock()
@@ -86,6 +87,6 @@ class ReportReceiver(asyncio.Protocol):
         elif not self._began:
             raise ReportError("the first message is no whole report")
         elif message is None:
-            self._sink.beat()
+            self._sink.heartbeat()
         else:
-            self._sink.change(message)
+            self._sink.apply(message)

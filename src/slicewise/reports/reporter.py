@@ -6,13 +6,14 @@ server was told last and what is true now, so a slow line skips states and never
 
 import asyncio
 import contextlib
-import logging
 import socket
 from dataclasses import dataclass, field
 from random import Random
 from time import monotonic
 from typing import Final
 from urllib.parse import quote, urlsplit
+
+import structlog
 
 from slicewise.model.backoff import Backoff
 from slicewise.reports.credentials import Credentials
@@ -26,7 +27,7 @@ from slicewise.reports.messages import (
 )
 from slicewise.reports.report import NodeReport
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 _HEAD_BYTES: Final = 16 << 10
 _MUCH_BYTES: Final = 64 << 10
 
@@ -101,8 +102,8 @@ class Reporter:
             self.connected.clear()
             # A line that held and was lost is tried again at once.
             failures = 0 if monotonic() - began > self._timing.steady_seconds else failures + 1
-            level = logging.INFO if failures <= 1 else logging.WARNING
-            _log.log(level, "reporting interrupted server=%s why=%s", self._host, why)
+            log = _log.info if failures <= 1 else _log.warning
+            log("reporting interrupted", server=self._host, node=self._report.node, reason=why)
             await asyncio.sleep(self.delay(failures))
 
     def delay(self, failures: int) -> float:
@@ -110,7 +111,7 @@ class Reporter:
         return self._timing.backoff.delay(failures + 1, self._chance.random())
 
     async def _speak(self, node: str) -> None:
-        """Connect, send everything, then changes and beats, until the line breaks."""
+        """Connect, send a full report, then deltas and heartbeats, until the connection breaks."""
         async with asyncio.timeout(self._timing.connect_seconds):
             reader, writer = await self._connect(node)
         try:
@@ -155,19 +156,19 @@ class Reporter:
         return reader, writer
 
     async def _talk(self, writer: asyncio.StreamWriter) -> None:
-        """Send the whole report, then what changes, and a beat when nothing does."""
+        """Send a full report, then deltas, and a heartbeat when nothing changed."""
         assert self._report is not None
         self._changed.clear()
         told = self._report
         writer.write(encode(told))
         await self._flush(writer)
         self.connected.set()
-        _log.info("reporting server=%s node=%s", self._host, told.node)
+        _log.info("reporting", server=self._host, node=told.node)
         loop = asyncio.get_running_loop()
         while True:
-            # Drawing the pause keeps thousands of agents from beating in step.
-            beat = self._timing.heartbeat_seconds * (0.9 + self._chance.random() / 10)
-            timer = loop.call_later(beat, self._changed.set)
+            # Jitter keeps thousands of agents from sending heartbeats at the same moment.
+            pause = self._timing.heartbeat_seconds * (0.9 + self._chance.random() / 10)
+            timer = loop.call_later(pause, self._changed.set)
             await self._changed.wait()
             timer.cancel()
             self._changed.clear()

@@ -36,7 +36,7 @@ class GpuView:
 
     @property
     def idle(self) -> bool:
-        """Whether nobody holds or uses anything of it, and there is nothing to say of it."""
+        """Whether no pod holds or uses anything of it, and there is nothing to say of it."""
         return not (self.parts or self.cores or self.memory or self.loose or self.state)
 
     @property
@@ -51,7 +51,7 @@ class GpuView:
 
 @dataclass(frozen=True, slots=True)
 class NodeUsageView:
-    """One node; `unplaced` are pods of which nobody can tell the GPUs."""
+    """One node; `unplaced` are pods whose GPUs are not recorded."""
 
     name: str
     gpus: tuple[GpuView, ...]
