@@ -25,8 +25,7 @@ from slicewise.cli.cluster_access import (
 )
 from slicewise.cli.render.findings_text import show_audit
 from slicewise.diagnose.audit_report import write_audit
-from slicewise.nodeagent.audit.direct import AuditTarget, audit_directly
-from slicewise.nodeagent.run import AgentOptions
+from slicewise.nodeagent.run import AgentOptions, AuditTarget, audit_directly
 from slicewise.nodeagent.settings import AgentSettings, Paths
 
 DEFAULT_URL: Final = "http://127.0.0.1:5678"

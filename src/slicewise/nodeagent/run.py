@@ -11,24 +11,29 @@ from typing import Any, Final
 
 import structlog
 
+from slicewise.diagnose.audit_report import AuditReport
 from slicewise.dialects import DEFAULT, Dialects
 from slicewise.httpd import Server, ServerSettings
 from slicewise.kube.client import Client
 from slicewise.kube.errors import KubeError
 from slicewise.kube.kubeconfig import find_access
+from slicewise.kube.local_pods import local_pods
 from slicewise.kube.node_patch import NodePatcher
+from slicewise.kube.objects import ObjectReader
 from slicewise.kube.secrets import SecretClient
 from slicewise.kubelet.errors import KubeletError
 from slicewise.kubelet.holders import PodResourcesClient
 from slicewise.kubelet.runtime import RuntimeClient
 from slicewise.nodeagent.agent import Agent, AgentEdges
 from slicewise.nodeagent.audit.auditor import Auditor, EvidenceCollector, collect_from
+from slicewise.nodeagent.audit.direct import DirectCollector
 from slicewise.nodeagent.configuration import NodeFlags, NodeSetup, load_node_config, resolve_setup
 from slicewise.nodeagent.gpus.gpu_watch import GpuInventory, GpuWatch
 from slicewise.nodeagent.gpus.health import GpuHealthTracker, RecoveryPolicy
 from slicewise.nodeagent.gpus.publisher import NodePublisher, keep_published
 from slicewise.nodeagent.host_detection import detect_host
 from slicewise.nodeagent.pages import AgentMetrics, AgentPages, describe_agent
+from slicewise.nodeagent.plugin.cdi import CdiSpecs
 from slicewise.nodeagent.settings import AgentSettings, IdentityMode
 from slicewise.nodeagent.usage.cgroups import ProcessTable
 from slicewise.nodeagent.usage.reporting import ReportSource, SecretCredentials, keep_reporting
@@ -41,6 +46,8 @@ from slicewise.reports import FileCredentials, Reporter
 COMPONENT: Final = "slicewise-agent"
 NODE_CONFIG: Final = Path("/etc/gpu-manager/config/config.json")
 _RUNTIME_TRIES: Final = 6
+# A person waits for an audit without an agent.
+_AUDIT_SECONDS: Final = 3.0
 _TOKEN: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 
 
@@ -219,6 +226,34 @@ async def settle_identity(
             chosen = IdentityMode.CDI if told.cdi else IdentityMode.MATCH
             return replace(settings, identity=settings.identity or chosen), str(told)
     raise AssertionError("one of the tries has returned or raised")
+
+
+@dataclass(frozen=True, slots=True)
+class AuditTarget:
+    """A node to audit without its agent, and where its sources are."""
+
+    node: str
+    driver: AgentOptions
+    pod_resources: Path
+    cdi: Path
+
+
+async def audit_directly(target: AuditTarget, client: Client, reader: ObjectReader) -> AuditReport:
+    """What is wrong on the node, by its driver, its kubelet and the API server."""
+    driver = open_driver(target.driver)
+    kubelet = PodResourcesClient(target.pod_resources, seconds=_AUDIT_SECONDS)
+    try:
+        collect = DirectCollector(
+            (client, local_pods(reader, target.node)),
+            target.node,
+            CdiSpecs(target.cdi),
+            driver=driver,
+            kubelet=kubelet,
+        )
+        return await Auditor(collect).audit()
+    finally:
+        await kubelet.close()
+        driver.close()
 
 
 async def _until_stopped(stop: asyncio.Event, tasks: list[asyncio.Task[None]]) -> None:

@@ -1,68 +1,37 @@
 """An audit without an agent: the same comparison, from the same sources, read once."""
 
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Final
-
-from slicewise.diagnose.audit_report import AuditReport
 from slicewise.diagnose.evidence import Evidence, SpecFile
 from slicewise.dialects import DEFAULT
 from slicewise.kube.client import Client
-from slicewise.kube.local_pods import local_pods
-from slicewise.kube.objects import ObjectReader
+from slicewise.kube.local_pods import LocalPod, LocalPodBody
 from slicewise.kube.reads import list_all
-from slicewise.kube.watch import Gone, Seen
-from slicewise.kubelet.holders import PodResourcesClient
-from slicewise.nodeagent.audit.auditor import Auditor, EvidenceCollector, read_spec_files
+from slicewise.kube.watch import Gone, Seen, WatchSource
+from slicewise.kubelet.holders import HolderSource
+from slicewise.nodeagent.audit.auditor import EvidenceCollector, read_spec_files
 from slicewise.nodeagent.node_pods import NodePods
 from slicewise.nodeagent.plugin.cdi import CdiSpecs
-from slicewise.nodeagent.run import AgentOptions, open_driver
 from slicewise.nodeagent.settings import DIALECTS
 from slicewise.nodeagent.usage.cgroups import ProcessTable
 from slicewise.nodeagent.usage.sampler import UsageSampler
 from slicewise.nvml.driver import Driver
 
-# A person waits for the answer.
-_TIMEOUT_SECONDS: Final = 3.0
 
-
-@dataclass(frozen=True, slots=True)
-class AuditTarget:
-    """A node, and where its sources are."""
-
-    node: str
-    driver: AgentOptions
-    pod_resources: Path
-    cdi: Path
-
-
-async def audit_directly(target: AuditTarget, client: Client, reader: ObjectReader) -> AuditReport:
-    """What is wrong on the node, as its driver, its kubelet and the API server tell it."""
-    driver = open_driver(target.driver)
-    kubelet = PodResourcesClient(target.pod_resources, seconds=_TIMEOUT_SECONDS)
-    try:
-        views = _Collector(target, (client, reader), driver, kubelet)
-        return await Auditor(views).audit()
-    finally:
-        await kubelet.close()
-        driver.close()
-
-
-class _Collector:
-    """Reads pods and GPUs anew for every look."""
+class DirectCollector:
+    """Reads pods, GPUs, units and specs anew for every look."""
 
     def __init__(
         self,
-        target: AuditTarget,
-        api: tuple[Client, ObjectReader],
+        pods: tuple[Client, WatchSource[LocalPodBody, LocalPod]],
+        node: str,
+        specs: CdiSpecs,
+        *,
         driver: Driver,
-        kubelet: PodResourcesClient,
+        kubelet: HolderSource,
     ) -> None:
-        self._client, reader = api
-        self._source = local_pods(reader, target.node)
+        self._client, self._source = pods
         self._driver = driver
-        self._specs = CdiSpecs(target.cdi)
-        self._pods = NodePods(target.node)
+        self._specs = specs
+        self._pods = NodePods(node)
         editions = DEFAULT.find_editions(DIALECTS)
         carrying = (each for edition in editions for each in edition.resources if each.carries)
         self._views = EvidenceCollector(
