@@ -27,6 +27,7 @@ AGENT = "system:serviceaccount:kube-system:slicewise-agent"
 MANIFESTS = Path(__file__).parents[2] / "deploy" / "metrics-api"
 PREFIX = "/apis/metrics.nvidia.com/v1alpha1"
 SECOND = "/apis/nvidia-gpu-scheduler/v1"
+GROUPS = ("v1alpha1.metrics.nvidia.com", "v1.nvidia-gpu-scheduler", "v1alpha1.metrics.slicewise.io")
 APISERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
 
 
@@ -58,7 +59,7 @@ class MetricsServer:
         where = ["--bind-address=127.0.0.1", "--overlap-seconds=3"]
         self.plane.bed.spawn(NAME, [*command, *wiring, *where, *flags])
         with self.plane.api() as api:
-            for name in ("v1alpha1.metrics.nvidia.com", "v1.nvidia-gpu-scheduler"):
+            for name in GROUPS:
                 try:
                     api.wait_for(f"{APISERVICES}/{name}", is_available, 60)
                 except TestbedError as error:

@@ -11,10 +11,12 @@ import pytest
 from e2e.gpu_nodes import A10, register_node
 from e2e.metrics_server import Fleet, MetricsServer
 from reports.values import gpu, node
+from slicewise.reports import MeasuredUse, NodeReport
 from slicewise_testbed.binaries import Binaries
 from slicewise_testbed.browser import Browser, Page
 from slicewise_testbed.control_plane import ControlPlane
 from slicewise_testbed.ports import free_port
+from slicewise_testbed.settings import Settings
 from slicewise_testbed.simulated_nodes import SimulatedNodes
 from slicewise_testbed.testbed import Testbed, wait_until
 
@@ -29,7 +31,7 @@ LIMITS = {"slicewise.io/cores": "40", "slicewise.io/memory": "4096"}
 @pytest.fixture(scope="module")
 def plane(kube_binaries: Binaries) -> Iterator[ControlPlane]:
     with Testbed.start() as bed:
-        plane = ControlPlane(bed, kube_binaries).start()
+        plane = ControlPlane(bed, kube_binaries, Settings(audit="Metadata")).start()
         plane.kubectl("apply", "-f", str(RIGHTS))
         yield plane
 
@@ -90,6 +92,22 @@ def page(url: str, reader: str) -> Iterator[Page]:
         page.press("Enter")
         page.wait("document.querySelectorAll('.gpu').length === 4")
         yield page
+
+
+@pytest.fixture(scope="module")
+def metrics(plane: ControlPlane) -> Iterator[MetricsServer]:
+    """The metrics API, which starts when the first test asks for it."""
+    server = MetricsServer(plane)
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def fleet(metrics: MetricsServer) -> Iterator[Fleet]:
+    fleet = Fleet(metrics)
+    yield fleet
+    fleet.close()
 
 
 def make_token(plane: ControlPlane, name: str) -> str:
@@ -168,20 +186,39 @@ def test_node_that_joins_and_one_that_leaves_are_seen(nodes, page):
     page.wait("!document.querySelector('.head[data-node=n3]')")
 
 
-def test_node_whose_agent_falls_silent_is_told_and_gets_well(plane, page):
-    server = MetricsServer(plane)
-    server.start()
-    fleet = Fleet(server)
+def proxied(plane: ControlPlane) -> int:
+    """How often the page has asked agents through the node proxy."""
+    return sum(
+        event["user"]["username"] == ACCOUNT
+        and event.get("objectRef", {}).get("subresource") == "proxy"
+        for event in plane.audit_events()
+    )
+
+
+def busy(cores: int) -> NodeReport:
+    """What the agent of the first node reports when this much of its first GPU is used."""
+    return node("n1", gpus=(gpu("GPU-n1-0", use=MeasuredUse(memory_mib=2048, cores=cores)),))
+
+
+def test_figures_come_from_the_metrics_api_and_agents_are_asked_no_more(plane, page, fleet):
+    shown = "document.querySelector('.gpu[data-node=n1][data-at=\"0\"] .used i')?.style.width"
+    fleet.report(busy(35))
+    page.wait(f"{shown} === '35%'", 120)
+    asked = proxied(plane)
+
+    fleet.report(busy(60))
+
+    page.wait(f"{shown} === '60%'", 30)
+    assert proxied(plane) == asked
+
+
+def test_node_whose_agent_falls_silent_is_told_and_gets_well(page, metrics, fleet):
     badge = "document.querySelector('.head[data-node=n2] .badge')?.textContent"
-    try:
-        fleet.report(node("n2", gpus=(gpu("GPU-n2-0"),)))
-        wait_until(lambda: server.health().get("n2") == "True", 30, lambda: "never well")
-        fleet.stop("n2")
-        page.wait(f"{badge} === 'agent silent'", 120)
+    fleet.report(node("n2", gpus=(gpu("GPU-n2-0"),)))
+    wait_until(lambda: metrics.health().get("n2") == "True", 30, lambda: "never healthy")
+    fleet.stop("n2")
+    page.wait(f"{badge} === 'agent silent'", 120)
 
-        fleet.report(node("n2", gpus=(gpu("GPU-n2-0"),)))
+    fleet.report(node("n2", gpus=(gpu("GPU-n2-0"),)))
 
-        page.wait(f"{badge} === undefined", 60)
-    finally:
-        fleet.close()
-        server.stop()
+    page.wait(f"{badge} === undefined", 60)

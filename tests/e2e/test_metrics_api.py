@@ -23,7 +23,7 @@ from e2e.metrics_server import (
     decode,
 )
 from reports.values import gpu, node, pod
-from slicewise.reports import MeasuredUse
+from slicewise.reports import LIST_PATH, MeasuredUse
 from slicewise_testbed.api import ApiError
 from slicewise_testbed.binaries import Binaries
 from slicewise_testbed.control_plane import ControlPlane
@@ -186,11 +186,37 @@ def test_second_release_is_served_beside_the_first(server, fleet):
     assert table[1].split()[:2] == ["n1", "True"]
 
 
+def test_whole_reports_of_all_nodes_come_in_one_list(server, fleet):
+    report(fleet, server, pod("a", gpus=["GPU-0"]))
+    report(fleet, server, pod("b"), name="n2")
+
+    everything = decode(server.plane.kubectl("get", "--raw", LIST_PATH))
+    version = everything["metadata"]["resourceVersion"]
+    busy = gpu("GPU-0", memory_mib=15360, use=MeasuredUse(memory_mib=512, cores=7))
+    fleet.report(node("n1", gpus=(busy,), sampled_at=1.5))
+
+    def changed():
+        return decode(server.plane.kubectl("get", "--raw", f"{LIST_PATH}?since={version}"))
+
+    wait(lambda: changed()["items"], server=server)
+    (item,) = changed()["items"]
+    table = server.plane.kubectl("get", "nodereports").splitlines()
+    one = decode(server.plane.kubectl("get", "nodereports", "n2", "-o", "json"))
+
+    assert [each["metadata"]["name"] for each in everything["items"]] == ["n1", "n2"]
+    assert changed()["since"] == version
+    assert item["report"]["gpus"][0]["use"] == {"memory_mib": 512, "cores": 7}
+    assert (item["report"]["sampled_at"], item["status"]["agent"]) == (1.5, "heard")
+    assert [line.split()[0] for line in table[1:]] == ["n1", "n2"]
+    assert (one["kind"], one["report"]["pods"][0]["name"]) == ("NodeReport", "b")
+
+
 def test_user_without_rights_is_forbidden_and_a_stranger_unknown(server, fleet):
     bob = server.plane.kubeconfig("bob")
-    with server.plane.api(bob) as api, pytest.raises(ApiError) as refused:
-        api.get(f"{PREFIX}/podresources")
-    assert refused.value.code == 403
+    for path in (f"{PREFIX}/podresources", LIST_PATH):
+        with server.plane.api(bob) as api, pytest.raises(ApiError) as refused:
+            api.get(path)
+        assert refused.value.code == 403
 
     blind = ssl._create_unverified_context()
     line = http.client.HTTPSConnection("127.0.0.1", server.port, context=blind, timeout=20)
@@ -201,7 +227,7 @@ def test_user_without_rights_is_forbidden_and_a_stranger_unknown(server, fleet):
     line.close()
 
 
-def test_silent_node_is_ill_within_four_seconds_and_well_when_it_speaks(server, fleet):
+def test_silent_node_is_unhealthy_within_four_seconds_and_healthy_when_it_speaks(server, fleet):
     report(fleet, server, pod("a", gpus=["GPU-0"]))
     assert server.health()["n1"] == "True"
 
