@@ -2,17 +2,21 @@
 
 import ast
 import re
+import tomllib
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
 PRODUCT = ROOT / "src" / "slicewise"
 PLAYGROUND = ROOT / "packages" / "playground" / "src" / "slicewise_playground"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+CONTRACTS: list[dict[str, Any]] = PROJECT["tool"]["importlinter"]["contracts"]
 
-MOST_LINES = 36_000
+MOST_MODULES = 25
 # Where "card" is another system's word and is quoted: a file's path, and a part of its line.
 FOREIGN_CARDS = (
     ("src/slicewise/nodeagent/compat/compat_metrics.py", '("node", "card")'),
@@ -63,8 +67,33 @@ def test_public_class_name_means_one_thing():
     assert {name: where for name, where in places.items() if len(where) > 1} == {}
 
 
-def test_product_stays_within_its_lines():
-    assert sum(len(path.read_text().splitlines()) for path in sources(PRODUCT)) <= MOST_LINES
+def test_no_folder_has_more_modules_than_one_can_survey():
+    folders = {path.parent for path in sources(PRODUCT, PLAYGROUND)}
+    counts = {str(each.relative_to(ROOT)): len(list(each.glob("*.py"))) for each in folders}
+
+    assert {name: count for name, count in counts.items() if count > MOST_MODULES} == {}
+
+
+def test_front_door_is_only_a_door():
+    door = sources(PRODUCT / "cli")
+
+    assert len(door) <= 30
+    assert sum(len(path.read_text().splitlines()) for path in door) <= 4_000
+
+
+def test_only_the_front_door_imports_click():
+    others = [path for path in sources(PRODUCT) if path.relative_to(PRODUCT).parts[0] != "cli"]
+
+    assert [
+        str(path.relative_to(ROOT))
+        for path in others
+        if re.search(r"^\s*(import|from) click\b", path.read_text(), re.MULTILINE)
+    ] == []
+
+
+def test_packages_are_typed():
+    assert (PRODUCT / "py.typed").exists()
+    assert (PLAYGROUND / "py.typed").exists()
 
 
 # Words
@@ -94,6 +123,33 @@ def test_a_gpu_is_never_called_a_card():
 # Import directions
 
 
+def layers() -> list[set[str]]:
+    """The rooms of each layer, the highest first."""
+    (contract,) = (each for each in CONTRACTS if each["type"] == "layers")
+    assert contract["containers"] == ["slicewise"]
+    assert contract["exhaustive"] is True
+    assert all(":" not in layer for layer in contract["layers"]), "siblings are independent"
+    return [{room.strip() for room in layer.split("|")} for layer in contract["layers"]]
+
+
+def allowed_by_contracts() -> dict[str, set[str]]:
+    """Room by room what the contracts let it import."""
+    levels = layers()
+    allowed = {
+        room: set().union(*levels[at + 1 :]) for at, level in enumerate(levels) for room in level
+    }
+    for contract in CONTRACTS:
+        if contract["type"] == "forbidden":
+            for source in contract["source_modules"]:
+                room = source.removeprefix("slicewise.")
+                if source.startswith("slicewise.") and "." not in room:
+                    forbidden = {
+                        each.removeprefix("slicewise.") for each in contract["forbidden_modules"]
+                    }
+                    allowed[room] -= forbidden
+    return allowed
+
+
 def allowed_by_table() -> dict[str, set[str]]:
     """Room by room what the table of the architecture page lets it import."""
     page = (ROOT / "docs" / "architecture.md").read_text()
@@ -103,6 +159,10 @@ def allowed_by_table() -> dict[str, set[str]]:
         room: rooms - {room} if cell == "every room" else set(re.findall(r"`(\w+)`", cell))
         for room, cell in rows
     }
+
+
+def test_contracts_say_what_the_architecture_page_says():
+    assert allowed_by_contracts() == allowed_by_table()
 
 
 def test_every_room_has_a_row():
@@ -117,7 +177,8 @@ def test_only_run_builds_the_edges_of_a_service(service):
     built = {
         f"{path.relative_to(PRODUCT)}: {node.func.id}"
         for path in sources(PRODUCT / service)
-        if path.name != "run.py"
+        # An audit without an agent is a run of its own.
+        if path.name not in {"run.py", "direct.py"}
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in edges
     }
