@@ -1,7 +1,7 @@
 """Access reviews: who a token belongs to, and what a user, or we ourselves, may do."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Final
 
 import msgspec
@@ -35,10 +35,16 @@ class ResourceAttributes:
     """An action on a resource, as SubjectAccessReview describes it."""
 
     verb: str
-    group: str
-    version: str
     resource: str
+    group: str = ""
+    version: str = ""
+    subresource: str = ""
+    namespace: str = ""
     name: str = ""
+
+    def describe(self) -> dict[str, str]:
+        """What is set, by the keys of SubjectAccessReview."""
+        return {key: text for key, text in asdict(self).items() if text}
 
 
 class _UserBody(msgspec.Struct):
@@ -91,13 +97,6 @@ class AccessReviews:
         return User(user.username, user.uid, tuple(user.groups or ()), freeze(user.extra or {}))
 
     async def permits(self, user: User, wanted: ResourceAttributes) -> bool:
-        attributes = {
-            "verb": wanted.verb,
-            "group": wanted.group,
-            "version": wanted.version,
-            "resource": wanted.resource,
-            "name": wanted.name,
-        }
         body = {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SubjectAccessReview",
@@ -106,7 +105,7 @@ class AccessReviews:
                 "uid": user.uid,
                 "groups": user.groups,
                 "extra": dict(user.extra),
-                "resourceAttributes": {key: text for key, text in attributes.items() if text},
+                "resourceAttributes": wanted.describe(),
             },
         }
         answer = await self._client.send(
@@ -124,19 +123,15 @@ def freeze(extra: Mapping[str, list[str]]) -> tuple[tuple[str, tuple[str, ...]],
 async def may_do(
     client: Client, verb: str, resource: str, *, namespace: str = "", group: str = ""
 ) -> bool | None:
-    """Whether we may do this, everywhere or in a namespace; None when nobody can tell."""
+    """Whether we may do this, everywhere or in a namespace; None when that is unknown."""
     name, _, part = resource.partition("/")
-    attributes = {
-        "verb": verb,
-        "group": group,
-        "resource": name,
-        "subresource": part,
-        "namespace": namespace,
-    }
+    wanted = ResourceAttributes(
+        verb=verb, resource=name, group=group, subresource=part, namespace=namespace
+    )
     body = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": {key: text for key, text in attributes.items() if text}},
+        "spec": {"resourceAttributes": wanted.describe()},
     }
     try:
         content = await client.send(Call("create", "selfsubjectaccessreviews", _SELF), body)

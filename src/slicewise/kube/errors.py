@@ -29,6 +29,11 @@ class RefusedError(KubeError):
         return self.code in (408, 429) or self.code >= 500
 
     @property
+    def missing(self) -> bool:
+        """Whether there is no such object."""
+        return self.code == 404
+
+    @property
     def expired(self) -> bool:
         """Whether the resourceVersion or page that was asked for is no longer kept."""
         return self.code == 410

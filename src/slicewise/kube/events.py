@@ -18,7 +18,6 @@ from slicewise.kube.outcomes import PodEvent, PodKey, PodName
 
 _log = structlog.get_logger(__name__)
 _NOTE_LETTERS: Final = 1024
-_MISSING: Final = 404
 _LOOK_SECONDS: Final = 0.1
 
 
@@ -152,7 +151,7 @@ class EventRecorder:
             await self._client.send(Call("patch", "events", path), body, content_type=MERGE_PATCH)
         except RefusedError as error:
             # Servers drop events after an hour.
-            if error.code == _MISSING:
+            if error.missing:
                 return False
             raise
         return True

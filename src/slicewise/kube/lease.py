@@ -209,7 +209,7 @@ class Election:
                 await self._client.read_once(call, seconds=self._timing.retry_seconds * 2)
             )
         except RefusedError as error:
-            if error.code == 404:
+            if error.missing:
                 return None
             raise
 

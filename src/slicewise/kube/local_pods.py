@@ -13,13 +13,12 @@ import msgspec
 
 from slicewise.kube.objects import (
     ContainerBody,
-    Metadata,
     ObjectReader,
     PodBody,
     PodSpec,
     PodStatus,
 )
-from slicewise.kube.sources import LIVE_PODS
+from slicewise.kube.sources import LIVE_PODS, by_uid
 from slicewise.kube.watch import WatchSource
 from slicewise.model import Pod, Role
 
@@ -116,7 +115,7 @@ def local_pods(reader: ObjectReader, node: str) -> WatchSource[LocalPodBody, Loc
         path="/api/v1/pods",
         body=LocalPodBody,
         read=partial(read_local_pod, reader),
-        key=_uid,
+        key=by_uid,
         query={"fieldSelector": f"spec.nodeName={node},{LIVE_PODS}"},
     )
 
@@ -173,7 +172,3 @@ def _read_cgroup(annotations: dict[str, str]) -> str | None:
     # Anybody may annotate a pod; the form of a hash keeps it from passing for another's UID.
     text = annotations.get(_HASH, "")
     return text if _MIRROR in annotations and _HASHED.fullmatch(text) else None
-
-
-def _uid(metadata: Metadata) -> str:
-    return metadata.uid

@@ -6,7 +6,6 @@ import msgspec
 
 from slicewise.kube.client import Call, Client
 from slicewise.kube.objects import (
-    Metadata,
     NodeBody,
     NodeSpec,
     NodeStatus,
@@ -14,6 +13,7 @@ from slicewise.kube.objects import (
     is_ready,
 )
 from slicewise.kube.reads import list_all, read_one
+from slicewise.kube.sources import by_name
 from slicewise.kube.watch import WatchSource
 from slicewise.model import NodeDetails, Taint
 
@@ -64,7 +64,7 @@ async def list_node_details(client: Client, reader: ObjectReader) -> list[NodeDe
         path=_PATH,
         body=NodeDetailsBody,
         read=lambda body: read_node_details(body, reader),
-        key=_name,
+        key=by_name,
     )
     return sorted(await list_all(client, source), key=lambda each: each.name)
 
@@ -88,7 +88,3 @@ def read_node_details(body: NodeDetailsBody, reader: ObjectReader) -> NodeDetail
         runtime=status.node_info.container_runtime_version,
         kubelet=status.node_info.kubelet_version,
     )
-
-
-def _name(metadata: Metadata) -> str:
-    return metadata.name

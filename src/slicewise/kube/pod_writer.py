@@ -18,12 +18,11 @@ from slicewise.kube.events import EventRecorder
 from slicewise.kube.names import pod_path
 from slicewise.kube.objects import ConfigMapBody, Metadata, ObjectReader, PodBody
 from slicewise.kube.outcomes import BindOutcome, PodEvent, PodKey, WriteOutcome, WriteStatus
+from slicewise.kube.reads import read_one
 from slicewise.model import Pod, PodRecord
 from slicewise.model.backoff import Backoff
 
 _POD: Final = msgspec.json.Decoder(PodBody)
-_CONFIGMAP: Final = msgspec.json.Decoder(ConfigMapBody)
-_MISSING: Final = 404
 # The server enforces its timeout a little late, and by another clock.
 _MARGIN_SECONDS: Final = 1.0
 _LOOKS: Final = Backoff(0.1, 1.0)
@@ -120,13 +119,8 @@ class PodWriter:
     async def read_configmap(self, namespace: str, name: str) -> Mapping[str, str] | None:
         """The data of a ConfigMap; None when there is none."""
         path = f"/api/v1/namespaces/{namespace}/configmaps/{name}"
-        try:
-            content = await self._client.read(Call("get", "configmaps", path))
-        except RefusedError as error:
-            if error.code == _MISSING:
-                return None
-            raise
-        return _CONFIGMAP.decode(content).data or {}
+        body = await read_one(self._client, Call("get", "configmaps", path), ConfigMapBody)
+        return None if body is None else body.data or {}
 
     def post_event(self, pod: PodKey, event: PodEvent) -> None:
         """Show an event on the pod, some time soon, if the API server takes it."""
@@ -137,7 +131,7 @@ class PodWriter:
         self, error: RefusedError, pod: PodKey, node: str, record: PodRecord
     ) -> BindOutcome:
         """What a refused bind means for the pod."""
-        if error.code == _MISSING:
+        if error.missing:
             return WriteOutcome(WriteStatus.GONE, error.message)
         if error.code == 409:
             try:
@@ -187,17 +181,12 @@ class PodWriter:
     async def _find(self, namespace: str, name: str) -> _Found | None:
         path = pod_path(namespace, name)
         try:
-            # Whoever waits for a bind waits for this as well, however often it is tried.
+            # Whoever waits for a bind waits for this as well, however often it is retried.
             async with asyncio.timeout(self.bind_seconds):
-                content = await self._client.read(Call("get", "pods", path))
-        except RefusedError as error:
-            if error.code == _MISSING:
-                return None
-            raise
+                body = await read_one(self._client, Call("get", "pods", path), PodBody)
         except TimeoutError as error:
             raise LostError(f"no answer to get {path} in {self.bind_seconds:g} s") from error
-        body = _POD.decode(content)
-        return _Found(body, self._reader.read_pod(body))
+        return None if body is None else _Found(body, self._reader.read_pod(body))
 
     async def _patch(
         self,
@@ -223,7 +212,7 @@ class PodWriter:
             )
         except RefusedError as error:
             # A UID that is not the pod's is a conflict, or an attempt to change what is fixed.
-            if error.code in (_MISSING, 409, 422):
+            if error.missing or error.code in (409, 422):
                 return await self._explain(error, pod)
             known = error.code == 429 or not error.retryable
             status = WriteStatus.REFUSED if known else WriteStatus.UNKNOWN
@@ -237,7 +226,7 @@ class PodWriter:
     async def _explain(self, error: RefusedError, pod: PodKey) -> WriteOutcome:
         """Whether a patch was refused because its pod is gone."""
         try:
-            found = None if error.code == _MISSING else await self._find(pod.namespace, pod.name)
+            found = None if error.missing else await self._find(pod.namespace, pod.name)
         except KubeError:
             return WriteOutcome(WriteStatus.REFUSED, str(error))
         if found is None or found.pod.uid != pod.uid:

@@ -15,7 +15,6 @@ B = TypeVar("B", bound=KubeObject)
 V = TypeVar("V")
 T = TypeVar("T")
 _PAGE: Final = 500
-_MISSING: Final = 404
 
 
 async def list_all(client: Client, source: WatchSource[B, V]) -> list[V]:
@@ -40,7 +39,7 @@ async def read_one(client: Client, call: Call, kind: type[T]) -> T | None:
     try:
         content = await client.read(call)
     except RefusedError as error:
-        if error.code == _MISSING:
+        if error.missing:
             return None
         raise
     return _decode(msgspec.json.Decoder(kind), call, content)

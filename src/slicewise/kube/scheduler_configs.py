@@ -46,7 +46,7 @@ async def list_scheduler_flags(client: Client) -> list[tuple[str, dict[str, str]
         path=f"/api/v1/namespaces/{NAMESPACE}/pods",
         body=_Pod,
         read=_read_flags,
-        key=lambda metadata: metadata.uid,
+        key=sources.by_uid,
     )
     return [found for found in await list_all(client, source) if found is not None]
 

@@ -11,10 +11,11 @@ import msgspec
 from slicewise.kube.client import Call, Client
 from slicewise.kube.errors import KubeError, RefusedError
 from slicewise.kube.objects import Metadata
+from slicewise.kube.reads import read_one
+from slicewise.kube.sources import by_name
 from slicewise.kube.watch import WatchSource
 
 STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
-_MISSING: Final = 404
 _TAKEN: Final = 409
 
 
@@ -54,15 +55,10 @@ class SecretClient:
         self._manager = {"fieldManager": manager}
 
     async def read(self) -> Secret | None:
-        try:
-            content = await self._client.read(
-                Call("get", "secrets", f"{self._folder}/{self._name}")
-            )
-        except RefusedError as error:
-            if error.code == _MISSING:
-                return None
-            raise
-        return read_secret(msgspec.json.decode(content, type=SecretBody))
+        body = await read_one(
+            self._client, Call("get", "secrets", f"{self._folder}/{self._name}"), SecretBody
+        )
+        return None if body is None else read_secret(body)
 
     async def write(self, data: Mapping[str, bytes], version: str | None) -> bool:
         """Create it, or replace that version; False when another replica was faster."""
@@ -81,7 +77,7 @@ class SecretClient:
         try:
             await self._client.send(Call(verb, "secrets", path, self._manager), body)
         except RefusedError as error:
-            if error.code in (_TAKEN, _MISSING):
+            if error.missing or error.code == _TAKEN:
                 return False
             raise
         return True
@@ -93,7 +89,7 @@ class SecretClient:
             path=self._folder,
             body=SecretBody,
             read=read_secret,
-            key=lambda metadata: metadata.name,
+            key=by_name,
             query={"fieldSelector": f"metadata.name={self._name}"},
         )
 

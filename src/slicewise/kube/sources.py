@@ -30,7 +30,7 @@ def pods(reader: ObjectReader, selector: str = LIVE_PODS) -> WatchSource[PodBody
         path="/api/v1/pods",
         body=PodBody,
         read=reader.read_pod,
-        key=_uid,
+        key=by_uid,
         query={"fieldSelector": selector} if selector else {},
     )
 
@@ -41,7 +41,7 @@ def nodes(reader: ObjectReader) -> WatchSource[NodeBody, NodeNotice]:
         path="/api/v1/nodes",
         body=NodeBody,
         read=reader.read_node_notice,
-        key=_name,
+        key=by_name,
     )
 
 
@@ -52,7 +52,7 @@ def node_names() -> WatchSource[BareBody, str]:
         path="/api/v1/nodes",
         body=BareBody,
         read=lambda body: body.metadata.name,
-        key=_name,
+        key=by_name,
     )
 
 
@@ -67,14 +67,14 @@ def configmaps(namespace: str, name: str | None = None) -> WatchSource[ConfigMap
         path=f"/api/v1/namespaces/{namespace}/configmaps",
         body=ConfigMapBody,
         read=read_configmap,
-        key=_name,
+        key=by_name,
         query={} if name is None else {"fieldSelector": f"metadata.name={name}"},
     )
 
 
-def _uid(metadata: Metadata) -> str:
+def by_uid(metadata: Metadata) -> str:
     return metadata.uid
 
 
-def _name(metadata: Metadata) -> str:
+def by_name(metadata: Metadata) -> str:
     return metadata.name
