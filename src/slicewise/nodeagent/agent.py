@@ -1,9 +1,8 @@
 """The agent: its device plugins, the pods and the Node it watches, and its garbage collection."""
 
 import asyncio
-import contextlib
 import json
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -141,17 +140,13 @@ class Agent:
         # Nothing is being written yet, so what is half written was left by an agent that died.
         await asyncio.to_thread(self.services.specs.sweep)
         try:
-            async with _together(
+            await run_together(
                 self.registrar.run(),
                 self._pod_informer.run(),
                 self._node_informer.run(),
                 self.events.run(),
                 self._sweep(),
-            ) as tasks:
-                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-                for task in tasks:
-                    if task.done():
-                        task.result()
+            )
         finally:
             await self.flags.drain()
             await self.vcuda_sockets.close()
@@ -290,13 +285,16 @@ class Agent:
         await self.garbage.run(self.settings.sweep_seconds, self._due)
 
 
-@contextlib.asynccontextmanager
-async def _together(*work: Coroutine[Any, Any, None]) -> AsyncIterator[list[asyncio.Task[None]]]:
-    """Tasks that are cancelled at the end of the block."""
+async def run_together(*work: Coroutine[Any, Any, None], stop: asyncio.Event | None = None) -> None:
+    """Run all of these until one ends, raising its error, or until told to stop."""
     tasks = [asyncio.create_task(each) for each in work]
+    stopping = [] if stop is None else [asyncio.create_task(stop.wait())]
     try:
-        yield tasks
-    finally:
+        await asyncio.wait([*tasks, *stopping], return_when=asyncio.FIRST_COMPLETED)
         for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+            if task.done():
+                task.result()
+    finally:
+        for each in (*tasks, *stopping):
+            each.cancel()
+        await asyncio.gather(*tasks, *stopping, return_exceptions=True)

@@ -3,11 +3,11 @@
 import asyncio
 import contextlib
 import gc
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import structlog
 
@@ -24,7 +24,7 @@ from slicewise.kube.secrets import SecretClient
 from slicewise.kubelet.errors import KubeletError
 from slicewise.kubelet.holders import PodResourcesClient
 from slicewise.kubelet.runtime import RuntimeClient
-from slicewise.nodeagent.agent import Agent, AgentEdges
+from slicewise.nodeagent.agent import Agent, AgentEdges, run_together
 from slicewise.nodeagent.audit.auditor import Auditor, EvidenceCollector, collect_from
 from slicewise.nodeagent.audit.direct import DirectCollector
 from slicewise.nodeagent.configuration import NodeFlags, NodeSetup, load_node_config, resolve_setup
@@ -130,12 +130,11 @@ async def run_agent(
         if command.report is not None:
             reporter = build_reporter(command.report, client)
             work += [reporter.run(), keep_reporting(reporter, report)]
-        async with _beside(work) as tasks:
-            # What startup made lives on; freezing keeps the garbage collector from scanning it.
-            gc.collect()
-            gc.freeze()
-            await _until_stopped(stop, tasks)
-            log.info("stopping")
+        # What startup made lives on; freezing keeps the garbage collector from scanning it.
+        gc.collect()
+        gc.freeze()
+        await run_together(*work, stop=stop)
+        log.info("stopping")
 
 
 async def start_agent(
@@ -254,27 +253,3 @@ async def audit_directly(target: AuditTarget, client: Client, reader: ObjectRead
     finally:
         await kubelet.close()
         driver.close()
-
-
-async def _until_stopped(stop: asyncio.Event, tasks: list[asyncio.Task[None]]) -> None:
-    """Return when told to stop; raise what ended a task before that."""
-    stopping = asyncio.create_task(stop.wait())
-    try:
-        await asyncio.wait({stopping, *tasks}, return_when=asyncio.FIRST_COMPLETED)
-        for task in tasks:
-            if task.done():
-                task.result()
-    finally:
-        stopping.cancel()
-
-
-@contextlib.asynccontextmanager
-async def _beside(work: list[Coroutine[Any, Any, None]]) -> AsyncIterator[list[asyncio.Task[None]]]:
-    """Tasks that are cancelled at the end of the block."""
-    tasks = [asyncio.create_task(each) for each in work]
-    try:
-        yield tasks
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

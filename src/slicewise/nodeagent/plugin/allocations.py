@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from slicewise.dialects import Dialect, Dialects
 from slicewise.dialects.shared.injection import ContainerGpus, GpuManagerPaths
-from slicewise.dialects.shared.offers import OfferedEdition
 from slicewise.kube.errors import KubeError
 from slicewise.kube.local_pods import LocalPod
 from slicewise.kubelet.errors import DeniedError
@@ -131,8 +130,3 @@ class AllocationReader:
             return None
         self._pods.put(found)
         return self.read(found)
-
-
-def find_edition_of(editions: tuple[OfferedEdition, ...], resource: str) -> OfferedEdition:
-    """The edition that a resource belongs to."""
-    return next(each for each in editions if any(own.name == resource for own in each.resources))
