@@ -31,7 +31,7 @@ from slicewise.model.backoff import Backoff
 
 _OPTIONS: Final = (("grpc.max_receive_message_length", -1), *RECONNECT)
 _SECONDS: Final = 10.0
-_BACKOFF: Final = Backoff(first=0.05, longest=0.5)
+_BACKOFF: Final = Backoff(first=0.05, longest=0.1)
 # The kubelet answers a hundred questions a second, and a connection breaks when it starts again.
 _PASSING: Final = (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE)
 
