@@ -66,7 +66,7 @@ def test_processes_of_real_containers_are_traced_by_name(running):
     pids = {name: find_pid(seconds) for name, seconds in NAPS.items()}
     seen = ProcessTable().look(pids.values())
 
-    found = {name: register.find(seen[pid].places) for name, pid in pids.items()}
+    found = {name: register.find(seen[pid].refs) for name, pid in pids.items()}
 
     assert found == {name: ProcessOwner(pod, name) for name in NAPS}
 

@@ -48,8 +48,8 @@ def load(*processes: Process, **facts) -> Load:
     return Load(MiB(memory), Percent(cores), tuple(processes), **facts)
 
 
-def sighting(pid: int, *places: CgroupRef, command: str = "python3") -> HostProcess:
-    return HostProcess(pid, pid, command, places)
+def host_process(pid: int, *refs: CgroupRef, command: str = "python3") -> HostProcess:
+    return HostProcess(pid, pid, command, refs)
 
 
 def inside(owner: NodePod, name: str = "c0") -> CgroupRef:
@@ -64,7 +64,7 @@ def reading(
     at: float = 1000.0,
 ) -> UsageSample:
     seen = seen or {}
-    return UsageSample(loads, {pid: sighting(pid, *places) for pid, places in seen.items()}, at)
+    return UsageSample(loads, {pid: host_process(pid, *refs) for pid, refs in seen.items()}, at)
 
 
 @dataclass

@@ -67,6 +67,8 @@ class ReportTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentOptions:
+    """How one agent is started."""
+
     settings: AgentSettings
     """How it runs."""
     kubeconfig: Path | None = None
@@ -90,7 +92,7 @@ class AgentOptions:
 
 
 async def run_agent(
-    command: AgentOptions,
+    options: AgentOptions,
     stop: asyncio.Event,
     *,
     started: Callable[[str], None] = lambda _: None,
@@ -98,37 +100,37 @@ async def run_agent(
 ) -> None:
     """Serve until told to stop; `started` gets the address once connections are accepted."""
     log = structlog.get_logger(COMPONENT)
-    setup = read_setup(command)
+    setup = read_setup(options)
     async with contextlib.AsyncExitStack() as stack:
-        driver = await asyncio.to_thread(open_driver, command)
+        driver = await asyncio.to_thread(open_driver, options)
         stack.callback(driver.close)
         runtime = RuntimeClient(setup.runtime or Path("/run/containerd/containerd.sock"))
         stack.push_async_callback(runtime.close)
-        settings, told = await settle_identity(command.settings, runtime)
+        settings, version = await resolve_identity(options.settings, runtime)
         holders = PodResourcesClient(settings.paths.pod_resources)
         stack.push_async_callback(holders.close)
         client = await stack.enter_async_context(
-            Client(find_access(command.kubeconfig), agent=COMPONENT)
+            Client(find_access(options.kubeconfig), agent=COMPONENT)
         )
-        health = GpuHealthTracker(RecoveryPolicy(command.recover_seconds))
+        health = GpuHealthTracker(RecoveryPolicy(options.recover_seconds))
         watch = GpuWatch(driver, settings.node, health=health, scaling=setup.scaling)
-        edges = AgentEdges(client, holders, runtime, told, runtime)
+        edges = AgentEdges(client, holders, runtime, version, runtime)
         agent = await start_agent(settings, watch, edges, dialects)
         sampler = UsageSampler(driver, ProcessTable(), interval_seconds=settings.sample_seconds)
         meter = UsageMeter(agent.pods, sampler)
         report = ReportSource(meter, watch, holders)
         pages = build_pages(agent, meter, report, collect_from(agent, holders, sampler))
-        server = Server(pages.handle, command.listen)
+        server = Server(pages.handle, options.listen)
         await server.start()
         stack.push_async_callback(server.stop)
         assert server.app is not None
         server.app.ready = lambda: agent.ready
         log.info("listening", url=server.url)
         started(server.url)
-        publisher = build_publisher(command, client, agent.dialects)
+        publisher = build_publisher(options, client, agent.dialects)
         work = [agent.run(), sampler.run(), keep_published(publisher, watch, agent)]
-        if command.report is not None:
-            reporter = build_reporter(command.report, client)
+        if options.report is not None:
+            reporter = build_reporter(options.report, client)
             work += [reporter.run(), keep_reporting(reporter, report)]
         # What startup made lives on; freezing keeps the garbage collector from scanning it.
         gc.collect()
@@ -170,31 +172,31 @@ def build_pages(
 
 
 def build_publisher(
-    command: AgentOptions, client: Client, dialects: Dialects = DEFAULT
+    options: AgentOptions, client: Client, dialects: Dialects = DEFAULT
 ) -> NodePublisher:
     """What writes labels, annotations and amounts on the Node."""
-    settings = command.settings
+    settings = options.settings
     return NodePublisher(
         NodePatcher(client, settings.node),
         settings.dialects,
         dialects=dialects,
-        heartbeat_seconds=command.heartbeat_seconds,
+        heartbeat_seconds=options.heartbeat_seconds,
     )
 
 
-def read_setup(command: AgentOptions) -> NodeSetup:
+def read_setup(options: AgentOptions) -> NodeSetup:
     """What file, flags and host say of this node; what cannot be read is logged."""
-    config = load_node_config(command.node_config, command.settings.node)
+    config = load_node_config(options.node_config, options.settings.node)
     for problem in config.problems:
         structlog.get_logger(COMPONENT).warning("node configuration not read", problem=problem)
-    return resolve_setup(config, command.flags, detect_host())
+    return resolve_setup(config, options.flags, detect_host())
 
 
-def open_driver(command: AgentOptions) -> Driver:
+def open_driver(options: AgentOptions) -> Driver:
     """The driver that the options name; loading it may fail."""
-    if command.simulated:
-        return SimulatedDriver(command.driver_file, name=command.settings.node)
-    return LibraryDriver(command.driver_file)
+    if options.simulated:
+        return SimulatedDriver(options.driver_file, name=options.settings.node)
+    return LibraryDriver(options.driver_file)
 
 
 def build_reporter(report: ReportTarget, client: Client) -> Reporter:
@@ -205,7 +207,7 @@ def build_reporter(report: ReportTarget, client: Client) -> Reporter:
     return Reporter(report.address, SecretCredentials(secrets, token))
 
 
-async def settle_identity(
+async def resolve_identity(
     settings: AgentSettings, runtime: RuntimeClient
 ) -> tuple[AgentSettings, str]:
     """The settings with a definite identity mode, and the runtime's name and version."""

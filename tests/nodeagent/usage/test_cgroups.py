@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeagent.usage.layouts import LAYOUTS, Layout
-from slicewise.nodeagent.usage.cgroups import CgroupRef, ProcessTable, read_places, read_stat
+from slicewise.nodeagent.usage.cgroups import CgroupRef, ProcessTable, read_cgroup_refs, read_stat
 
 UID = "3f8c1b52-9d4e-4c0a-8f0e-5a7d2b6c1e90"
 OTHER = "11111111-2222-3333-4444-555555555555"
@@ -19,7 +19,7 @@ ids = st.text("0123456789abcdef", min_size=64, max_size=64)
 
 @given(layout=st.sampled_from(LAYOUTS), uid=uids, container=ids)
 def test_a_process_is_traced_to_its_pod_and_container_in_every_layout(layout, uid, container):
-    assert read_places(layout.text(uid, container)) == (CgroupRef(uid, container),)
+    assert read_cgroup_refs(layout.text(uid, container)) == (CgroupRef(uid, container),)
 
 
 @given(
@@ -32,11 +32,11 @@ def test_a_process_is_traced_to_its_pod_and_container_in_every_layout(layout, ui
 def test_what_a_tenant_makes_below_its_cgroup_never_comes_first(layout, below):
     text = layout.write("/".join([layout.path(UID, TWO), *below]))
 
-    assert read_places(text)[0] == CgroupRef(UID, TWO)
+    assert read_cgroup_refs(text)[0] == CgroupRef(UID, TWO)
 
 
 @pytest.mark.parametrize(
-    ("path", "places"),
+    ("path", "refs"),
     [
         pytest.param(f"/k8s.io/{ONE}", (CgroupRef(None, ONE),), id="no-cgroups-per-qos"),
         pytest.param(f"/kubepods/pod{HASH}/{ONE}", (CgroupRef(HASH, ONE),), id="static-pod"),
@@ -80,19 +80,19 @@ def test_what_a_tenant_makes_below_its_cgroup_never_comes_first(layout, below):
         pytest.param("/", (), id="root"),
     ],
 )
-def test_paths_name_places_outermost_first(path, places):
-    assert read_places(f"0::{path}\n") == places
+def test_paths_name_places_outermost_first(path, refs):
+    assert read_cgroup_refs(f"0::{path}\n") == refs
 
 
 def test_the_hierarchy_that_names_a_container_is_believed():
     text = f"3:cpu:/kubepods/pod{UID}\n2:memory:/kubepods/pod{UID}/{ONE}\n0::/\n"
 
-    assert read_places(text) == (CgroupRef(UID, ONE),)
+    assert read_cgroup_refs(text) == (CgroupRef(UID, ONE),)
 
 
 @given(text=st.text(max_size=400) | st.text("0123456789abcdef:/-_.pod slice\n", max_size=400))
 def test_any_text_is_read_without_an_error(text):
-    for place in read_places(text):
+    for place in read_cgroup_refs(text):
         assert place.pod or place.container
         assert "/" not in f"{place.pod}{place.container}"
         assert ".." not in f"{place.pod}{place.container}"
@@ -134,8 +134,8 @@ def test_processes_are_found_under_any_root(tmp_path):
 
     seen = ProcessTable(tmp_path).look([7, 8, 9])
 
-    assert seen[7].places == (CgroupRef(UID, ONE),)
-    assert (seen[8].command, seen[8].places) == ("Xorg", ())
+    assert seen[7].refs == (CgroupRef(UID, ONE),)
+    assert (seen[8].command, seen[8].refs) == ("Xorg", ())
     assert 9 not in seen
 
 
@@ -145,7 +145,7 @@ def test_a_cgroup_is_read_once_while_its_process_lives(tmp_path):
     processes.look([7])
     (tmp_path / "7" / "cgroup").unlink()
 
-    assert processes.look([7])[7].places == (CgroupRef(UID, ONE),)
+    assert processes.look([7])[7].refs == (CgroupRef(UID, ONE),)
 
 
 def test_a_new_process_under_an_old_number_is_looked_up_again(tmp_path):
@@ -154,7 +154,7 @@ def test_a_new_process_under_an_old_number_is_looked_up_again(tmp_path):
     processes.look([7])
     put(tmp_path, 7, LAYOUT.text(OTHER, TWO), started=2)
 
-    assert processes.look([7])[7].places == (CgroupRef(OTHER, TWO),)
+    assert processes.look([7])[7].refs == (CgroupRef(OTHER, TWO),)
 
 
 def test_a_process_on_its_way_into_a_container_is_followed(tmp_path):
@@ -163,7 +163,7 @@ def test_a_process_on_its_way_into_a_container_is_followed(tmp_path):
     processes.look([7])
     put(tmp_path, 7, LAYOUT.text(UID, ONE))
 
-    assert processes.look([7])[7].places == (CgroupRef(UID, ONE),)
+    assert processes.look([7])[7].refs == (CgroupRef(UID, ONE),)
 
 
 def test_a_process_not_asked_for_is_forgotten(tmp_path):
@@ -173,7 +173,7 @@ def test_a_process_not_asked_for_is_forgotten(tmp_path):
     processes.look([])
     put(tmp_path, 7, LAYOUT.text(OTHER, TWO))
 
-    assert processes.look([7])[7].places == (CgroupRef(OTHER, TWO),)
+    assert processes.look([7])[7].refs == (CgroupRef(OTHER, TWO),)
 
 
 def test_broken_entries_hide_one_process_and_no_other(tmp_path):
@@ -187,7 +187,7 @@ def test_broken_entries_hide_one_process_and_no_other(tmp_path):
 
 
 def test_this_very_process_is_found_under_the_real_proc():
-    sighting = ProcessTable().look([os.getpid()])[os.getpid()]
+    host_process = ProcessTable().look([os.getpid()])[os.getpid()]
 
-    assert sighting.started > 0
-    assert sighting.command
+    assert host_process.started > 0
+    assert host_process.command

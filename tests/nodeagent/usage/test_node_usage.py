@@ -207,8 +207,8 @@ def scenery(draw: st.DrawFn) -> tuple[list[NodePod], dict, dict]:
         )
         for at in range(draw(st.integers(0, 4)))
     ]
-    places = [None, (), (CgroupRef("gone", "gone"),)]
-    places += [(CgroupRef(each.uid, member.id),) for each in pods for member in each.containers] + [
+    refs = [None, (), (CgroupRef("gone", "gone"),)]
+    refs += [(CgroupRef(each.uid, member.id),) for each in pods for member in each.containers] + [
         (CgroupRef(each.uid, "new"),) for each in pods
     ]
     loads, seen = {}, {}
@@ -216,7 +216,7 @@ def scenery(draw: st.DrawFn) -> tuple[list[NodePod], dict, dict]:
         found = []
         for pid in range(at * 100, at * 100 + draw(st.integers(0, 6))):
             found.append(scenes.process(pid, draw(st.integers(0, 9999)), draw(st.integers(0, 100))))
-            place = draw(st.sampled_from(places))
+            place = draw(st.sampled_from(refs))
             if place is not None:
                 seen[pid] = place
         loads[uuid] = scenes.load(*found)

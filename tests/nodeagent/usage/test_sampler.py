@@ -40,7 +40,7 @@ def test_a_sample_joins_the_driver_with_proc(sampler):
 
     reading = sampler.reading()
     assert reading.loads["GPU-0"].processes == (scenes.process(7),)
-    assert reading.seen[7].places[0].container == ONE
+    assert reading.seen[7].refs[0].container == ONE
 
 
 def test_there_is_no_reading_before_the_first_sample(sampler):

@@ -34,21 +34,21 @@ class HostProcess:
     pid: int
     started: int
     command: str
-    places: tuple[CgroupRef, ...]
+    refs: tuple[CgroupRef, ...]
 
 
-def read_places(text: str) -> tuple[CgroupRef, ...]:
+def read_cgroup_refs(text: str) -> tuple[CgroupRef, ...]:
     """The containers that a /proc/PID/cgroup names, outermost first; none for a host process."""
     best: tuple[CgroupRef, ...] = ()
     for line in text.splitlines():
         parts = line.split(":", 2)
         if len(parts) != 3:
             continue
-        places = tuple(walk_path(parts[2]))
+        refs = tuple(walk_path(parts[2]))
         # With cgroup v1 some hierarchies may not be used; one that names a container knows most.
-        if any(place.container for place in places):
-            return places
-        best = best or places
+        if any(ref.container for ref in refs):
+            return refs
+        best = best or refs
     return best
 
 
@@ -106,10 +106,10 @@ class ProcessTable:
         command, started = told
         known = self._known.get(pid)
         # A process may still be on its way into its container: only arrival is remembered.
-        if known is not None and known.started == started and known.places:
+        if known is not None and known.started == started and known.refs:
             return known
         text = self._read(pid, "cgroup")
-        return None if text is None else HostProcess(pid, started, command, read_places(text))
+        return None if text is None else HostProcess(pid, started, command, read_cgroup_refs(text))
 
     def _read(self, pid: int, name: str) -> str | None:
         try:

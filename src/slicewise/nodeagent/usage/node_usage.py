@@ -139,7 +139,7 @@ class _Join:
 
     def __init__(self, gpus: tuple[GpuDevice, ...], pods: tuple[NodePod, ...]) -> None:
         self._gpus = {device.gpu.index: device for device in gpus}
-        self._register = PodIndex(pods)
+        self._index = PodIndex(pods)
         self._answering: frozenset[str] = frozenset()
         self._used: dict[_Key, list[Process]] = {}
         for pod in pods:
@@ -157,21 +157,21 @@ class _Join:
             for process in () if load is None else load.processes:
                 self._count(device.gpu, process, reading.seen.get(process.pid))
 
-    def _count(self, gpu: Gpu, process: Process, sighting: HostProcess | None) -> None:
-        if sighting is None:
+    def _count(self, gpu: Gpu, process: Process, found: HostProcess | None) -> None:
+        if found is None:
             self.strays.append(StrayProcess(gpu, process, StrayOrigin.UNSEEN))
             return
-        owner = self._register.find(sighting.places)
+        owner = self._index.find(found.refs)
         if owner is None:
-            pod = next((place.pod for place in sighting.places if place.pod), None)
-            origin = StrayOrigin.POD if sighting.places else StrayOrigin.HOST
-            self.strays.append(StrayProcess(gpu, process, origin, sighting.command, pod))
+            pod = next((ref.pod for ref in found.refs if ref.pod), None)
+            origin = StrayOrigin.POD if found.refs else StrayOrigin.HOST
+            self.strays.append(StrayProcess(gpu, process, origin, found.command, pod))
             return
         held = self._find_held(owner, gpu)
         if held is not None:
             held.append(process)
             return
-        self.trespasses.append(Trespass(gpu, process, owner.pod, owner.container, sighting.command))
+        self.trespasses.append(Trespass(gpu, process, owner.pod, owner.container, found.command))
 
     def _find_held(self, owner: ProcessOwner, gpu: Gpu) -> list[Process] | None:
         if owner.container is not None:
