@@ -60,7 +60,7 @@ def run(url: str, *more: str):
 @pytest.mark.parametrize(
     ("answer", "code", "words"),
     [
-        pytest.param(CLEAN, 0, "n0: everybody holds what they were promised", id="clean"),
+        pytest.param(CLEAN, 0, "n0: every container holds what it was allocated", id="clean"),
         pytest.param(FOUND, 1, "n0: 1 finding", id="findings"),
         pytest.param(UNKNOWN, 2, "n0: cannot tell", id="unknown"),
     ],

@@ -141,7 +141,10 @@ def test_our_own_configurations_are_in_order(dialect):
             config(httpTimeout=None), FindingSeverity.WARNING, "httpTimeout is 5 s", id="timeout"
         ),
         pytest.param(
-            config(ignorable=True), FindingSeverity.PROBLEM, "nobody counted", id="ignorable"
+            config(ignorable=True),
+            FindingSeverity.PROBLEM,
+            "GPUs that are not counted",
+            id="ignorable",
         ),
         pytest.param(
             config(managedResources=[]), FindingSeverity.WARNING, "every pod", id="unmanaged"

@@ -1,8 +1,6 @@
-"""`slicewise audit`: whether everybody on a node holds what they were promised.
+"""`slicewise audit`: whether every container of a node holds exactly what it was allocated.
 
-The node's agent is asked, or, without one, everybody whom the agent would ask.
-
-Exits with 0 when all is well, 1 with findings, 2 when nobody can tell.
+The node's agent is asked, or, without one, the sources that the agent itself would ask.
 """
 
 import json
@@ -37,23 +35,35 @@ _PATH = click.Path(path_type=Path)
 
 
 @click.command()
-@click.option("--url", default=DEFAULT_URL, show_default=True, help="The node's agent.")
+@click.option("--url", default=DEFAULT_URL, show_default=True, help="Address of the node's agent.")
 @click.option(
-    "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="A table for people, or JSON for scripts.",
 )
 @click.option("--direct", is_flag=True,
-              help="Ask kubelet, API server and driver themselves; the flags below say where."
+              help="Audit without an agent: read kubelet, API server, driver and CDI specs."
               )  # fmt: skip
-@click.option("--node-name", envvar="NODE_NAME", help="[default: the machine's name]")
+@click.option(
+    "--node-name",
+    envvar="NODE_NAME",
+    help="With --direct: name of this node [default: the machine's name].",
+)
 @click.option("--nvml", default="library", show_default=True,
-              help="library, library:FILE, simulated or simulated:FILE.")  # fmt: skip
-@click.option("--pod-resources", type=_PATH, default=Paths().pod_resources, show_default=True)
-@click.option("--cdi", type=_PATH, default=Paths().cdi, show_default=True)
+              help="With --direct: where GPUs are read from; library is NVIDIA's driver, "
+              "library:FILE an NVML of your own, simulated:FILE a YAML description.")  # fmt: skip
+@click.option("--pod-resources", type=_PATH, default=Paths().pod_resources, show_default=True,
+              help="With --direct: the kubelet's pod-resources socket.")  # fmt: skip
+@click.option("--cdi", type=_PATH, default=Paths().cdi, show_default=True,
+              help="With --direct: folder of the CDI specs that the agent writes.")  # fmt: skip
 @cluster_options
 def audit(url: str, output: str, direct: bool, **flags: Any) -> None:
-    """Compare what pods were promised on a node with what they hold and use.
+    """Compare what pods were allocated on a node with what they hold and use.
 
-    Exits with 0 when all is well, 1 with findings, 2 when it cannot tell.
+    Exits with 0 when everything agrees, 1 with findings, 2 when it cannot be determined.
     """
     if direct:
         target = read_target(flags)

@@ -43,9 +43,13 @@ class CannotTell(click.ClickException):
 
 def cluster_options(command: F) -> F:
     """The flags that say which cluster, as kubectl spells them."""
-    command = click.option("--context", help="The kubeconfig's context to use.")(command)
+    command = click.option(
+        "--context", help="Context of the kubeconfig to use [default: its current one]."
+    )(command)
     flag = click.option(
-        "--kubeconfig", type=FILE, help="[default: KUBECONFIG, the pod's own, ~/.kube/config]"
+        "--kubeconfig",
+        type=FILE,
+        help="Kubeconfig of the cluster [default: KUBECONFIG, the pod's own, ~/.kube/config].",
     )
     return flag(command)
 

@@ -28,20 +28,27 @@ Published = Mapping[tuple[str, str, int], Sequence[float]]
 
 @click.command()
 @data_option
-@click.option("--traces", help="Which pod lists, with commas.  [default: all there are]")
+@click.option(
+    "--traces", help="Names of pod lists in --data, separated by commas.  [default: all there are]"
+)
 @click.option(
     "--policies",
     default=POLICIES,
     show_default=True,
-    help="Policies with commas; `:learned` behind a name knows nothing beforehand.",
+    help="Policies, separated by commas; NAME:learned has no statistics beforehand.",
 )
-@click.option("--seeds", default="42-44", show_default=True, help="42 or 42-51.")
+@click.option("--seeds", default="42-44", show_default=True,
+              help="Seeds of the order of arrival, like 42, 42,44 or 42-51.")  # fmt: skip
 @click.option(
     "--departures",
     type=click.FloatRange(0.01, 10.0),
-    help="Let pods leave again, at this offered load (0.9 is 90 percent).",
+    help="Let pods end as well, at this offered load (0.9 is 90 percent of the GPUs).",
 )
-@click.option("--jobs", type=click.IntRange(1), help="Processes to use.  [default: one per CPU]")
+@click.option(
+    "--jobs",
+    type=click.IntRange(1),
+    help="Number of processes that replay.  [default: one per CPU]",
+)
 def compare(  # noqa: PLR0913 one argument per flag
     *,
     data: Path | None,

@@ -1,6 +1,6 @@
-"""`slicewise doctor`: looks at everything placement depends on, and says what to do about it.
+"""`slicewise doctor`: checks everything placement depends on, and says what to do about it.
 
-Nothing is changed, and what cannot be looked at is said to be so.
+It only reads, and says so of what it was not allowed to read.
 """
 
 import json
@@ -53,7 +53,7 @@ LEDGER: Final = "pods and GPUs"
 _REMAKE: Final = (
     "kubectl slicewise why POD says what it holds; delete and recreate it if it is wrong"
 )
-_UNMARKED: Final = "no mark says which GPUs it has, so that it counts on all of its node"
+_UNMARKED: Final = "no record says which GPUs it has, so it counts on all GPUs of its node"
 _BIND: Final = "let pods be bound through Slicewise, or keep a node for those whose kubelet chooses"
 _RIGHTS: Final = (
     ("list", "nodes", "", "every command"),
@@ -66,7 +66,7 @@ _RIGHTS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class DoctorOptions:
-    """What a person has asked the doctor to look at."""
+    """What the doctor is asked to check."""
 
     scheduler_config: Path | None = None
     extender: str | None = None
@@ -74,16 +74,29 @@ class DoctorOptions:
 
 
 @click.command(short_help="Find what keeps pods from their GPUs.")
-@click.option("--scheduler-config", type=FILE, help="The file kube-scheduler is started with.")
-@click.option("--extender", help="Address of the extender, to look at it as well.")
-@click.option("--agent-port", default=AGENT_PORT, show_default=True, help="Of the nodes' agents.")
-@click.option("--strict", is_flag=True, help="End with 1 for warnings as well.")
-@click.option("-o", "--output", type=click.Choice(["json"]), help="The findings for scripts.")
+@click.option(
+    "--scheduler-config",
+    type=FILE,
+    help="Check this file of kube-scheduler --config [default: as found in the cluster].",
+)
+@click.option(
+    "--extender", help="Check the extender at this address too, like http://127.0.0.1:3456."
+)
+@click.option(
+    "--agent-port",
+    default=AGENT_PORT,
+    show_default=True,
+    help="Port on which the nodes' agents listen.",
+)
+@click.option("--strict", is_flag=True, help="Exit with 1 for warnings too, not only for problems.")
+@click.option(
+    "-o", "--output", type=click.Choice(["json"]), help="Print the findings as JSON, for scripts."
+)
 @cluster_options
 def doctor(strict: bool, output: str | None, **flags: Any) -> None:
-    """Look for whatever keeps pods from getting their GPUs, and say what to do about it.
+    """Find what keeps pods from getting their GPUs, and say what to do about it.
 
-    Ends with 0 when there is no problem, 1 when there is one, and 2 when nobody can tell.
+    Exits with 0 when there is no problem, 1 when there is one, 2 when the cluster cannot be read.
     """
     visit = DoctorOptions(
         *(flags.pop(each) for each in ("scheduler_config", "extender", "agent_port"))
@@ -121,13 +134,13 @@ async def examine(client: Client, visit: DoctorOptions) -> list[Finding]:
 
 
 async def _try(topic: str, work: Awaitable[list[Finding]]) -> list[Finding]:
-    """The findings, or that nobody let us look."""
+    """The findings, or one that says why they could not be made."""
     try:
         return await work
     except RefusedError as error:
-        return [note(topic, f"cannot be looked at: {error.message}")]
+        return [note(topic, f"cannot be checked: {error.message}")]
     except KubeError as error:
-        return [warning(topic, f"cannot be looked at: {error}", "try again")]
+        return [warning(topic, f"cannot be checked: {error}", "try again")]
 
 
 async def _check_agents(client: Client, nodes: Sequence[NodeDetails], port: int) -> list[Finding]:
@@ -184,12 +197,12 @@ async def _check_ledger(client: Client) -> list[Finding]:
     state = LiveState(client, await choose_settings(client, "default"))
     try:
         await state.start()
-        # Nodes that cannot be read were told before.
+        # Nodes that cannot be read have findings of their own.
         found = [each for each in state.problems() if not each.subject.startswith("node/")]
     finally:
         await state.stop()
     if not found:
-        return [ok(LEDGER, "every pod's GPUs are known, and no GPU is promised twice")]
+        return [ok(LEDGER, "every pod's GPUs are known, and no GPU is allocated twice")]
     return [
         note(LEDGER, _UNMARKED, _BIND, each.subject)
         if each.trouble == troubles.ProblemKind.MISSING_ALLOCATION.value

@@ -56,7 +56,7 @@ class ExtenderTarget:
 
 
 class ExtenderCall(Protocol):
-    """One question to whoever answers."""
+    """One request to the extender, wherever it runs."""
 
     async def __call__(
         self, path: str, query: Mapping[str, str] | None = None, body: Any = None
@@ -68,14 +68,20 @@ def target_options(command: F) -> F:
     """The flags that say who answers."""
     flags = (
         click.option("--url", envvar=URL, help=f"Ask the extender at this address [env {URL}]."),
-        click.option("--ca", type=FILE, help="PEM authority of that address's certificate."),
-        click.option("--cert", type=FILE, help="PEM client certificate for it, with its key."),
-        click.option("--service", help="Ask the extender behind this namespace/name:port."),
+        click.option(
+            "--ca", type=FILE, help="With --url: PEM authority that its certificate must be from."
+        ),
+        click.option(
+            "--cert", type=FILE, help="With --url: PEM client certificate and key to show it."
+        ),
+        click.option(
+            "--service", help="Ask the extender behind this Service, as namespace/name:port."
+        ),
         click.option(
             "--policy",
             default="default",
             show_default=True,
-            help="How nodes and GPUs are chosen, when no extender is asked.",
+            help="Placement policy to assume where no extender is asked.",
         ),
     )
     for flag in reversed(flags):

@@ -29,12 +29,12 @@ from slicewise.kube.reads import list_all
 
 @click.command("inspect-gpushare", cls=GoCommand)
 @click.argument("node", required=False)
-@go_switch("-d", "--details", help="A table per node, with a row per pod.")
+@go_switch("-d", "--details", help="Print a table per node, with a row per pod.")
 @click.option(
     "-o",
     "--output",
     type=click.Choice(["json", "yaml", "wide"]),
-    help="A document for scripts, or more columns.",
+    help="JSON or YAML for scripts, or wide for more columns.",
 )
 @cluster_options
 @click.option("-v", "--v", type=int, expose_value=False, hidden=True)

@@ -23,12 +23,20 @@ _FILE = click.Path(dir_okay=False, exists=True, path_type=Path)
     type=click.Choice([ALL, *DEFAULT.extender_configs]),
     default="slicewise",
     show_default=True,
-    help="Whose routes and resources; all serves every system through one extender.",
+    help="System whose routes and resources are configured; all serves every system at once.",
 )
-@click.option("--url", help="Where the extender listens [default: http://127.0.0.1:3456].")
-@click.option("--scheduler-name", default="default-scheduler", show_default=True)
-@click.option("--kubeconfig", help="Path to put under clientConnection.kubeconfig.")
-@click.option("--from", "source", type=_FILE, help="An old --policy-config-file to convert.")
+@click.option("--url", help="Address of the extender [default: http://127.0.0.1:3456].")
+@click.option("--scheduler-name", default="default-scheduler", show_default=True,
+              help="Name that pods give as spec.schedulerName.")  # fmt: skip
+@click.option(
+    "--kubeconfig", help="Path of the scheduler's own kubeconfig, to write into the configuration."
+)
+@click.option(
+    "--from",
+    "source",
+    type=_FILE,
+    help="Convert this old file of kube-scheduler --policy-config-file.",
+)
 def scheduler_config(
     dialect: str, url: str | None, scheduler_name: str, kubeconfig: str | None, source: Path | None
 ) -> None:

@@ -86,29 +86,42 @@ class SimulateSettings:
 @click.option("--nodes", type=_FILE, help="Node list: CSV in the openb form, YAML or JSON.")
 @click.option("--pods", type=_FILE, help="Pod list, in the same form as the nodes.")
 @data_option
-@click.option("--trace", "name", help="Which pod list of that folder.  [default: default]")
+@click.option(
+    "--trace", "name", help="Name of the pod list in --data to replay.  [default: default]"
+)
 @click.option(
     "--policy",
     "policies",
     multiple=True,
-    help=f"Policy, or several with commas; may repeat.  [default: {POLICY_NAMES}]",
+    help=f"Policies to replay, separated by commas; can be repeated.  [default: {POLICY_NAMES}]",
 )
-@click.option("--seed", "--seeds", "seeds", default="42", show_default=True, help="42 or 42-51.")
+@click.option("--seed", "--seeds", "seeds", default="42", show_default=True,
+              help="Seeds of the order of arrival, like 42, 42,44 or 42-51.")  # fmt: skip
 @click.option(
     "--load",
     type=click.IntRange(1, 1000),
     default=130,
     show_default=True,
-    help="Demand to let arrive, in percent of the cluster's GPUs.",
+    help="How much GPU demand arrives, in percent of the cluster's GPUs.",
 )
 @click.option(
     "--departures",
     type=click.FloatRange(0.01, 10.0),
-    help="Let pods leave again, at this offered load (0.9 is 90 percent).",
+    help="Let pods end as well, at this offered load (0.9 is 90 percent of the GPUs).",
 )
-@click.option("--learn", is_flag=True, help="Know nothing beforehand; learn from arrivals.")
-@click.option("--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
-@click.option("--plot", "chart", type=_FILE, help="Write a picture: a .png or .svg file.")
+@click.option(
+    "--learn",
+    is_flag=True,
+    help="Give policies no statistics of the trace beforehand; they learn from arrivals.",
+)
+@click.option("--output", type=click.Choice(["table", "json"]), default="table", show_default=True,
+              help="A table for people, or JSON for scripts.")  # fmt: skip
+@click.option(
+    "--plot",
+    "chart",
+    type=_FILE,
+    help="Draw allocation and fragmentation as a chart in this .png or .svg file.",
+)
 def simulate(  # noqa: PLR0913 one argument per flag
     *,
     nodes: Path | None,

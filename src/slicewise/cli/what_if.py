@@ -41,11 +41,19 @@ WantedPod = tuple[dict[str, Any], list[str] | None, LeftOut]
     type=click.Path(path_type=Path),
     multiple=True,
     required=True,
-    help="Manifests, a folder of them, or - for standard input; may be given again.",
+    help="File of manifests, folder of such files, or - for standard input; can be repeated.",
 )
-@click.option("-n", "--namespace", help="Of manifests that name none [default: the context's].")
-@click.option("--replicas", type=click.IntRange(0), help="In place of each workload's own number.")
-@click.option("-o", "--output", type=click.Choice(["json"]), help="The answer for scripts.")
+@click.option(
+    "-n", "--namespace", help="Namespace of manifests that name none [default: the context's]."
+)
+@click.option(
+    "--replicas",
+    type=click.IntRange(0),
+    help="Number of pods of each workload, in place of its own.",
+)
+@click.option(
+    "-o", "--output", type=click.Choice(["json"]), help="Print the answer as JSON, for scripts."
+)
 @target_options
 @cluster_options
 def what_if(
@@ -57,7 +65,7 @@ def what_if(
 ) -> None:
     """Say where the pods of manifests would go if they came now, one after the other.
 
-    Ends with 0 when all of them fit, 1 when one does not, and 2 when nobody can tell.
+    Exits with 0 when all of them fit, 1 when one does not, 2 when that cannot be determined.
     """
     target = read_target(flags)
     templates = read_files(*files)

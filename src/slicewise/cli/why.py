@@ -28,18 +28,20 @@ from slicewise.state.candidates import SchedulerView
 
 @click.command(short_help="Say why a pod is where it is, or nowhere.")
 @click.argument("pod")
-@click.option("-n", "--namespace", help="[default: the context's]")
-@click.option("--node", help="Only this node.")
-@click.option("--all", "every", is_flag=True, help="Every node, however many there are.")
-@click.option("-o", "--output", type=click.Choice(["json"]), help="The answer for scripts.")
+@click.option("-n", "--namespace", help="Namespace of the pod [default: the context's].")
+@click.option("--node", help="Explain this node alone.")
+@click.option("--all", "every", is_flag=True, help="Print every node, not only the nearest ten.")
+@click.option(
+    "-o", "--output", type=click.Choice(["json"]), help="Print the answer as JSON, for scripts."
+)
 @click.option("--json", "as_json", is_flag=True, hidden=True)
 @target_options
 @cluster_options
 def why(pod: str, namespace: str | None, node: str | None, **flags: Any) -> None:
     """Say, per node and GPU, what POD lacks and the smallest change that would fit.
 
-    Ends with 0 when the pod has a place or could have one now, 1 when no node can take it, and 2
-    when nobody can tell.
+    Exits with 0 when the pod has a node or could have one now, 1 when no node can take it, 2 when
+    that cannot be determined.
     """
     every, output, as_json = (flags.pop(each) for each in ("every", "output", "as_json"))
     target = read_target(flags)

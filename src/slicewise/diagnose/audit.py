@@ -1,6 +1,6 @@
 """Compares four views of one node: the ledger's, the kubelet's, the CDI folder's and the driver's.
 
-Pure: evidence in, findings out. A view that nobody gave is a gap, and proves nothing.
+Evidence in, findings out. A view that could not be read is a gap, and proves nothing.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,13 +14,13 @@ from slicewise.model import FULL, Gpu, Slice
 
 
 def audit(evidence: Evidence) -> AuditReport:
-    """All that is wrong, gravest first."""
+    """All that is wrong, most severe first."""
     found = (finding for check in _CHECKS for finding in check(evidence))
     return AuditReport(evidence.usage.node, sort_findings(found), evidence.gaps)
 
 
 def _check_gpus(evidence: Evidence) -> Iterator[Finding]:
-    """GPUs promised beyond what they have, or though they are not well."""
+    """GPUs allocated beyond what they have, or though they are unhealthy."""
     for each in evidence.usage.gpus:
         gpu = each.device.gpu
         parts = _find_parts(evidence, gpu)
@@ -38,7 +38,7 @@ def _check_gpus(evidence: Evidence) -> Iterator[Finding]:
                 AuditKind.OVER_COMMIT,
                 name_gpu(gpu),
                 f"{each.cores} of {FULL} percent and {each.memory} of {gpu.memory} MiB "
-                f"are promised, to {pods}",
+                f"are allocated, to {pods}",
                 "delete pods until the rest fits; the scheduler adds none meanwhile",
             )
         if parts and not gpu.usable:
@@ -67,13 +67,13 @@ def _check_records(evidence: Evidence) -> Iterator[Finding]:
                 yield audit_finding(
                     AuditKind.UNKNOWN_GPU,
                     pod.full_name,
-                    f"it was promised a part of gpu {index}, which the node does not have",
+                    f"it was allocated a part of gpu {index}, which the node does not have",
                     "delete the pod, or bring the GPU back",
                 )
 
 
 def _check_processes(evidence: Evidence) -> Iterator[Finding]:
-    """Processes where they do not belong, and containers that take more than was promised."""
+    """Processes where they do not belong, and containers that use more than they were allocated."""
     for stray in evidence.usage.strays:
         yield audit_finding(
             AuditKind.STRAY,
@@ -92,12 +92,12 @@ def _check_processes(evidence: Evidence) -> Iterator[Finding]:
         )
     for use in evidence.usage.containers:
         for held in use.gpus:
-            promised = held.allocated.memory
-            if promised and held.memory > promised:
+            allocated = held.allocated.memory
+            if allocated and held.memory > allocated:
                 yield audit_finding(
                     AuditKind.OVERUSE,
                     f"{use.pod.full_name}/{use.container.name} on {name_gpu(held.device.gpu)}",
-                    f"it uses {held.memory} MiB and was promised {promised} MiB",
+                    f"it uses {held.memory} MiB and was allocated {allocated} MiB",
                     "raise its request, or delete it before its neighbours run out of memory",
                 )
 

@@ -1,4 +1,4 @@
-"""The part of an audit that compares promises with what the kubelet and the CDI folder hold."""
+"""The part of an audit that compares allocations with the kubelet's units and the CDI specs."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from slicewise.diagnose.findings import Finding
 
 
 def check_kubelet(evidence: Evidence) -> Iterator[Finding]:
-    """Units that the kubelet gave to others than those who were promised GPUs."""
+    """Units that the kubelet gave to other containers than those with an allocation."""
     if evidence.holders is None:
         return
     pods = {(each.namespace, each.name): each for each in evidence.pods}
@@ -26,7 +26,7 @@ def check_kubelet(evidence: Evidence) -> Iterator[Finding]:
             yield audit_finding(
                 AuditKind.MISSING_GRANT,
                 name,
-                "it runs and was promised GPUs, but the kubelet gave it no units",
+                "it runs and was allocated GPUs, but the kubelet gave it no units",
                 "delete the pod: the kubelet may give its units to another",
             )
 
@@ -62,7 +62,7 @@ def _judge_holder(holder: UnitHolder, pod: AuditedPod | None) -> Iterator[Findin
         yield audit_finding(
             AuditKind.UNPROMISED_GRANT,
             name,
-            f"the kubelet gave it {listed}, but no GPU was promised to it",
+            f"the kubelet gave it {listed}, but no GPU was allocated to it",
             "delete the pod, so that it is placed by the extender",
         )
 
@@ -113,13 +113,13 @@ def _compare_gpus(
 ) -> Iterator[Finding]:
     telling = [spec for spec in specs if spec.gpus is not None]
     given = {uuid for spec in telling for uuid in spec.gpus or ()}
-    promised = {uuids.get(piece.gpu, f"gpu {piece.gpu}") for piece in pod.held(container)}
-    if promised and telling and given != promised:
+    allocated = {uuids.get(piece.gpu, f"gpu {piece.gpu}") for piece in pod.held(container)}
+    if allocated and telling and given != allocated:
         names = _join(spec.name for spec in telling)
         yield audit_finding(
             AuditKind.WRONG_SPEC,
             f"{pod.full_name}/{container}",
-            f"it is given {_join(given)} by {names}, but was promised {_join(promised)}",
+            f"it is given {_join(given)} by {names}, but was allocated {_join(allocated)}",
             "delete the pod: it may run on another's GPU",
         )
 

@@ -9,7 +9,7 @@ from slicewise.diagnose.findings import Finding, FindingSeverity
 
 
 class AuditKind(StrEnum):
-    """Kinds of findings by stable code, gravest first."""
+    """Kinds of findings by stable code, most severe first."""
 
     DOUBLE_GRANT = "DoubleGrant"
     WRONG_SPEC = "WrongSpec"
@@ -28,7 +28,7 @@ class AuditKind(StrEnum):
     OVERUSE = "Overuse"
 
 
-# What is untidy and harms nobody yet; everything else keeps a pod from what it was promised.
+# These are untidy and harm no pod yet; all others keep a pod from what it was allocated.
 _WARNINGS: Final = frozenset(
     (AuditKind.MISSING_SPEC, AuditKind.BROKEN_SPEC, AuditKind.LEFTOVER_SPEC, AuditKind.STRAY)
 )
@@ -50,7 +50,7 @@ class AuditVerdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class AuditReport:
-    """Everything an audit found; `gaps` are the questions that nobody answered."""
+    """Everything an audit found; `gaps` are the sources that did not answer."""
 
     node: str
     findings: tuple[Finding, ...] = ()
@@ -68,7 +68,7 @@ _ORDER: Final = {kind.value: at for at, kind in enumerate(AuditKind)}
 
 
 def sort_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """The gravest first, then by what they are about."""
+    """The most severe first, then by subject."""
     return tuple(sorted(findings, key=lambda each: (_ORDER[each.topic], each.subject, each.what)))
 
 

@@ -64,7 +64,7 @@ class AuditedDevice(Protocol):
 
 
 class GpuTotals(Protocol):
-    """What is promised of one GPU over all pods."""
+    """What is allocated of one GPU over all pods."""
 
     @property
     def device(self) -> AuditedDevice: ...
@@ -75,7 +75,7 @@ class GpuTotals(Protocol):
 
 
 class HeldUse(Protocol):
-    """What one container was promised of one GPU, and what it uses of it."""
+    """What one container was allocated of one GPU, and what it uses of it."""
 
     @property
     def device(self) -> AuditedDevice: ...
@@ -180,7 +180,7 @@ class SpecFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What each view says; `holders` and `specs` are None where nobody answered or none is kept.
+    """What each view says; `holders` and `specs` are None where none answered or none is kept.
 
     `resources` are the names whose units are ours to account for, `served` those whose containers
     are described by specs, which `name_spec` names by resource and units. `departed` are pods that

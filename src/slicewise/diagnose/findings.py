@@ -21,11 +21,11 @@ class Finding:
 
     severity: FindingSeverity
     topic: str
-    """Under what it is told: a part of the cluster, or the stable code of an audit's finding."""
+    """What it belongs to: a part of the cluster, or the stable code of an audit's finding."""
     what: str
     fix: str = ""
     subject: str = ""
-    """Whom it is about, such as a node; findings that differ in nothing else are told together."""
+    """Whom it is about, such as a node; findings that differ in nothing else are grouped."""
 
 
 def ok(topic: str, what: str) -> Finding:
@@ -49,7 +49,7 @@ def problem(topic: str, what: str, fix: str, subject: str = "") -> Finding:
 
 
 def group_findings(findings: Iterable[Finding]) -> list[tuple[Finding, list[str]]]:
-    """Findings that differ only in their subjects, told once, topic by topic; order is kept."""
+    """Findings that differ only in their subjects, grouped, topic by topic; order is kept."""
     grouped: dict[tuple[FindingSeverity, str, str, str], tuple[Finding, list[str]]] = {}
     for each in findings:
         key = (each.severity, each.topic, each.what, each.fix)

@@ -1,4 +1,4 @@
-"""The check-up of nodes: labels, inventories, device plugins, runtimes and ill GPUs."""
+"""What doctor says of nodes: labels, inventories, device plugins, runtimes, unhealthy GPUs."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -89,7 +89,7 @@ def _check_node(machine: NodeDetails, node: Node) -> Iterator[Finding]:
         yield warning(NODES, "is not Ready", "kubectl describe node, then its kubelet's log", name)
     published = GPUS in _texts(machine)
     if is_invented(node.gpus[0].uuid):
-        what = "GPUs are told by amounts alone: taken as equal, UUIDs and links unknown"
+        what = "GPUs are known by amounts alone: taken as equal, UUIDs and links unknown"
         yield note(NODES, what, _AGENT, name)
     shared = [each for each in DEFAULT.resources if each != NVIDIA_GPU and _offers(machine, each)]
     if _offers(machine, NVIDIA_GPU) and shared and not published:

@@ -1,4 +1,4 @@
-"""The check-up of the scheduler's configuration: whom it asks, about what and for how long."""
+"""What doctor says of the scheduler's configuration: its extenders, resources and timeouts."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -105,10 +105,10 @@ def _check_extender(extender: Mapping[str, Any], where: str) -> Iterator[Finding
         what = f"{about}: httpTimeout is {seconds:g} s, and a bind may take {_LEAST_TIMEOUT:g} s"
         yield warning(SCHEDULER, what, "set httpTimeout: 30s")
     if extender.get("bindVerb") and extender.get("ignorable"):
-        what = f"{about}: ignorable, so that pods get GPUs nobody counted while it is away"
+        what = f"{about}: ignorable, so pods get GPUs that are not counted while it is away"
         yield problem(SCHEDULER, what, "set ignorable: false")
     if not _managed(extender):
-        what = f"{about}: no managedResources, so that every pod of the cluster is sent there"
+        what = f"{about}: no managedResources, so every pod of the cluster is sent there"
         yield warning(SCHEDULER, what, "name the GPU resources under managedResources")
     if extender.get("prioritizeVerb") and not extender.get("weight"):
         what = f"{about}: prioritizeVerb without weight, which the scheduler refuses"
@@ -122,7 +122,7 @@ def _check_extender(extender: Mapping[str, Any], where: str) -> Iterator[Finding
         if isinstance(row, Mapping) and row.get("ignoredByScheduler")
     ]
     if ignored and extender.get("preemptVerb"):
-        what = f"{about}: {', '.join(ignored)} ignoredByScheduler, so that nothing is preempted"
+        what = f"{about}: {', '.join(ignored)} ignoredByScheduler, so nothing is preempted"
         fix = "set ignoredByScheduler: false, where nodes count the resource per GPU"
         yield note(SCHEDULER, what, fix)
 

@@ -1,4 +1,4 @@
-"""The check-up of what runs beside the scheduler: certificates, the metrics API, quota, rights."""
+"""What doctor says of certificates, the metrics API, the quota and a person's rights."""
 
 import base64
 import binascii
@@ -50,7 +50,7 @@ def check_apiservice(name: str, body: Mapping[str, Any] | None, now: datetime) -
     if available.get("status") == "True":
         findings.append(ok(METRICS, f"APIService {name} is available"))
     else:
-        why = available.get("message") or available.get("reason") or "nobody has said why"
+        why = available.get("message") or available.get("reason") or "no reason is given"
         fix = "look at the pods and the Service behind it"
         findings.append(problem(METRICS, f"APIService {name} is not available: {why}", fix))
     bundle = (body.get("spec") or {}).get("caBundle")

@@ -16,7 +16,7 @@ def describe_request(request: Request) -> str:
 
 
 def describe_container(given: ContainerAllocation, node: Node) -> str:
-    """The GPUs of one container, for people; equal parts of equal GPUs are told together."""
+    """The GPUs of one container, for people; equal parts of equal GPUs are grouped."""
     alike: dict[tuple[int, int, str], list[int]] = {}
     for piece in given.slices:
         model = _model(piece, node)

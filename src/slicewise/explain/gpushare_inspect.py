@@ -54,7 +54,7 @@ class InspectedPod:
 
 @dataclass(frozen=True, slots=True)
 class InspectedNode:
-    """One node with its GPUs and pods; `unit` is empty while nobody can tell it."""
+    """One node with its GPUs and pods; `unit` is empty while it is unknown."""
 
     name: str
     address: str
@@ -70,7 +70,7 @@ class InspectedNode:
 
     @property
     def pending(self) -> int:
-        """Units of pods that no known GPU can be told of."""
+        """Units of pods that are on no known GPU."""
         return sum(pod.pending for pod in self.pods)
 
     def used_of(self, number: int) -> int:
@@ -129,7 +129,7 @@ def _read_node(machine: NodeDetails, pods: Sequence[Pod], dialects: Dialects) ->
 
 
 def _read_inventory(notice: NodeNotice, dialects: Dialects) -> Node | None:
-    """The node's GPUs as the most exact agent published them; None when nobody did."""
+    """The node's GPUs as the most exact agent published them; None when none did."""
     try:
         node = dialects.read_node(notice)
     except SlicewiseError:

@@ -61,7 +61,7 @@ def _lower(state: NodeState, request: Request, limits: QuotaLimits) -> Iterator[
             text = f"ask for {most} MiB of each GPU instead of {memory}"
             yield Suggestion(lost, text, {"ask": {"memory": most}})
     cores = max(share.cores for share in shares)
-    # A part of a GPU names no memory where the whole GPU had it all, and is of use to nobody.
+    # A part of a GPU names no memory where the whole GPU had it all, and is of no use.
     if cores and not any(share.whole for share in shares):
         most = _largest(cores, lambda c: _fits(state, _clip(request, c, memory), limits))
         if most:
@@ -160,7 +160,7 @@ def write_smaller_limits(
     try:
         dialect = dialects.claim(pod)
         if dialect is None or len(dialects.read_request(pod).containers) != 1:
-            # Of several containers nobody knows which should ask for less.
+            # Of several containers it is unknown which should ask for less.
             return None
         [(what, amount)] = ask.items()
         limits = dialect.pods.write_limits(pod, what, amount)

@@ -25,7 +25,7 @@ _FORBIDDEN: Final = (401, 403)
 async def ask_agents(
     client: Client, nodes: Sequence[NodeDetails], port: int
 ) -> list[AgentAbout | None]:
-    """What each node's agent says of itself; raises RefusedError when nobody may ask."""
+    """What each node's agent says of itself; raises RefusedError when asking is forbidden."""
     turns = asyncio.Semaphore(_AT_ONCE)
 
     async def ask(node: NodeDetails) -> AgentAbout | Exception:

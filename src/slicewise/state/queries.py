@@ -20,7 +20,7 @@ from slicewise.state.ports import ClusterState
 
 
 class NotReadyError(SlicewiseError):
-    """The cluster is not known well enough yet for anything to be promised."""
+    """The cluster is not known well enough yet for a decision."""
 
 
 class PodQueries:

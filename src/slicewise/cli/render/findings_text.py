@@ -91,9 +91,11 @@ def _show_table(answer: Mapping[str, Any], console: Console) -> None:
 def _sum_up(answer: Mapping[str, Any]) -> str:
     count = len(answer["findings"])
     verdict = {
-        "clean": "everybody holds what they were promised",
+        "clean": "every container holds what it was allocated",
         "findings": f"{count} finding{'' if count == 1 else 's'}",
-    }.get(answer["verdict"], "cannot tell: nothing wrong was seen, but not everything was")
+    }.get(
+        answer["verdict"], "cannot tell: nothing wrong was seen, but not everything could be read"
+    )
     return f"{_plain(answer['node'])}: {verdict}"
 
 

@@ -81,8 +81,8 @@ def _width(node: InspectedNode) -> int:
 
 def _more(node: InspectedNode) -> str:
     models = ", ".join(dict.fromkeys(gpu.model for gpu in node.gpus if gpu.model))
-    ill = ",".join(str(gpu.number) for gpu in node.gpus if not gpu.usable)
-    return f"{len(node.pods)}\t{models or '-'}\t{ill or '-'}"
+    unusable = ",".join(str(gpu.number) for gpu in node.gpus if not gpu.usable)
+    return f"{len(node.pods)}\t{models or '-'}\t{unusable or '-'}"
 
 
 def _total(nodes: Sequence[InspectedNode]) -> str:
