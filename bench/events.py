@@ -17,7 +17,7 @@ _NAMES = ("assumed", "bound", "updated", "deleting", "gone")
 
 
 def measure_events() -> Iterator[tuple[str, float]]:
-    """Single events on 5,000 nodes half full; pods are read by their dialect from their marks."""
+    """Single events on 5,000 nodes half full; pods are read by their dialect from their records."""
     cluster = half_full(5000)
     planner = Planner(POLICIES["binpack"], cluster.workload)
     requests, weights = shapes()
@@ -43,12 +43,12 @@ def measure_events() -> Iterator[tuple[str, float]]:
 
 
 def _life(uid: str, request: Request, allocation: Allocation, ledger: Ledger) -> tuple[Event, ...]:
-    """A pod is assumed, listed as bound with its marks, reported on as it runs, and gone."""
+    """A pod is assumed, listed as bound with its record, reported on as it runs, and gone."""
     state = ledger.snapshot().get(allocation.node)
     assert state is not None
     pod = Pod(uid, "bench", uid, (_container(request),), phase=Phase.RUNNING, version=1)
-    marks = DEFAULT.record_allocation(pod, request, allocation, state.node, now_ns=0)
-    bound = replace(apply_record(pod, marks), node=allocation.node)
+    record = DEFAULT.record_allocation(pod, request, allocation, state.node, now_ns=0)
+    bound = replace(apply_record(pod, record), node=allocation.node)
     return (
         Assume(uid, "bench", uid, request, allocation, float("inf")),
         PodSeen(bound),

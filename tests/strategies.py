@@ -53,8 +53,8 @@ def remember(
 ) -> Allocation | None:
     """What the dialect reads back after it has written the allocation on the pod."""
     request = dialect.pods.read_request(pod)
-    marks = dialect.pods.record_allocation(pod, request, allocation, node, now_ns=now_ns)
-    return dialect.pods.read_allocation(apply_record(pod, marks), request, node)
+    record = dialect.pods.record_allocation(pod, request, allocation, node, now_ns=now_ns)
+    return dialect.pods.read_allocation(apply_record(pod, record), request, node)
 
 
 def refused_or_read(dialect: Dialect, pod: Pod, node: Node) -> bool:

@@ -52,7 +52,7 @@ def test_pod_of_the_contract_is_read_and_written_back(limits, shares):
     request = DEFAULT.read_request(pod)
     allocation = strategies.place(request, node)
 
-    marks = DEFAULT.record_allocation(pod, request, allocation, node, now_ns=1)
+    record = DEFAULT.record_allocation(pod, request, allocation, node, now_ns=1)
 
     assert [list(each.shares) for each in request.containers] == shares
-    assert DEFAULT.read_allocation(apply_record(pod, marks), node) == allocation
+    assert DEFAULT.read_allocation(apply_record(pod, record), node) == allocation

@@ -85,23 +85,23 @@ def test_marks_are_those_of_the_generation(names, assumed, container):
     pod, node = builders.pod(asking(20, name="cuda", names=names)), shuffled_node()
     allocation = given_gpus(node, cuda=[builders.piece(0, 20, 0)])
 
-    marks = ELASTIC.pods.record_allocation(
+    record = ELASTIC.pods.record_allocation(
         pod, ELASTIC.pods.read_request(pod), allocation, node, now_ns=1
     )
 
-    assert marks.annotations == {container: "2", assumed: "true"}
-    assert marks.labels == {assumed: "true"}
+    assert record.annotations == {container: "2", assumed: "true"}
+    assert record.labels == {assumed: "true"}
 
 
 def test_several_gpus_are_joined_by_commas():
     pod, node = builders.pod(asking(200)), builders.node(gpus=4)
     pieces = [builders.piece(at, 100, 40960) for at in (0, 1)]
 
-    marks = ELASTIC.pods.record_allocation(
+    record = ELASTIC.pods.record_allocation(
         pod, ELASTIC.pods.read_request(pod), given_gpus(node, c0=pieces), node, now_ns=1
     )
 
-    assert marks.annotations["elasticgpu.io/container-c0"] == "0,1"
+    assert record.annotations["elasticgpu.io/container-c0"] == "0,1"
 
 
 def test_running_pod_of_the_original_is_charged():
@@ -137,10 +137,10 @@ def test_defect_elastic_s1_containers_without_gpus_get_and_cost_nothing():
     request, node = ELASTIC.pods.read_request(pod), builders.node()
 
     allocation = read(pod, node)
-    marks = ELASTIC.pods.record_allocation(pod, request, allocation, node, now_ns=1)
+    record = ELASTIC.pods.record_allocation(pod, request, allocation, node, now_ns=1)
 
     assert charge(request, allocation) == (builders.piece(1, 30, 256),)
-    assert "elasticgpu.io/container-web" not in marks.annotations
+    assert "elasticgpu.io/container-web" not in record.annotations
 
 
 def test_defect_elastic_s15_both_spellings_of_the_current_names_are_read():
@@ -179,11 +179,11 @@ def test_init_containers_are_read_and_written_by_name():
     pod, node = builders.pod(asking(50, 1, "warm", role=Role.INIT), asking(30)), builders.node()
     allocation = given_gpus(node, warm=[builders.piece(0, 50, 1)], c0=[builders.piece(1, 30, 0)])
 
-    marks = ELASTIC.pods.record_allocation(
+    record = ELASTIC.pods.record_allocation(
         pod, ELASTIC.pods.read_request(pod), allocation, node, now_ns=1
     )
 
-    assert marks.annotations["elasticgpu.io/container-warm"] == "0"
+    assert record.annotations["elasticgpu.io/container-warm"] == "0"
     assert strategies.remember(ELASTIC, pod, allocation, node) == allocation
 
 
@@ -276,8 +276,8 @@ def test_any_allocation_is_read_back(data):
 
 @given(index=strategies.texts, record=strategies.texts)
 def test_garbage_reads_or_is_a_dialect_error(index, record):
-    marks = {"elasticgpu.io/container-c0": index, "slicewise.io/allocation": record}
+    annotations = {"elasticgpu.io/container-c0": index, "slicewise.io/allocation": record}
 
-    pod = builders.pod(asking(30), annotations=marks)
+    pod = builders.pod(asking(30), annotations=annotations)
 
     assert strategies.refused_or_read(ELASTIC, pod, builders.node())

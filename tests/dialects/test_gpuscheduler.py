@@ -112,12 +112,12 @@ def test_only_our_record_is_written():
     request = GPUSCHEDULER.pods.read_request(pod)
     allocation = strategies.place(request, node)
 
-    marks = GPUSCHEDULER.pods.record_allocation(pod, request, allocation, node, now_ns=1)
+    record = GPUSCHEDULER.pods.record_allocation(pod, request, allocation, node, now_ns=1)
 
-    assert marks.annotations == {
+    assert record.annotations == {
         "slicewise.io/allocation": ('{"containers":{"c0":[[0,"GPU-n0-0",100,40960]]},"node":"n0"}')
     }
-    assert GPUSCHEDULER.pods.read_allocation(apply_record(pod, marks), request, node) == allocation
+    assert GPUSCHEDULER.pods.read_allocation(apply_record(pod, record), request, node) == allocation
 
 
 def test_nvidia_capacity_and_labels_give_equal_gpus():
@@ -153,8 +153,8 @@ def test_any_allocation_is_read_back(data, counts):
 
 @given(model=strategies.texts, record=strategies.texts)
 def test_garbage_reads_or_is_a_dialect_error(model, record):
-    marks = {OLD: model, "slicewise.io/allocation": record}
+    annotations = {OLD: model, "slicewise.io/allocation": record}
 
-    pod = builders.pod(asking(1), annotations=marks)
+    pod = builders.pod(asking(1), annotations=annotations)
 
     assert strategies.refused_or_read(GPUSCHEDULER, pod, builders.node())

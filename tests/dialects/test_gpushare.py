@@ -61,35 +61,35 @@ def test_binpack_example_asks_for_memory_of_one_gpu():
 
 
 def test_binpack_example_is_written_as_five_annotations():
-    marks = write(builders.pod(asking(3)), a30s(), [builders.piece(5, 0, 3072)])
+    record = write(builders.pod(asking(3)), a30s(), [builders.piece(5, 0, 3072)])
 
-    assert marks.annotations == {
+    assert record.annotations == {
         "ALIYUN_COM_GPU_MEM_IDX": "5",
         "ALIYUN_COM_GPU_MEM_DEV": "24",
         "ALIYUN_COM_GPU_MEM_POD": "3",
         "ALIYUN_COM_GPU_MEM_ASSIGNED": "false",
         "ALIYUN_COM_GPU_MEM_ASSUME_TIME": "1700000000000000000",
     }
-    assert marks.labels == {}
+    assert record.labels == {}
 
 
 def test_defect_gpushare_15_gpu_units_are_those_of_the_chosen_gpu():
     node = builders.node(gpus=[builders.gpu(0, memory=15109), builders.gpu(1, memory=24258)])
 
-    marks = write(builders.pod(asking(3)), node, [builders.piece(1, 0, 3072)])
+    record = write(builders.pod(asking(3)), node, [builders.piece(1, 0, 3072)])
 
-    assert marks.annotations["ALIYUN_COM_GPU_MEM_DEV"] == "23"
+    assert record.annotations["ALIYUN_COM_GPU_MEM_DEV"] == "23"
 
 
 def test_mib_edition_counts_single_mebibytes():
     dialect = GPUSHARE_MIB
     pod = builders.pod(asking("3k"))
 
-    marks = write(pod, a30s(), [builders.piece(0, 0, 3000)], dialect=dialect)
+    record = write(pod, a30s(), [builders.piece(0, 0, 3000)], dialect=dialect)
 
     assert dialect.pods.read_request(pod).containers[0].shares == (builders.share(0, 3000),)
-    assert marks.annotations[POD] == "3000"
-    assert marks.annotations["ALIYUN_COM_GPU_MEM_DEV"] == "24576"
+    assert record.annotations[POD] == "3000"
+    assert record.annotations["ALIYUN_COM_GPU_MEM_DEV"] == "24576"
 
 
 @pytest.mark.parametrize(
@@ -104,13 +104,13 @@ def test_four_gpus_with_three_each_are_said_by_count(facts, limits):
     node = a30s()
     slices = [builders.piece(at, 0, 3072) for at in range(4)]
 
-    marks = write(pod, node, slices)
+    record = write(pod, node, slices)
 
     assert GPUSHARE.pods.read_request(pod).containers[0].shares == (builders.share(0, 3072),) * 4
-    assert marks.annotations[IDX] == "0,1,2,3"
-    assert marks.annotations[POD] == "12"
-    assert marks.annotations[DIVISION] == '{"0":{"0":3,"1":3,"2":3,"3":3}}'
-    assert "slicewise.io/allocation" not in marks.annotations
+    assert record.annotations[IDX] == "0,1,2,3"
+    assert record.annotations[POD] == "12"
+    assert record.annotations[DIVISION] == '{"0":{"0":3,"1":3,"2":3,"3":3}}'
+    assert "slicewise.io/allocation" not in record.annotations
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "two", "", "1.5", "65"])
@@ -174,9 +174,9 @@ def test_defect_gpushare_21_a_minor_number_that_does_not_exist_is_named():
 
 
 def test_defect_gpushare_21_minor_numbers_are_written():
-    marks = write(builders.pod(asking(3)), shuffled_node(), [builders.piece(0, 0, 3072)])
+    record = write(builders.pod(asking(3)), shuffled_node(), [builders.piece(0, 0, 3072)])
 
-    assert marks.annotations[IDX] == "2"
+    assert record.annotations[IDX] == "2"
 
 
 def test_defect_gpushare_19_each_container_of_a_pod_has_its_own_part():
@@ -307,10 +307,10 @@ def test_defect_gpushare_18_init_container_request_is_counted():
 def test_defect_gpushare_18_init_container_alone_is_a_request():
     pod = builders.pod(asking(6, "warm", role=Role.INIT), Container("c0"))
 
-    marks = write(pod, a30s(), [builders.piece(1, 0, 6144)])
+    record = write(pod, a30s(), [builders.piece(1, 0, 6144)])
 
-    assert marks.annotations[POD] == "6"
-    assert "slicewise.io/allocation" in marks.annotations
+    assert record.annotations[POD] == "6"
+    assert "slicewise.io/allocation" in record.annotations
 
 
 def test_allocation_without_gpus_is_not_written():
@@ -336,10 +336,10 @@ def test_division_over_too_few_gpus_is_refused():
 def test_stale_division_does_not_outlive_a_new_decision():
     pod = builders.pod(asking(3), annotations={DIVISION: '{"0":{"7":3}}'})
 
-    marks = write(pod, a30s(), [builders.piece(1, 0, 3072)])
+    record = write(pod, a30s(), [builders.piece(1, 0, 3072)])
 
-    assert marks.annotations[DIVISION] == '{"0":{"1":3}}'
-    assert "slicewise.io/allocation" not in marks.annotations
+    assert record.annotations[DIVISION] == '{"0":{"1":3}}'
+    assert "slicewise.io/allocation" not in record.annotations
 
 
 @pytest.mark.parametrize(
@@ -396,8 +396,8 @@ def test_any_annotated_total_is_charged_exactly(units, data):
 
 @given(index=strategies.texts, total=strategies.texts, division=strategies.texts)
 def test_garbage_reads_or_is_a_dialect_error(index, total, division):
-    marks = {IDX: index, POD: total, DIVISION: division, "slicewise.io/allocation": division}
-    pod = builders.pod(asking(3), annotations=marks, labels={"aliyun.com/gpu-count": index})
+    annotations = {IDX: index, POD: total, DIVISION: division, "slicewise.io/allocation": division}
+    pod = builders.pod(asking(3), annotations=annotations, labels={"aliyun.com/gpu-count": index})
 
     assert strategies.refused_or_read(GPUSHARE, pod, a30s())
     assert strategies.refused_or_read(GPUSHARE, replace(pod, labels={}), a30s())

@@ -51,11 +51,11 @@ def test_pod_of_any_dialect_is_read_written_and_read_back(limits, dialect):
     request = DEFAULT.read_request(pod)
     allocation = strategies.place(request, node)
 
-    marks = DEFAULT.record_allocation(pod, request, allocation, node, now_ns=1)
+    record = DEFAULT.record_allocation(pod, request, allocation, node, now_ns=1)
 
     assert DEFAULT.read_allocation(pod, node) is None
-    assert DEFAULT.read_allocation(apply_record(pod, marks), node) == allocation
-    assert DEFAULT.read_allocation(apply_record(pod, marks), node, request) == allocation
+    assert DEFAULT.read_allocation(apply_record(pod, record), node) == allocation
+    assert DEFAULT.read_allocation(apply_record(pod, record), node, request) == allocation
 
 
 @examples

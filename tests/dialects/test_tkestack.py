@@ -105,18 +105,18 @@ def test_admission_example_is_written_as_the_fork_writes_it():
     pod, node = gpu_pod2(), builders.node()
     allocation = allocate(pod, node, [1], [0])
 
-    marks = TKESTACK.pods.record_allocation(
+    record = TKESTACK.pods.record_allocation(
         pod, TKESTACK.pods.read_request(pod), allocation, node, now_ns=NOW
     )
 
-    assert marks.annotations == {
+    assert record.annotations == {
         "nvidia.com/predicate-gpu-idx-0": "1",
         "nvidia.com/predicate-gpu-idx-1": "0",
         "nvidia.com/predicate-node": "n0",
         "nvidia.com/gpu-assigned": "false",
         "nvidia.com/predicate-time": "1700000000000000000",
     }
-    assert marks.labels == {
+    assert record.labels == {
         "tydic.io/bind-time": "1700000000000000000",
         "tydic.io/bind-phase": "allocating",
     }
@@ -126,11 +126,11 @@ def test_manager_example_of_two_gpus_is_read_and_written():
     pod, node = builders.pod(whole(200, "nvidia")), builders.node(gpus=4)
     allocation = allocate(pod, node, [2, 3])
 
-    marks = TKESTACK.pods.record_allocation(
+    record = TKESTACK.pods.record_allocation(
         pod, TKESTACK.pods.read_request(pod), allocation, node, now_ns=NOW
     )
 
-    assert marks.annotations["nvidia.com/predicate-gpu-idx-0"] == "2,3"
+    assert record.annotations["nvidia.com/predicate-gpu-idx-0"] == "2,3"
     assert strategies.remember(TKESTACK, pod, allocation, node) == allocation
 
 
@@ -138,29 +138,29 @@ def test_upstream_edition_writes_its_own_prefix_and_no_labels():
     pod, node = builders.pod(shared(10, 1, names=UPSTREAM)), builders.node()
     allocation = allocate(pod, node, [0])
 
-    marks = TKESTACK.pods.record_allocation(
+    record = TKESTACK.pods.record_allocation(
         pod, TKESTACK.pods.read_request(pod), allocation, node, now_ns=NOW
     )
 
-    assert set(marks.annotations) == {
+    assert set(record.annotations) == {
         "tencent.com/predicate-gpu-idx-0",
         "tencent.com/predicate-node",
         "tencent.com/gpu-assigned",
         "tencent.com/predicate-time",
     }
-    assert marks.labels == {}
+    assert record.labels == {}
 
 
 def test_positions_count_containers_without_gpus():
     pod = builders.pod(Container("web"), shared(30, 4096, "train"))
     node = builders.node()
 
-    marks = TKESTACK.pods.record_allocation(
+    record = TKESTACK.pods.record_allocation(
         pod, TKESTACK.pods.read_request(pod), allocate(pod, node, [1]), node, now_ns=NOW
     )
 
-    assert marks.annotations["nvidia.com/predicate-gpu-idx-1"] == "1"
-    assert "nvidia.com/predicate-gpu-idx-0" not in marks.annotations
+    assert record.annotations["nvidia.com/predicate-gpu-idx-1"] == "1"
+    assert "nvidia.com/predicate-gpu-idx-0" not in record.annotations
 
 
 def recorded(index, assigned, node="n0", **more):
@@ -332,11 +332,11 @@ def test_defect_tkestack_12_init_containers_are_read_and_recorded():
     allocation = allocate(pod, node, [0], [1])
     request = TKESTACK.pods.read_request(pod)
 
-    marks = TKESTACK.pods.record_allocation(pod, request, allocation, node, now_ns=NOW)
+    record = TKESTACK.pods.record_allocation(pod, request, allocation, node, now_ns=NOW)
 
     assert request.containers[0].role is Role.INIT
-    assert marks.annotations["nvidia.com/predicate-gpu-idx-0"] == "1"
-    assert "slicewise.io/allocation" in marks.annotations
+    assert record.annotations["nvidia.com/predicate-gpu-idx-0"] == "1"
+    assert "slicewise.io/allocation" in record.annotations
     assert strategies.remember(TKESTACK, pod, allocation, node) == allocation
 
 

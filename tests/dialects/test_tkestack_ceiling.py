@@ -20,9 +20,9 @@ def whole(core):
     ("text", "ceiling"), [("0", 0), ("50", 50), ("100", 100), ("900", 100), (None, None)]
 )
 def test_ceiling_is_clamped_to_a_whole_gpu(text, ceiling):
-    marks = {} if text is None else {"nvidia.com/vcuda-core-limit": text}
+    annotations = {} if text is None else {"nvidia.com/vcuda-core-limit": text}
 
-    assert read_ceiling(builders.pod(shared(30, 4096), annotations=marks)) == ceiling
+    assert read_ceiling(builders.pod(shared(30, 4096), annotations=annotations)) == ceiling
 
 
 def test_unreadable_ceiling_of_a_shared_gpu_is_named():

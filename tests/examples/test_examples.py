@@ -1,4 +1,4 @@
-"""Every example is read by its own dialect, placed, and read back from its marks."""
+"""Every example is read by its own dialect, placed, and read back from its record."""
 
 import json
 from pathlib import Path
@@ -63,8 +63,8 @@ def test_example_is_read_placed_and_read_back(folder, pod):
     allocation = Planner().place(snapshot, PlacementRequest(request)).allocation
 
     node = snapshot.get(allocation.node).node
-    marks = DEFAULT.record_allocation(pod, request, allocation, node, now_ns=1)
-    assert DEFAULT.read_allocation(apply_record(pod, marks), node) == allocation
+    record = DEFAULT.record_allocation(pod, request, allocation, node, now_ns=1)
+    assert DEFAULT.read_allocation(apply_record(pod, record), node) == allocation
 
 
 def test_gpushare_pod_gets_3_gib_on_each_of_four_gpus():

@@ -173,11 +173,11 @@ def test_record_is_compact_sorted_json():
     pod, node = builders.pod(asking(cores=30, memory=4096)), builders.node()
     request = SLICEWISE.pods.read_request(pod)
 
-    marks = SLICEWISE.pods.record_allocation(
+    record = SLICEWISE.pods.record_allocation(
         pod, request, strategies.place(request, node), node, now_ns=1
     )
 
-    assert marks.annotations == {
+    assert record.annotations == {
         ALLOCATION: '{"containers":{"c0":[[0,"GPU-n0-0",30,4096]]},"node":"n0"}'
     }
 
@@ -346,19 +346,19 @@ def test_any_json_in_the_record_reads_or_is_a_dialect_error(containers, slices):
         {"node": "n0", "containers": {"c0": slices}},
         {"node": "n0", "containers": {"c0": [slices]}},
     ):
-        marks = {ALLOCATION: json.dumps(document)}
-        pod = builders.pod(asking(gpu=1), annotations=marks)
+        annotations = {ALLOCATION: json.dumps(document)}
+        pod = builders.pod(asking(gpu=1), annotations=annotations)
         assert strategies.refused_or_read(SLICEWISE, pod, node)
 
 
 def test_marks_are_laid_over_what_the_pod_has():
     pod = builders.pod(asking(gpu=1), annotations={"kept": "yes", ALLOCATION: "old"})
     request, node = SLICEWISE.pods.read_request(pod), builders.node()
-    marks = SLICEWISE.pods.record_allocation(
+    record = SLICEWISE.pods.record_allocation(
         pod, request, strategies.place(request, node), node, now_ns=1
     )
 
-    marked = apply_record(pod, marks)
+    marked = apply_record(pod, record)
 
     assert marked.annotations["kept"] == "yes"
     assert marked.annotations[ALLOCATION].startswith('{"containers"')

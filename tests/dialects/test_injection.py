@@ -23,14 +23,14 @@ NODE = builders.node("n0", GPUS)
 
 
 def grant(limits, *gpus, ids=("1", "2"), **facts):
-    """The grant of these GPUs to the one container of a pod, marked as the extender marks it."""
+    """These GPUs for the one container of a pod, recorded as the extender records them."""
     pod = builders.pod(limits=limits, **facts.pop("pod", {}))
     request = DEFAULT.read_request(pod)
     (wanting,) = request.containers
     slices = tuple(cut(share, GPUS[at]) for share, at in zip(wanting.shares, gpus, strict=True))
     allocation = Allocation("n0", (ContainerAllocation("c0", slices),))
-    marks = DEFAULT.record_allocation(pod, request, allocation, NODE, now_ns=7)
-    pod = replace(pod, annotations={**pod.annotations, **marks.annotations})
+    record = DEFAULT.record_allocation(pod, request, allocation, NODE, now_ns=7)
+    pod = replace(pod, annotations={**pod.annotations, **record.annotations})
     return ContainerGpus(
         pod,
         pod.containers[0],
@@ -99,13 +99,13 @@ def test_tkestack_ceiling_and_32_bit_libraries_are_passed_on():
 
 
 def test_tkestack_flag_says_minor_numbers_and_success():
-    marks = flag(grant(FORK, 1))
+    record = flag(grant(FORK, 1))
 
-    assert marks.annotations == {
+    assert record.annotations == {
         "nvidia.com/gpu-assigned": "true",
         "nvidia.com/predicate-gpu-idx-0": "2",
     }
-    assert marks.labels == {"tydic.io/bind-phase": "success"}
+    assert record.labels == {"tydic.io/bind-phase": "success"}
 
 
 def test_tkestack_allocation_reads_the_same_once_it_is_flagged():
@@ -206,10 +206,10 @@ def test_our_own_tells_how_much_of_each_gpu():
 )
 def test_systems_without_a_flag_write_nothing(resource):
     limits = {resource: 1, **({"slicewise.io/memory": 1} if "slicewise" in resource else {})}
-    marks = flag(grant(limits, 0))
+    record = flag(grant(limits, 0))
 
-    assert not marks.annotations
-    assert not marks.labels
+    assert not record.annotations
+    assert not record.labels
 
 
 def test_containers_of_one_pod_are_told_apart():
