@@ -5,7 +5,7 @@ a pod is looked for in the bytes, and only the pod that is found is read.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from random import random
@@ -49,7 +49,7 @@ class Holder:
 class HolderSource(Protocol):
     """Whoever knows which container holds which units."""
 
-    async def list(self) -> Sequence[Holder]:
+    async def list(self) -> tuple[Holder, ...]:
         """Every container of an active pod."""
 
 

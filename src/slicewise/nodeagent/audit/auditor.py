@@ -17,9 +17,10 @@ from slicewise.dialects.shared.injection import VISIBLE
 from slicewise.kubelet.errors import KubeletError
 from slicewise.kubelet.holders import HolderSource
 from slicewise.nodeagent.agent import Agent
+from slicewise.nodeagent.node_pods import NodePods
 from slicewise.nodeagent.plugin.cdi import CdiSpecs, name_units
 from slicewise.nodeagent.settings import IdentityMode
-from slicewise.nodeagent.usage.sampler import PodSource, UsageMeter, UsageSampler
+from slicewise.nodeagent.usage.sampler import UsageMeter, UsageSampler
 from slicewise.nvml.driver import GpuDevice
 
 PAUSE_SECONDS: Final = 2.0
@@ -38,7 +39,7 @@ class EvidenceCollector:
     `gaps` says what else cannot be known now, such as an API server that does not answer.
     """
 
-    pods: PodSource
+    pods: NodePods
     sampler: UsageSampler
     kubelet: HolderSource
     specs: Callable[[], Sequence[SpecFile]] | None

@@ -10,7 +10,7 @@ from typing import Final
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from slicewise.model import FULL
-from slicewise.nodeagent.usage.metrics import Gauge, tabulate
+from slicewise.nodeagent.usage.metrics import Gauge, of_load, tabulate
 from slicewise.nodeagent.usage.node_usage import ContainerUsage, GpuUsage, NodeUsage
 
 _TOTAL: Final = "total"
@@ -91,83 +91,50 @@ def _open_memory(each: GpuUsage) -> int:
 
 
 _GPUS: Final[tuple[Gauge[GpuUsage], ...]] = (
-    Gauge(
-        "gpu_core_usage", "Percent of the GPU's compute in use.",
-        lambda each: None if each.load is None else each.load.cores,
-    ),
-    Gauge(
-        "gpu_mem_usage", "MiB of the GPU's memory in use.",
-        lambda each: None if each.load is None else each.load.memory,
-    ),
-    Gauge(
-        "gpu_core_utilization_percentage", "Percent of the GPU's compute in use.",
-        lambda each: None if each.load is None else each.load.cores,
-    ),
-    Gauge(
-        "gpu_mem_utilization_percentage", "Percent of the GPU's memory in use.",
-        lambda each: (
-            None if each.load is None else _percent(each.load.memory, each.device.gpu.memory)
-        ),
-    ),
-    Gauge(
-        "gpu_core_allocatable", "Percent of the GPU's compute that may be allocated.",
-        _open_cores,
-    ),
-    Gauge(
-        "gpu_core_allocated", "Percent of the GPU's compute that is allocated.",
-        lambda each: each.cores,
-    ),
-    Gauge(
-        "gpu_core_available", "Percent of the GPU's compute that is not allocated.",
-        lambda each: max(_open_cores(each) - each.cores, 0),
-    ),
-    Gauge(
-        "gpu_mem_allocatable", "GiB of the GPU's memory that may be allocated.",
-        lambda each: _open_memory(each) / _GIB,
-    ),
-    Gauge(
-        "gpu_mem_allocated", "GiB of the GPU's memory that is allocated.",
-        lambda each: each.memory / _GIB,
-    ),
-    Gauge(
-        "gpu_mem_available", "GiB of the GPU's memory that is not allocated.",
-        lambda each: max(_open_memory(each) - each.memory, 0) / _GIB,
-    ),
+    Gauge("gpu_core_usage", "Percent of the GPU's compute in use.",
+          of_load(lambda load: load.cores)),
+    Gauge("gpu_mem_usage", "MiB of the GPU's memory in use.", of_load(lambda load: load.memory)),
+    Gauge("gpu_core_utilization_percentage", "Percent of the GPU's compute in use.",
+          of_load(lambda load: load.cores)),
+    Gauge("gpu_mem_utilization_percentage", "Percent of the GPU's memory in use.",
+          lambda each: _percent(each.load.memory, each.device.gpu.memory) if each.load else None),
+    Gauge("gpu_core_allocatable", "Percent of the GPU's compute that may be allocated.",
+          _open_cores),
+    Gauge("gpu_core_allocated", "Percent of the GPU's compute that is allocated.",
+          lambda each: each.cores),
+    Gauge("gpu_core_available", "Percent of the GPU's compute that is not allocated.",
+          lambda each: max(_open_cores(each) - each.cores, 0)),
+    Gauge("gpu_mem_allocatable", "GiB of the GPU's memory that may be allocated.",
+          lambda each: _open_memory(each) / _GIB),
+    Gauge("gpu_mem_allocated", "GiB of the GPU's memory that is allocated.",
+          lambda each: each.memory / _GIB),
+    Gauge("gpu_mem_available", "GiB of the GPU's memory that is not allocated.",
+          lambda each: max(_open_memory(each) - each.memory, 0) / _GIB),
 )  # fmt: skip
 
 _PODS: Final[tuple[Gauge[_Sums], ...]] = (
     Gauge("pod_core_usage", "Percent of compute the pod uses.", _used_cores),
     Gauge("pod_mem_usage", "MiB of memory the pod uses.", _used_memory),
-    Gauge(
-        "pod_core_utilization_percentage", "Percent of the pod's request in use.", _cores_of_request
-    ),
-    Gauge(
-        "pod_mem_utilization_percentage", "Percent of the pod's request in use.", _memory_of_request
-    ),
-    Gauge(
-        "pod_core_occupy_node_percentage", "Percent of the node's compute that the pod uses.",
-        lambda each: _percent(each.cores, each.node_cores) if each.known else None,
-    ),
-    Gauge(
-        "pod_mem_occupy_node_percentage", "Percent of the node's memory that the pod uses.",
-        lambda each: _percent(each.memory, each.node_memory) if each.known else None,
-    ),
-    Gauge(
-        "pod_core_request", "Percent of compute asked for.", lambda each: each.allocated_cores
-    ),
+    Gauge("pod_core_utilization_percentage", "Percent of the pod's request in use.",
+          _cores_of_request),
+    Gauge("pod_mem_utilization_percentage", "Percent of the pod's request in use.",
+          _memory_of_request),
+    Gauge("pod_core_occupy_node_percentage", "Percent of the node's compute that the pod uses.",
+          lambda each: _percent(each.cores, each.node_cores) if each.known else None),
+    Gauge("pod_mem_occupy_node_percentage", "Percent of the node's memory that the pod uses.",
+          lambda each: _percent(each.memory, each.node_memory) if each.known else None),
+    Gauge("pod_core_request", "Percent of compute asked for.", lambda each: each.allocated_cores),
     Gauge("pod_mem_request", "MiB of memory asked for.", lambda each: each.allocated_memory),
 )  # fmt: skip
 
 _CONTAINERS: Final[tuple[Gauge[_Sums], ...]] = (
     Gauge("container_core_usage", "Percent of compute in use.", _used_cores),
     Gauge("container_mem_usage", "MiB of memory in use.", _used_memory),
-    Gauge(
-        "container_core_utilization_percentage", "Percent of the request in use.", _cores_of_request
-    ),
-    Gauge(
-        "container_mem_utilization_percentage", "Percent of the request in use.", _memory_of_request
-    ),
-)
+    Gauge("container_core_utilization_percentage", "Percent of the request in use.",
+          _cores_of_request),
+    Gauge("container_mem_utilization_percentage", "Percent of the request in use.",
+          _memory_of_request),
+)  # fmt: skip
 
 
 def _sum_pods(usage: NodeUsage) -> Iterator[tuple[Sequence[str], _Sums]]:

@@ -16,7 +16,7 @@ import structlog
 
 from slicewise.kube.local_pods import LocalPod
 from slicewise.kubelet.errors import DeniedError, KubeletError
-from slicewise.kubelet.holders import Holder
+from slicewise.kubelet.holders import Holder, HolderSource
 from slicewise.model import Container, QuantityError, Role, read_count
 from slicewise.nodeagent.node_pods import NodePods
 from slicewise.nodeagent.plugin.cdi import name_units
@@ -26,11 +26,8 @@ _GUESSES: Final = 2
 CHECKPOINT: Final = "kubelet_internal_checkpoint"
 
 
-class UnitHolders(Protocol):
+class UnitHolders(HolderSource, Protocol):
     """Which container holds which units, by the kubelet."""
-
-    async def list(self) -> tuple[Holder, ...]:
-        """Every container of an active pod."""
 
     async def find(self, resource: str, ids: frozenset[str]) -> Holder | None:
         """The container that holds exactly these units."""

@@ -13,6 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from slicewise.nodeagent.usage.node_usage import GpuUsage, HeldGpu, NodeUsage
 from slicewise.nodeagent.usage.sampler import SamplingStats
+from slicewise.nvml.driver import Load
 
 T = TypeVar("T")
 
@@ -54,89 +55,52 @@ def render(metrics: Iterable[Metric]) -> bytes:
     return generate_latest(_Page(tuple(metrics)))
 
 
+def of_load(read: Callable[[Load], float | None]) -> Callable[[GpuUsage], float | None]:
+    """A number of the GPU's load; none while the GPU does not answer."""
+    return lambda each: None if each.load is None else read(each.load)
+
+
 MIB: Final = 1 << 20
 
 _GPU_LABELS: Final = ("node", "gpu", "uuid")
 _GPUS: Final[tuple[Gauge[GpuUsage], ...]] = (
-    Gauge(
-        "slicewise_gpu_healthy",
-        "Whether shares of the GPU may be allocated.",
-        lambda each: float(each.device.gpu.usable),
-    ),
-    Gauge(
-        "slicewise_gpu_memory_bytes",
-        "Memory of the GPU.",
-        lambda each: each.device.gpu.memory * MIB,
-    ),
-    Gauge(
-        "slicewise_gpu_memory_promised_bytes",
-        "Memory of the GPU allocated to pods.",
-        lambda each: each.memory * MIB,
-    ),
-    Gauge(
-        "slicewise_gpu_memory_used_bytes",
-        "Memory of the GPU in use, by anybody.",
-        lambda each: None if each.load is None else each.load.memory * MIB,
-    ),
-    Gauge(
-        "slicewise_gpu_promised_ratio",
-        "Compute of the GPU allocated to pods; 1 is all of it.",
-        lambda each: each.cores / 100,
-    ),
-    Gauge(
-        "slicewise_gpu_utilization_ratio",
-        "Compute of the GPU in use, by anybody; 1 is all of it.",
-        lambda each: None if each.load is None else each.load.cores / 100,
-    ),
-    Gauge(
-        "slicewise_gpu_processes",
-        "Processes on the GPU, of anybody.",
-        lambda each: None if each.load is None else len(each.load.processes),
-    ),
-    Gauge(
-        "slicewise_gpu_temperature_celsius",
-        "Temperature of the GPU.",
-        lambda each: None if each.load is None else each.load.temperature,
-    ),
-    Gauge(
-        "slicewise_gpu_power_watts",
-        "Power the GPU draws.",
-        lambda each: (
-            None
-            if each.load is None or each.load.power_milliwatts is None
-            else each.load.power_milliwatts / 1000
-        ),
-    ),
-)
+    Gauge("slicewise_gpu_healthy", "Whether shares of the GPU may be allocated.",
+          lambda each: float(each.device.gpu.usable)),
+    Gauge("slicewise_gpu_memory_bytes", "Memory of the GPU.",
+          lambda each: each.device.gpu.memory * MIB),
+    Gauge("slicewise_gpu_memory_promised_bytes", "Memory of the GPU allocated to pods.",
+          lambda each: each.memory * MIB),
+    Gauge("slicewise_gpu_memory_used_bytes", "Memory of the GPU in use, by anybody.",
+          of_load(lambda load: load.memory * MIB)),
+    Gauge("slicewise_gpu_promised_ratio", "Compute of the GPU allocated to pods; 1 is all of it.",
+          lambda each: each.cores / 100),
+    Gauge("slicewise_gpu_utilization_ratio",
+          "Compute of the GPU in use, by anybody; 1 is all of it.",
+          of_load(lambda load: load.cores / 100)),
+    Gauge("slicewise_gpu_processes", "Processes on the GPU, of anybody.",
+          of_load(lambda load: len(load.processes))),
+    Gauge("slicewise_gpu_temperature_celsius", "Temperature of the GPU.",
+          of_load(lambda load: load.temperature)),
+    Gauge("slicewise_gpu_power_watts", "Power the GPU draws.", of_load(
+          lambda load: None if load.power_milliwatts is None else load.power_milliwatts / 1000)),
+)  # fmt: skip
 
 _CONTAINER_LABELS: Final = ("node", "namespace", "pod", "container", "gpu", "uuid")
 _CONTAINERS: Final[tuple[Gauge[HeldGpu], ...]] = (
-    Gauge(
-        "slicewise_container_gpu_memory_promised_bytes",
-        "Memory of the GPU allocated to the container; 0 where no amount was named.",
-        lambda each: each.allocated.memory * MIB,
-    ),
-    Gauge(
-        "slicewise_container_gpu_memory_used_bytes",
-        "Memory of the GPU that the container uses.",
-        lambda each: each.memory * MIB if each.answers else None,
-    ),
-    Gauge(
-        "slicewise_container_gpu_promised_ratio",
-        "Compute of the GPU allocated to the container; 0 for memory alone.",
-        lambda each: each.allocated.cores / 100,
-    ),
-    Gauge(
-        "slicewise_container_gpu_utilization_ratio",
-        "Compute of the GPU that the container uses; 1 is all of the GPU.",
-        lambda each: each.cores / 100 if each.answers else None,
-    ),
-    Gauge(
-        "slicewise_container_gpu_processes",
-        "Processes of the container on the GPU.",
-        lambda each: len(each.pids) if each.answers else None,
-    ),
-)
+    Gauge("slicewise_container_gpu_memory_promised_bytes",
+          "Memory of the GPU allocated to the container; 0 where no amount was named.",
+          lambda each: each.allocated.memory * MIB),
+    Gauge("slicewise_container_gpu_memory_used_bytes", "Memory of the GPU that the container uses.",
+          lambda each: each.memory * MIB if each.answers else None),
+    Gauge("slicewise_container_gpu_promised_ratio",
+          "Compute of the GPU allocated to the container; 0 for memory alone.",
+          lambda each: each.allocated.cores / 100),
+    Gauge("slicewise_container_gpu_utilization_ratio",
+          "Compute of the GPU that the container uses; 1 is all of the GPU.",
+          lambda each: each.cores / 100 if each.answers else None),
+    Gauge("slicewise_container_gpu_processes", "Processes of the container on the GPU.",
+          lambda each: len(each.pids) if each.answers else None),
+)  # fmt: skip
 
 
 def collect_own(usage: NodeUsage, tally: SamplingStats) -> Iterator[Metric]:

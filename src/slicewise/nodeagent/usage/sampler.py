@@ -6,42 +6,22 @@ allocation and end with the container, whatever the pace.
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
 from slicewise.model import Links
-from slicewise.nodeagent.node_pods import NodePod
+from slicewise.nodeagent.node_pods import NodePods
 from slicewise.nodeagent.usage.cgroups import ProcessTable
 from slicewise.nodeagent.usage.node_usage import NodeUsage, UsageSample, measure
-from slicewise.nvml.driver import Driver, DriverError, GpuDevice
+from slicewise.nvml.driver import Driver, DriverError
 
 _log = structlog.get_logger(__name__)
 
 INTERVAL_SECONDS: Final = 5.0
 _STALE_AFTER: Final = 3
-
-
-class PodSource(Protocol):
-    """What the agent knows of its node at any moment; every answer is quick and never fails."""
-
-    @property
-    def node(self) -> str:
-        """The node's name."""
-
-    def gpus(self) -> Sequence[GpuDevice]:
-        """The GPUs in index order, each with its health as the agent judges it."""
-
-    def links(self) -> Links | None:
-        """How near the GPUs are, in their order; None when that is unknown."""
-
-    def pods(self) -> Sequence[NodePod]:
-        """The pods bound to the node that have not ended."""
-
-    def departed(self) -> frozenset[str]:
-        """UIDs of pods that left a moment ago."""
 
 
 @dataclass(slots=True)
@@ -108,7 +88,7 @@ class UsageSampler:
 class UsageMeter:
     """The node's usage as of now: the newest reading, joined with the pods there are."""
 
-    def __init__(self, pods: PodSource, sampler: UsageSampler) -> None:
+    def __init__(self, pods: NodePods, sampler: UsageSampler) -> None:
         self._pods = pods
         self._sampler = sampler
 
