@@ -27,20 +27,20 @@ _DOUBTFUL: Final = 1e-9
 
 
 class WorkloadColumns:
-    """The workload's kinds as columns: those that want GPUs and those that want none."""
+    """The workload's shapes of pods as columns: those that want GPUs and those that want none."""
 
     def __init__(self, workload: Workload) -> None:
         self.of = workload.target
-        tasks = [(kind, weight) for kind, weight in self.of if kind.count]
-        others = [(kind, weight) for kind, weight in self.of if not kind.count]
-        self.sizes = sorted({kind.cores for kind, _ in tasks})
-        self.size = np.array([self.sizes.index(kind.cores) for kind, _ in tasks], dtype=np.int64)
-        self.count = _column([kind.count for kind, _ in tasks])
-        self.cpu = _column([kind.cpu for kind, _ in tasks])
+        tasks = [(shape, weight) for shape, weight in self.of if shape.count]
+        others = [(shape, weight) for shape, weight in self.of if not shape.count]
+        self.sizes = sorted({shape.cores for shape, _ in tasks})
+        self.size = np.array([self.sizes.index(shape.cores) for shape, _ in tasks], dtype=np.int64)
+        self.count = _column([shape.count for shape, _ in tasks])
+        self.cpu = _column([shape.cpu for shape, _ in tasks])
         self.weight = _weights(tasks)
-        self.idle_cpu = _column([kind.cpu for kind, _ in others])
+        self.idle_cpu = _column([shape.cpu for shape, _ in others])
         self.idle_weight = _weights(others)
-        self.wishes = [(kind.models, kind.models_refused) for kind, _ in tasks]
+        self.wishes = [(shape.models, shape.models_refused) for shape, _ in tasks]
         self.choosy = np.array([bool(some or none) for some, none in self.wishes], dtype=np.bool_)
 
 
@@ -60,7 +60,7 @@ class FragmentationState:
     cpu: Ints  # (states,)
     small: Ints  # (sizes, states), percent on GPUs with less free than the size
     large: Ints  # (sizes, states), GPUs with at least the size free
-    kind: Ints  # (states,), capacity class
+    node_class: Ints  # (states,)
 
     def take(self, rows: Ints) -> "FragmentationState":
         """These states only."""
@@ -69,19 +69,23 @@ class FragmentationState:
             self.cpu[rows],
             self.small[:, rows],
             self.large[:, rows],
-            self.kind[rows],
+            self.node_class[rows],
         )
 
     def put(self, rows: Ints, part: "FragmentationState") -> None:
         """Write these states anew."""
-        self.idle[rows], self.cpu[rows], self.kind[rows] = part.idle, part.cpu, part.kind
+        self.idle[rows], self.cpu[rows], self.node_class[rows] = (
+            part.idle,
+            part.cpu,
+            part.node_class,
+        )
         self.small[:, rows], self.large[:, rows] = part.small, part.large
 
 
 def fragmentation(state: FragmentationState, target: WorkloadColumns, denied: Bools) -> Floats:
     """Thousandths of a GPU that an average pod of the workload cannot use, per state.
 
-    `denied` says, per choosy kind of pod and capacity class, that no GPU is admitted.
+    `denied` says, per choosy shape of pod and node class, that no GPU is admitted.
     """
     blocks = range(0, len(state.idle), _BLOCK)
     amounts = [
@@ -102,7 +106,7 @@ def _amounts(state: FragmentationState, target: WorkloadColumns, denied: Bools) 
     lack_cpu = np.where(gpu & ~cpu, lost, 0.0)
     no_access = np.zeros(len(idle))
     if target.choosy.any():
-        refused = denied[:, state.kind]
+        refused = denied[:, state.node_class]
         no_access = _in_order(np.where(refused, lost, 0.0))
         for case in (lack_gpu, lack_both, lack_cpu):
             case[refused] = 0.0
@@ -163,7 +167,9 @@ class FragmentationTable:
             fits = view.free_cores >= size
             large[at] = fits.sum(axis=1)
             small[at] = np.where(fits, 0, free).sum(axis=1)
-        return FragmentationState(view.idle.copy(), view.cpu.copy(), small, large, view.kind.copy())
+        return FragmentationState(
+            view.idle.copy(), view.cpu.copy(), small, large, view.node_class.copy()
+        )
 
     def amounts(self, state: FragmentationState) -> Floats:
         """Fragmentation of these states."""
@@ -190,13 +196,13 @@ class FragmentationTable:
         self.denied = np.array(
             [
                 [
-                    choosy and not any(model_admitted(gpu[0], *wish) for gpu in kind[0])
-                    for kind in self.tables.kinds
+                    choosy and not any(model_admitted(gpu.model, *wish) for gpu in each.gpus)
+                    for each in self.tables.classes
                 ]
                 for wish, choosy in zip(self.target.wishes, self.target.choosy, strict=True)
             ],
             dtype=np.bool_,
-        ).reshape(len(self.target.wishes), len(self.tables.kinds))
+        ).reshape(len(self.target.wishes), len(self.tables.classes))
         self.state = self.measure(view)
         self.amount = self.amounts(self.state)
 
@@ -250,7 +256,11 @@ class Move:
         """Scores of rows for pods that leave no choice of GPU: whole GPUs, or no GPU at all."""
         state = self.state
         moved = FragmentationState(
-            state.idle - FULL * count, state.cpu - cpu, state.small, state.large - count, state.kind
+            state.idle - FULL * count,
+            state.cpu - cpu,
+            state.small,
+            state.large - count,
+            state.node_class,
         )
         return grade(self.before, self.fragments.amounts(moved)).astype(np.int8)
 

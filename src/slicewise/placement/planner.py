@@ -179,7 +179,7 @@ class Decider:
             tables=planner.tables,
             policy=planner.policy,
             workload=planner.workload,
-            kind=shape_of(request),
+            shape=shape_of(request),
             cpu=int(request.host.cpu),
             wish=request.constraints.topology,
             salt=wanted.salt,
@@ -210,12 +210,12 @@ class Decider:
         feasible = self.asked & (view.cpu >= host.cpu) & (view.host_memory >= host.memory)
         pools = self._wanted.limits.pools
         if pools is not None and self._groups:
-            inside = [pool in pools for *_, pool in self._tables.kinds]
-            feasible &= np.array(inside, dtype=np.bool_)[view.kind]
+            inside = [each.pool in pools for each in self._tables.classes]
+            feasible &= np.array(inside, dtype=np.bool_)[view.node_class]
         lone = self._wanted.request.lone
         if lone and self._groups:
-            carried = [not lone & counted for *_, counted, _ in self._tables.kinds]
-            feasible &= np.array(carried, dtype=np.bool_)[view.kind]
+            carried = [not lone & each.counted for each in self._tables.classes]
+            feasible &= np.array(carried, dtype=np.bool_)[view.node_class]
         return feasible
 
     def _admitted_gpus(self) -> Bools | None:

@@ -94,7 +94,7 @@ def _of_node(ask: ScoringInput, prices: PriceTables) -> Floats:
         after = _stranded(view.room / FULL - taken, view.cpu - ask.cpu, prices)
         cost += np.where(view.cpu >= PLENTY // 2, 0.0, after - before)
     if ask.group is not None and len(prices.rare_share):
-        cost += _scarcity(ask, prices)[view.kind] * taken
+        cost += _scarcity(ask, prices)[view.node_class] * taken
     return cost
 
 
@@ -117,10 +117,10 @@ def _stranded(room: Floats, cpu: Ints, prices: PriceTables) -> Floats:
 
 
 def _scarcity(ask: ScoringInput, prices: PriceTables) -> Floats:
-    """Per node shape, the demand of choosy pods waiting for each GPU's room there."""
+    """Per node class, the demand of choosy pods waiting for each GPU's room there."""
     tables = ask.tables
-    shapes = len(tables.kinds)
-    room = np.bincount(tables.view.kind, weights=tables.view.room, minlength=shapes) / FULL
+    classes = len(tables.classes)
+    room = np.bincount(tables.view.node_class, weights=tables.view.room, minlength=classes) / FULL
     inside = np.maximum(np.where(prices.rare, room, 0.0).sum(axis=1), 1e-9)
     pressure = prices.rare_share * room.sum() / inside
     shares: Floats = np.where(prices.rare, pressure[:, None], 0.0).sum(axis=0)

@@ -1,15 +1,16 @@
 """What the workload says about the value of things: leftovers, CPU, rare nodes, whole blocks.
 
-Worked out once per workload and set of node shapes; decisions only look things up.
+Worked out once per workload and set of node classes; decisions only look things up.
 """
 
 import math
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
-from slicewise.model import FULL, model_admitted
+from slicewise.model import FULL, fits_empty, model_admitted
 from slicewise.placement.cutting_stock import Size, worth_of_leftovers
+from slicewise.placement.node_class import NodeClass
 from slicewise.placement.tables import Bools, Floats, Ints, NodeTables
 from slicewise.placement.workload import PodShape, Workload
 
@@ -23,7 +24,7 @@ class LeftoverValues:
     """What leftovers are worth, in GPUs, by memory size of the GPU, percent and memory level."""
 
     def __init__(self, wanted: list[tuple[PodShape, int]], sizes: list[int]) -> None:
-        self.levels = LEVELS if any(kind.memory for kind, _ in wanted) else 0
+        self.levels = LEVELS if any(shape.memory for shape, _ in wanted) else 0
         tables = [_worth(wanted, size, self.levels) for size in sizes]
         self._flat = np.array(tables, dtype=np.float64).ravel()
         self._scale = self.levels / np.array(sizes, dtype=np.float64)
@@ -45,10 +46,12 @@ class PriceTables:
         self.epoch = tables.epoch
         memory = tables.view.memory[tables.view.memory > 0]
         self._typical = int(memory.mean()) if len(memory) else 1
-        wanted = [(kind, count) for kind, count in sorted(workload.counts.items()) if kind.count]
-        total = sum(self.gpus(kind) * count for kind, count in wanted)
-        self.demand = [(kind, self.gpus(kind) * count / total) for kind, count in wanted]
-        self.cpu_per_gpu = sum(kind.cpu * count for kind, count in wanted) / total if total else 0.0
+        wanted = [(shape, count) for shape, count in sorted(workload.counts.items()) if shape.count]
+        total = sum(self.gpus(shape) * count for shape, count in wanted)
+        self.demand = [(shape, self.gpus(shape) * count / total) for shape, count in wanted]
+        self.cpu_per_gpu = (
+            sum(shape.cpu * count for shape, count in wanted) / total if total else 0.0
+        )
         self.worth = LeftoverValues(wanted, tables.sizes)
         self.blocks = self._blocks()
         self.rare, self.rare_share = self._rare(tables)
@@ -56,39 +59,40 @@ class PriceTables:
         self.toll = _toll(wanted, len(memory))
         self.short_of_cpu = _short_of_cpu(tables, workload, total)
 
-    def gpus(self, kind: PodShape) -> float:
-        """How many GPUs a pod of this kind is, by what it takes most of."""
-        return kind.count * max(kind.cores / FULL, min(1.0, kind.memory / self._typical))
+    def gpus(self, shape: PodShape) -> float:
+        """How many GPUs a pod of this shape is, by what it takes most of."""
+        return shape.count * max(shape.cores / FULL, min(1.0, shape.memory / self._typical))
 
     def _blocks(self) -> list[tuple[int, float]]:
         """Pods that want several whole GPUs: how many, and their share of demand."""
         shares: dict[int, float] = {}
-        for kind, share in self.demand:
-            if kind.cores == FULL and kind.count > 1:
-                shares[kind.count] = shares.get(kind.count, 0.0) + share
+        for shape, share in self.demand:
+            if shape.cores == FULL and shape.count > 1:
+                shares[shape.count] = shares.get(shape.count, 0.0) + share
         return sorted(shares.items())
 
     def _rare(self, tables: NodeTables) -> tuple[Bools, Floats]:
-        """Which node shapes can host kinds that most of the cluster cannot, and their demand."""
-        gpus = np.array([len(shape[0]) for shape in tables.kinds], dtype=np.int64)
-        gpus = gpus * np.bincount(tables.view.kind, minlength=len(tables.kinds))
+        """Which node classes can host pods that most of the cluster cannot, and their demand."""
+        classes = tables.classes
+        gpus = np.array([len(each.gpus) for each in classes], dtype=np.int64)
+        gpus = gpus * np.bincount(tables.view.node_class, minlength=len(classes))
         groups: dict[tuple[bool, ...], float] = {}
-        for kind, share in self.demand:
-            hosts = tuple(_can_host(shape, kind) for shape in tables.kinds)
+        for shape, share in self.demand:
+            hosts = tuple(_can_host(each, shape) for each in classes)
             if 2 * int(gpus[np.array(hosts, dtype=np.bool_)].sum()) <= int(gpus.sum()):
                 groups[hosts] = groups.get(hosts, 0.0) + share
         keys = sorted(groups)
-        rare = np.array(keys, dtype=np.bool_).reshape(len(keys), len(tables.kinds))
+        rare = np.array(keys, dtype=np.bool_).reshape(len(keys), len(classes))
         return rare, np.array([groups[key] for key in keys])
 
 
 def _worth(wanted: list[tuple[PodShape, int]], memory: int, levels: int) -> Floats:
     """Leftovers of GPUs of this memory, priced by the shares that fit on them."""
     counts: dict[Size, int] = {}
-    for kind, count in wanted:
-        if kind.cores < FULL and kind.memory <= memory:
-            size = (kind.cores, -(-kind.memory * levels // memory))
-            counts[size] = counts.get(size, 0) + count * kind.count
+    for shape, count in wanted:
+        if shape.cores < FULL and shape.memory <= memory:
+            size = (shape.cores, -(-shape.memory * levels // memory))
+            counts[size] = counts.get(size, 0) + count * shape.count
     if not counts:
         return _even(levels)
     ranked = sorted(counts, key=lambda size: (-counts[size] * _extent(size, levels), size))
@@ -108,13 +112,12 @@ def _even(levels: int) -> Floats:
     return even
 
 
-def _can_host(shape: Any, kind: PodShape) -> bool:
-    gpus, _, host, *_ = shape
+def _can_host(node: NodeClass, shape: PodShape) -> bool:
     fitting = sum(
-        usable and memory >= kind.memory and model_admitted(model, kind.models, kind.models_refused)
-        for model, memory, usable, _ in gpus
+        fits_empty(shape, gpu) and model_admitted(gpu.model, shape.models, shape.models_refused)
+        for gpu in node.gpus
     )
-    return fitting >= kind.count and (host is None or kind.cpu <= host[0])
+    return fitting >= shape.count and (node.host is None or shape.cpu <= node.host.cpu)
 
 
 def _toll(wanted: list[tuple[PodShape, int]], gpus: int) -> float:
@@ -123,7 +126,7 @@ def _toll(wanted: list[tuple[PodShape, int]], gpus: int) -> float:
     Chance makes the mix of shares differ from its average by about the square root of their
     number, and the more sizes there are, the more partners must match.
     """
-    sizes = {(kind.cores, kind.memory) for kind, _ in wanted if kind.cores < FULL}
+    sizes = {(shape.cores, shape.memory) for shape, _ in wanted if shape.cores < FULL}
     if not sizes or not gpus:
         return _MOST_TOLL
     return min(_MOST_TOLL, 1.3 * math.sqrt(len(sizes) / gpus))
@@ -136,7 +139,7 @@ def _short_of_cpu(tables: NodeTables, workload: Workload, gpus: float) -> bool:
     if not gpus or not there or any(host is None for host in hosts):
         return False
     supply = sum(host.cpu for host in hosts if host is not None) / there
-    wanted = sum(kind.cpu * count for kind, count in workload.counts.items()) / gpus
+    wanted = sum(shape.cpu * count for shape, count in workload.counts.items()) / gpus
     return wanted > _CPU_MARGIN * supply
 
 

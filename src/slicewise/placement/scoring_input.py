@@ -23,7 +23,7 @@ class ScoringInput:
     ok: Bools  # (nodes, gpus)
     feasible: Bools  # (nodes,)
     workload: Workload
-    kind: PodShape
+    shape: PodShape
     seed: int = 0
     salt: str = ""
 

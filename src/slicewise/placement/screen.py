@@ -1,6 +1,6 @@
 """Why rows refuse a request, for all rows at once: the reasons of `explain` without its details.
 
-What no eviction can mend depends on a node's capacity class alone and is asked once per class.
+What no eviction can mend depends on a node's class alone and is asked once per class.
 """
 
 from dataclasses import dataclass
@@ -60,9 +60,9 @@ def _explain(case: NodeQuery, row: int) -> Reason:
 
 
 def _fill_never(case: NodeQuery, rows: Ints, found: Ints) -> None:
-    kinds = case.view.kind[rows]
-    for kind in np.unique(kinds).tolist():
-        members = kinds == kind
+    classes = case.view.node_class[rows]
+    for each in np.unique(classes).tolist():
+        members = classes == each
         node = case.tables.states[int(rows[int(members.argmax())])].node
         refusal = never(NodeState.empty(node), case.request, case.limits)
         if refusal is not None:
@@ -102,10 +102,10 @@ def _lack(view: TableView, group: Group, gpus: Bools) -> Ints:
 
 def _usable(case: NodeQuery, view: TableView) -> Bools:
     width = view.model.shape[1]
-    table = np.zeros((len(case.tables.kinds), width), dtype=np.bool_)
-    for at, (gpus, *_) in enumerate(case.tables.kinds):
-        table[at, : len(gpus)] = [usable for _, _, usable, _ in gpus]
-    usable: Bools = table[view.kind]
+    table = np.zeros((len(case.tables.classes), width), dtype=np.bool_)
+    for at, each in enumerate(case.tables.classes):
+        table[at, : len(each.gpus)] = [gpu.usable for gpu in each.gpus]
+    usable: Bools = table[view.node_class]
     return usable
 
 

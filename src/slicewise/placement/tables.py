@@ -11,7 +11,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from slicewise.model import FULL, NodeState, Snapshot
+from slicewise.model import FULL, Node, NodeState, Snapshot
+from slicewise.placement.node_class import NodeClass, class_of
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -41,7 +42,7 @@ class TableView:
     overcommitted: Bools  # (nodes,), whether more memory is held of a GPU than it has
     cpu: Ints  # (nodes,), free thousandths of a core
     host_memory: Ints  # (nodes,), free MiB of main memory
-    kind: Ints  # (nodes,), number of the capacity class
+    node_class: Ints  # (nodes,), number of the node class
     rows: Ints  # (nodes,), row of the tables each row here came from
 
     def take(self, rows: Ints) -> "TableView":
@@ -60,7 +61,7 @@ class NodeTables:
         self.row_of: dict[str, int] = {}
         self.models: list[str] = []
         self.sizes: list[int] = []
-        self.kinds: list[Any] = []
+        self.classes: list[NodeClass] = []
         self.linked: list[bool] = []
         self.states: list[NodeState] = []
         self.changes: list[int] = []
@@ -68,7 +69,7 @@ class NodeTables:
         self.derived: dict[str, object] = {}
         self._models: dict[str, int] = {}
         self._sizes: dict[int, int] = {}
-        self._kinds: dict[Any, int] = {}
+        self._classes: dict[NodeClass, int] = {}
         self.view = _blank(0, 1)
 
     def sync(
@@ -105,7 +106,10 @@ class NodeTables:
         """Whether the node's GPUs have their numbers and columns already."""
         if self.states[self.row_of[state.node.name]].node is state.node:
             return True
-        return len(state.node.gpus) <= self.view.model.shape[1] and _kind(state) in self._kinds
+        return (
+            len(state.node.gpus) <= self.view.model.shape[1]
+            and class_of(state.node) in self._classes
+        )
 
     def _rebuild(self, snapshot: Snapshot) -> None:
         order = self._order
@@ -120,30 +124,28 @@ class NodeTables:
         self.row_of = {name: row for row, name in enumerate(self.names)}
         self.states = states
         self._loads.clear()
-        self._number(states)
+        classes = [class_of(state.node) for state in states]
+        self._number(states, classes)
         width = max((len(each.node.gpus) for each in states), default=1)
         self.view = _blank(len(states), max(width, 1))
         self.view.model.fill(NO_GPU)
-        for row, state in enumerate(states):
-            self._write(row, state)
+        for row, (state, each) in enumerate(zip(states, classes, strict=True)):
+            self._write(row, state, each)
         self.changes.clear()
         self.epoch += 1
 
-    def _number(self, states: Sequence[NodeState]) -> None:
-        """Give models, sizes and capacity classes numbers that depend on what there is alone."""
+    def _number(self, states: Sequence[NodeState], classes: Sequence[NodeClass]) -> None:
+        """Give models, sizes and node classes numbers that depend on what there is alone."""
         models = {gpu.model for state in states for gpu in state.node.gpus}
         self.models = sorted(models)
         self._models = {model: at for at, model in enumerate(self.models)}
         self.sizes = sorted({int(gpu.memory) for state in states for gpu in state.node.gpus})
         self._sizes = {size: at for at, size in enumerate(self.sizes)}
-        self.kinds = sorted({_kind(state) for state in states}, key=repr)
-        self._kinds = {kind: at for at, kind in enumerate(self.kinds)}
-        self.linked = [
-            links is not None or any(numa is not None for *_, numa in gpus)
-            for gpus, links, *_ in self.kinds
-        ]
+        self.classes = sorted(set(classes), key=lambda each: each.rank)
+        self._classes = {each: at for at, each in enumerate(self.classes)}
+        self.linked = [each.linked for each in self.classes]
 
-    def _write(self, row: int, state: NodeState) -> None:
+    def _write(self, row: int, state: NodeState, of: NodeClass | None = None) -> None:
         view, node = self.view, state.node
         usable = [gpu.usable for gpu in node.gpus]
         cores = [
@@ -175,15 +177,15 @@ class NodeTables:
         view.cpu[row] = PLENTY if host is None else host.cpu - state.cpu
         view.host_memory[row] = PLENTY if host is None else host.memory - state.host_memory
         if fresh:
-            self._write_facts(row, state)
+            self._write_facts(row, state.node, of or class_of(node))
         self.states[row] = state
         if len(self.changes) >= _LOG_LIMIT:
             self.changes.clear()
             self.epoch += 1
         self.changes.append(row)
 
-    def _write_facts(self, row: int, state: NodeState) -> None:
-        view, gpus = self.view, state.node.gpus
+    def _write_facts(self, row: int, node: Node, of: NodeClass) -> None:
+        view, gpus = self.view, node.gpus
         count = len(gpus)
         view.memory[row] = 0
         view.model[row] = NO_GPU
@@ -194,7 +196,7 @@ class NodeTables:
         view.model[row, :count] = [self._models[gpu.model] for gpu in gpus]
         view.size[row, :count] = [self._sizes[int(gpu.memory)] for gpu in gpus]
         view.gpus[row] = count
-        view.kind[row] = self._kinds[_kind(state)]
+        view.node_class[row] = self._classes[of]
 
     def _write_load(self, load: Mapping[str, Sequence[int]]) -> None:
         for name, percents in load.items():
@@ -203,13 +205,6 @@ class NodeTables:
                 count = min(len(percents), int(self.view.gpus[row]))
                 self.view.load[row, :count] = list(percents)[:count]
                 self._loads[row] = percents
-
-
-def _kind(state: NodeState) -> Any:
-    node = state.node
-    gpus = tuple((gpu.model, int(gpu.memory), gpu.usable, gpu.numa) for gpu in node.gpus)
-    host = None if node.host is None else (int(node.host.cpu), int(node.host.memory))
-    return (gpus, node.links, host, node.counted, node.pool)
 
 
 def _blank(nodes: int, gpus: int) -> TableView:
@@ -234,6 +229,6 @@ def _blank(nodes: int, gpus: int) -> TableView:
         overcommitted=np.zeros(nodes, dtype=np.bool_),
         cpu=column(),
         host_memory=column(),
-        kind=column(),
+        node_class=column(),
         rows=np.arange(nodes, dtype=np.int64),
     )

@@ -27,7 +27,7 @@ class WalkOptions:
     tables: NodeTables
     policy: Policy
     workload: Workload
-    kind: PodShape
+    shape: PodShape
     cpu: int
     wish: TopologyWish | None = None
     salt: str = ""
@@ -44,7 +44,7 @@ class WalkOptions:
             ok=ok,
             feasible=feasible,
             workload=self.workload,
-            kind=self.kind,
+            shape=self.shape,
             seed=self.policy.seed,
             salt=self.salt,
         )
@@ -214,7 +214,7 @@ def _choose(
 
 
 def _known_links(tables: NodeTables, view: TableView) -> bool:
-    return any(tables.linked[kind] for kind in np.unique(view.kind).tolist())
+    return any(tables.linked[each] for each in np.unique(view.node_class).tolist())
 
 
 def _nearest_gpus(ask: ScoringInput, terms: WalkOptions) -> Bools:
@@ -229,7 +229,7 @@ def _subsets(ask: ScoringInput, terms: WalkOptions) -> list[tuple[int, tuple[int
     found = []
     known: dict[tuple[int, bytes], tuple[int, ...] | None] = {}
     for row in np.flatnonzero(ask.feasible).tolist():
-        key = (int(ask.view.kind[row]), ask.ok[row].tobytes())
+        key = (int(ask.view.node_class[row]), ask.ok[row].tobytes())
         if key not in known:
             node = ask.tables.states[int(ask.view.rows[row])].node
             free = tuple(np.flatnonzero(ask.ok[row]).tolist())

@@ -1,6 +1,6 @@
-"""What pods of this cluster tend to ask for: the statistics that foresight works from.
+"""What pods of this cluster tend to ask for: the statistics behind prices and fragmentation.
 
-A kind is one shape of request; a workload counts the pods of each kind seen so far.
+A shape is what one request comes to; a workload counts the pods of each shape seen so far.
 """
 
 from collections import Counter
@@ -59,18 +59,18 @@ def shape_of(request: Request) -> PodShape:
 
 @dataclass(frozen=True)
 class Workload:
-    """How many pods of each kind there were."""
+    """How many pods of each shape there were."""
 
     counts: Mapping[PodShape, int] = field(default_factory=lambda: MappingProxyType({}))
 
     @classmethod
-    def of(cls, kinds: Iterable[PodShape]) -> "Workload":
+    def of(cls, shapes: Iterable[PodShape]) -> "Workload":
         """The workload made of these pods."""
-        return cls(MappingProxyType(dict(Counter(kinds))))
+        return cls(MappingProxyType(dict(Counter(shapes))))
 
     @cached_property
     def target(self) -> tuple[tuple[PodShape, float], ...]:
-        """The most frequent kinds, up to 95 percent of all pods, with their probabilities."""
+        """The most frequent shapes, up to 95 percent of all pods, with their probabilities."""
         ranked = sorted(
             self.counts.items(),
             key=lambda item: (
@@ -85,10 +85,10 @@ class Workload:
         )
         total, taken = sum(self.counts.values()), 0
         chosen: list[tuple[PodShape, int]] = []
-        for kind, count in ranked:
+        for shape, count in ranked:
             if taken * 100 >= total * 95:
                 break
-            chosen.append((kind, count))
+            chosen.append((shape, count))
             taken += count
         # Shares of all pods first, then of those taken: the published curves feel the last bit.
-        return tuple((kind, (count / total) / (taken / total)) for kind, count in chosen)
+        return tuple((shape, (count / total) / (taken / total)) for shape, count in chosen)

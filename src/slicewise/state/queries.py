@@ -73,7 +73,7 @@ def _read_models(planner: Planner, snapshot: Snapshot) -> dict[str, MiB]:
     """Every GPU model of the cluster with its smallest memory."""
     planner.tables.sync(snapshot)
     models: dict[str, MiB] = {}
-    for kind in planner.tables.kinds:
-        for model, memory, *_ in kind[0]:
-            models[model] = min(MiB(memory), models.get(model, MiB(memory)))
+    for each in planner.tables.classes:
+        for gpu in each.gpus:
+            models[gpu.model] = MiB(min(gpu.memory, models.get(gpu.model, gpu.memory)))
     return models
