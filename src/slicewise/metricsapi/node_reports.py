@@ -25,7 +25,7 @@ from slicewise.reports import (
     NodeReportItem,
 )
 
-_PART: Final = 500
+_PART: Final = 200
 _AGENTS: Final = {
     AgentHealth.HEARD: HEARD,
     AgentHealth.SILENT: SILENT,
