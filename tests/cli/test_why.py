@@ -35,7 +35,7 @@ def test_refused_pod_is_told_what_would_fit():
     result = ask("p0", limits={"slicewise.io/cores": 50, "slicewise.io/memory": 50000})
 
     assert result.exit_code == 1
-    assert "0 of 1 nodes can take it; 1: No GPU is large enough" in result.output
+    assert "0 of 1 node can take it; 1: No GPU is large enough" in result.output
     assert (
         "smallest change: ask for 40960 MiB of each GPU instead of 50000, "
         "as slicewise.io/memory: 40960 (node a)"

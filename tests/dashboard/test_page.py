@@ -342,7 +342,7 @@ def test_token_without_rights_is_asked_for_again_and_a_good_one_opens(guarded, b
     guarded.add_pod("secret-pod", memory=90000)
     page.wait(count("#waiting button"))
     page.click("#waiting button")
-    page.wait("document.querySelector('#details').innerText.includes('0 of 1 nodes')")
+    page.wait("document.querySelector('#details').innerText.includes('0 of 1 node')")
     page.close()
 
 

@@ -40,9 +40,7 @@ def told(findings, *levels):
 @pytest.mark.parametrize(
     ("node", "level", "words"),
     [
-        pytest.param(
-            machine(), FindingSeverity.PROBLEM, "none of 1 nodes shows a GPU", id="no-gpu"
-        ),
+        pytest.param(machine(), FindingSeverity.PROBLEM, "none of 1 node shows a GPU", id="no-gpu"),
         pytest.param(
             machine({GPUS: "[]"}), FindingSeverity.PROBLEM, "GPUs cannot be read", id="bad-gpus"
         ),
@@ -56,7 +54,7 @@ def told(findings, *levels):
         pytest.param(
             machine(own(builders.gpu(1, healthy=False)), OWN),
             FindingSeverity.WARNING,
-            "gpu 1 is not healthy",
+            "gpu 1 is unhealthy",
             id="ill",
         ),
         pytest.param(

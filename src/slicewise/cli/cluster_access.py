@@ -1,4 +1,4 @@
-"""How commands of people reach the API server: kubectl's files and flags, and plain errors."""
+"""How commands of people cluster the API server: kubectl's files and flags, and plain errors."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -55,14 +55,14 @@ def cluster_options(command: F) -> F:
 
 
 def run_connected(
-    reach: ClusterFlags,
+    cluster: ClusterFlags,
     work: Callable[[Client], Awaitable[T]],
     error: type[click.ClickException] = CommandFailure,
 ) -> T:
     """What the work returns, given a client; whatever goes wrong is one line and an exit code."""
 
     async def run() -> T:
-        access = find_access(reach.kubeconfig, reach.context)
+        access = find_access(cluster.kubeconfig, cluster.context)
         async with Client(access, timing=_TIMING, agent=f"kubectl-slicewise/{__version__}") as it:
             return await work(it)
 

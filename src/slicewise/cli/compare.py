@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import track
 
 from slicewise.cli.simulate import data_option, find_data, read_seeds
-from slicewise.model import SlicewiseError
+from slicewise.model import SlicewiseError, count
 from slicewise.placement import read_policy
 from slicewise.sim.batch import LEARNED, ReplayJob, ReplayResult, run_jobs
 from slicewise.sim.bound import Bounds, bound
@@ -108,7 +108,7 @@ def _table(
     head = ["trace", *policies, "fgd published", "lossless", "most"]
     lines = [
         f"\nGPU allocated at {load} % arrived load, percent of all GPUs, "
-        f"mean of {len(seeds)} seed{'s' if len(seeds) > 1 else ''}:\n",
+        f"mean of {count(len(seeds), 'seed')}:\n",
         f"| {' | '.join(head)} |",
         f"|---{'|---:' * (len(head) - 1)}|",
     ]

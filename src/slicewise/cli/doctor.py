@@ -23,7 +23,7 @@ from slicewise.cli.cluster_access import (
 )
 from slicewise.cli.extender_client import choose_settings
 from slicewise.cli.render.findings_text import summarise, write_findings
-from slicewise.cluster import problems as troubles
+from slicewise.cluster import ProblemKind
 from slicewise.diagnose.agents import AGENTS, check_agents, check_extender
 from slicewise.diagnose.findings import (
     Finding,
@@ -98,11 +98,11 @@ def doctor(strict: bool, output: str | None, **flags: Any) -> None:
 
     Exits with 0 when there is no problem, 1 when there is one, 2 when the cluster cannot be read.
     """
-    visit = DoctorOptions(
+    options = DoctorOptions(
         *(flags.pop(each) for each in ("scheduler_config", "extender", "agent_port"))
     )
     findings = run_connected(
-        ClusterFlags(**flags), lambda client: examine(client, visit), CannotTell
+        ClusterFlags(**flags), lambda client: examine(client, options), CannotTell
     )
     if output == "json":
         click.echo(json.dumps(describe_findings(findings), indent=2))
@@ -116,14 +116,14 @@ def doctor(strict: bool, output: str | None, **flags: Any) -> None:
     raise SystemExit(1 if any(each.severity in grave for each in findings) else 0)
 
 
-async def examine(client: Client, visit: DoctorOptions) -> list[Finding]:
+async def examine(client: Client, options: DoctorOptions) -> list[Finding]:
     """Everything that was found, in the order in which it is best read."""
-    machines = await list_node_details(client, open_reader())
-    findings, with_gpus = check_nodes(machines)
-    findings += await _check_agents(client, with_gpus, visit.agent_port)
-    findings += await _try(SCHEDULER, _check_schedulers(client, visit, machines))
-    if visit.extender:
-        about = await ask_extender(visit.extender)
+    nodes = await list_node_details(client, open_reader())
+    findings, with_gpus = check_nodes(nodes)
+    findings += await _check_agents(client, with_gpus, options.agent_port)
+    findings += await _try(SCHEDULER, _check_schedulers(client, options, nodes))
+    if options.extender:
+        about = await ask_extender(options.extender)
         findings += check_extender(about, __version__, datetime.now(UTC))
     for name in APISERVICES:
         findings += await _try("metrics API", _check_apiservice(client, name))
@@ -153,13 +153,13 @@ async def _check_agents(client: Client, nodes: Sequence[NodeDetails], port: int)
 
 
 async def _check_schedulers(
-    client: Client, visit: DoctorOptions, machines: Sequence[NodeDetails]
+    client: Client, options: DoctorOptions, nodes: Sequence[NodeDetails]
 ) -> list[Finding]:
     def check(config: dict[str, Any], where: str) -> list[Finding]:
-        return check_config(config, find_resources(machines), len(machines), where)
+        return check_config(config, find_resources(nodes), len(nodes), where)
 
-    if visit.scheduler_config is not None:
-        return _check_file(visit.scheduler_config, check)
+    if options.scheduler_config is not None:
+        return _check_file(options.scheduler_config, check)
     read = [(read_config(text), where) for where, text in await list_config_texts(client)]
     findings = [
         finding for config, where in read if config is not None for finding in check(config, where)
@@ -205,7 +205,7 @@ async def _check_ledger(client: Client) -> list[Finding]:
         return [ok(LEDGER, "every pod's GPUs are known, and no GPU is allocated twice")]
     return [
         note(LEDGER, _UNMARKED, _BIND, each.subject)
-        if each.trouble == troubles.ProblemKind.MISSING_ALLOCATION.value
+        if each.trouble == ProblemKind.MISSING_ALLOCATION.value
         else warning(LEDGER, f"{each.trouble}: {each.detail}", _REMAKE, each.subject)
         for each in found
     ]

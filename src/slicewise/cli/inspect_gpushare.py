@@ -40,10 +40,10 @@ from slicewise.kube.reads import list_all
 @click.option("-v", "--v", type=int, expose_value=False, hidden=True)
 @klog_flags
 @click.version_option(__version__, prog_name="kubectl-inspect-gpushare")
-def main(node: str | None, details: bool, output: str | None, **reach: Any) -> None:
+def main(node: str | None, details: bool, output: str | None, **cluster: Any) -> None:
     """Show the GPU memory that pods hold, on every node or on NODE alone."""
     configure_plain_logs()
-    nodes = run_connected(ClusterFlags(**reach), lambda client: gather(client, node))
+    nodes = run_connected(ClusterFlags(**cluster), lambda client: gather(client, node))
     if node is not None and not nodes:
         click.echo(f"node {node} has no aliyun.com/gpu-mem to share", err=True)
     click.echo(render(nodes, details=details, output=output), nl=False)
@@ -53,13 +53,13 @@ async def gather(client: Client, name: str | None) -> list[InspectedNode]:
     """The cluster's nodes with their GPUs and pods, or the one of this name."""
     reader = open_reader()
     if name is None:
-        machines, selector = await list_node_details(client, reader), sources.LIVE_PODS
+        nodes, selector = await list_node_details(client, reader), sources.LIVE_PODS
     else:
-        machine = await find_node_details(client, reader, name)
-        if machine is None:
+        found = await find_node_details(client, reader, name)
+        if found is None:
             raise CommandFailure(f'node "{name}" not found')
-        machines, selector = [machine], f"spec.nodeName={name},{sources.LIVE_PODS}"
-    return read_nodes(machines, await list_all(client, sources.pods(reader, selector)))
+        nodes, selector = [found], f"spec.nodeName={name},{sources.LIVE_PODS}"
+    return read_nodes(nodes, await list_all(client, sources.pods(reader, selector)))
 
 
 def render(nodes: list[InspectedNode], *, details: bool = False, output: str | None = None) -> str:

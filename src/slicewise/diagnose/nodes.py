@@ -8,7 +8,7 @@ from slicewise.diagnose.findings import Finding, note, ok, problem, warning
 from slicewise.dialects import CORDONED, DEFAULT, GPUS
 from slicewise.dialects.gpuscheduler.pods import GPU as NVIDIA_GPU
 from slicewise.dialects.shared.inventory import is_invented, read_capacity
-from slicewise.model import Node, NodeDetails, SlicewiseError
+from slicewise.model import Node, NodeDetails, SlicewiseError, count
 
 NODES: Final = "nodes"
 RUNTIME: Final = "container runtimes"
@@ -21,131 +21,135 @@ _CONTAINERD_CDI_ON: Final = (2, 0)
 _CRIO_CDI: Final = (1, 28)
 
 
-def check_nodes(machines: Sequence[NodeDetails]) -> tuple[list[Finding], list[NodeDetails]]:
+def check_nodes(nodes: Sequence[NodeDetails]) -> tuple[list[Finding], list[NodeDetails]]:
     """What is wrong with the nodes, and those of them that have GPUs."""
     findings: list[Finding] = []
     with_gpus: list[NodeDetails] = []
     gpus = 0
-    for machine in machines:
-        findings += _check_labels(machine)
+    for details in nodes:
+        findings += _check_labels(details)
         try:
-            node = DEFAULT.read_node(machine.notice)
+            node = DEFAULT.read_node(details.notice)
         except SlicewiseError as error:
             fix = "correct the annotation or restart the agent that wrote it"
-            findings.append(problem(NODES, f"GPUs cannot be read: {error}", fix, machine.name))
+            findings.append(problem(NODES, f"GPUs cannot be read: {error}", fix, details.name))
             continue
         if node.gpus:
-            with_gpus.append(machine)
+            with_gpus.append(details)
             gpus += len(node.gpus)
-            findings += _check_node(machine, node)
-            findings += _check_runtime(machine)
+            findings += _check_node(details, node)
+            findings += _check_runtime(details)
     if not with_gpus:
         fix = "label GPU nodes for their device plugin, or run the Slicewise agent on them"
-        return [problem(NODES, f"none of {len(machines)} nodes shows a GPU", fix), *findings], []
+        return [
+            problem(NODES, f"none of {count(len(nodes), 'node')} shows a GPU", fix),
+            *findings,
+        ], []
+    show = "shows" if len(with_gpus) == 1 else "show"
     return [
-        ok(NODES, f"{len(with_gpus)} of {len(machines)} nodes show {gpus} GPUs"),
+        ok(NODES, f"{len(with_gpus)} of {count(len(nodes), 'node')} {show} {count(gpus, 'GPU')}"),
         *findings,
     ], (with_gpus)
 
 
-def find_resources(machines: Iterable[NodeDetails]) -> frozenset[str]:
+def find_resources(nodes: Iterable[NodeDetails]) -> frozenset[str]:
     """The GPU resources that nodes offer."""
     return frozenset(
         resource
-        for machine in machines
+        for details in nodes
         for resource in DEFAULT.resources
-        if read_capacity(machine.notice, resource)
+        if read_capacity(details.notice, resource)
     )
 
 
-def _check_labels(machine: NodeDetails) -> Iterator[Finding]:
+def _check_labels(details: NodeDetails) -> Iterator[Finding]:
     for dialect in DEFAULT.dialects:
         label = dialect.node.plugin_label
         if label is None:
             continue
         key, value, resource = label.key, label.value, label.resource
-        labelled = machine.labels.get(key) == value
-        offers = _offers(machine, resource)
+        labelled = details.labels.get(key) == value
+        offers = _offers(details, resource)
         if labelled and not offers:
             yield problem(
                 NODES,
                 f"label {key}={value} is set, and {resource} is 0",
                 "look at the device plugin's pod there: driver, NVML and kubelet socket",
-                machine.name,
+                details.name,
             )
-        if offers and not labelled and label.expected and GPUS not in _texts(machine):
+        if offers and not labelled and label.expected and GPUS not in _texts(details):
             yield note(
                 NODES,
                 f"{resource} is offered without label {key}={value}",
-                f"kubectl label node {machine.name} {key}={value}, "
+                f"kubectl label node {details.name} {key}={value}, "
                 f"if {dialect.name}'s plugin serves it",
-                machine.name,
+                details.name,
             )
 
 
-def _check_node(machine: NodeDetails, node: Node) -> Iterator[Finding]:
-    name = machine.name
-    if not machine.ready:
+def _check_node(details: NodeDetails, node: Node) -> Iterator[Finding]:
+    name = details.name
+    if not details.ready:
         yield warning(NODES, "is not Ready", "kubectl describe node, then its kubelet's log", name)
-    published = GPUS in _texts(machine)
+    published = GPUS in _texts(details)
     if is_invented(node.gpus[0].uuid):
         what = "GPUs are known by amounts alone: taken as equal, UUIDs and links unknown"
         yield note(NODES, what, _AGENT, name)
-    shared = [each for each in DEFAULT.resources if each != NVIDIA_GPU and _offers(machine, each)]
-    if _offers(machine, NVIDIA_GPU) and shared and not published:
+    shared = [each for each in DEFAULT.resources if each != NVIDIA_GPU and _offers(details, each)]
+    if _offers(details, NVIDIA_GPU) and shared and not published:
         yield warning(
             NODES,
             f"{NVIDIA_GPU} is offered beside {min(shared)}: two device plugins give out one GPU",
             "keep NVIDIA's device plugin off nodes whose GPUs are shared",
             name,
         )
-    if published and not shared and not _offers(machine, NVIDIA_GPU):
+    if published and not shared and not _offers(details, NVIDIA_GPU):
         yield problem(
             NODES,
             "GPUs are published and no resource is: pods that ask for them cannot start",
             "look at the agent's log: its device plugins are not registered with the kubelet",
             name,
         )
-    yield from _check_gpus(machine, node)
+    yield from _check_gpus(details, node)
 
 
-def _check_gpus(machine: NodeDetails, node: Node) -> Iterator[Finding]:
-    name = machine.name
+def _check_gpus(details: NodeDetails, node: Node) -> Iterator[Finding]:
+    name = details.name
     for gpu in node.gpus:
         if gpu.cordoned:
             fix = f"kubectl slicewise uncordon {name} {gpu.index}, when it may take pods again"
             yield note(NODES, f"gpu {gpu.index} is cordoned", fix, name)
         elif not gpu.healthy:
             fix = "look at the agent's log and at nvidia-smi on the node; reset or replace the GPU"
-            yield warning(NODES, f"gpu {gpu.index} is not healthy", fix, name)
+            yield warning(NODES, f"gpu {gpu.index} is unhealthy", fix, name)
     known = {each for gpu in node.gpus for each in (gpu.uuid, str(gpu.index))}
-    listed = {each.strip() for each in _texts(machine).get(CORDONED, "").split(",")} - {""}
+    listed = {each.strip() for each in _texts(details).get(CORDONED, "").split(",")} - {""}
     for each in sorted(listed - known):
         fix = f"kubectl slicewise uncordon {name} {each}"
         yield note(NODES, f"cordoned GPU {each} is not there", fix, name)
 
 
-def _check_runtime(machine: NodeDetails) -> Iterator[Finding]:
+def _check_runtime(details: NodeDetails) -> Iterator[Finding]:
     """Whether names of CDI devices reach containers; without them the NVIDIA runtime must do."""
     fallback = "or make nvidia the runtime's default, which needs no CDI"
-    kind, _, text = machine.runtime.partition("://")
+    kind, _, text = details.runtime.partition("://")
     version = _read_version(text)
-    kubelet = _read_version(machine.kubelet)
+    kubelet = _read_version(details.kubelet)
     if kubelet is not None and kubelet < _KUBELET_CDI:
-        what = f"kubelet {machine.kubelet} passes no CDI devices to the runtime"
-        yield warning(RUNTIME, what, f"upgrade to 1.29 or later, {fallback}", machine.name)
+        what = f"kubelet {details.kubelet} passes no CDI devices to the runtime"
+        yield warning(RUNTIME, what, f"upgrade to 1.29 or later, {fallback}", details.name)
     what = f"{kind} {text} knows no CDI devices"
     if kind == "docker":
-        yield warning(RUNTIME, what, f"move to containerd or CRI-O, {fallback}", machine.name)
+        yield warning(RUNTIME, what, f"move to containerd or CRI-O, {fallback}", details.name)
     elif version is None:
         return
     elif kind == "containerd" and version < _CONTAINERD_CDI:
-        yield warning(RUNTIME, what, f"upgrade to 1.7 or later, {fallback}", machine.name)
+        yield warning(RUNTIME, what, f"upgrade to 1.7 or later, {fallback}", details.name)
     elif kind == "containerd" and version < _CONTAINERD_CDI_ON:
         what = f"containerd {text} has CDI off unless its configuration says otherwise"
-        yield note(RUNTIME, what, f"set enable_cdi = true, {fallback}", machine.name)
+        yield note(RUNTIME, what, f"set enable_cdi = true, {fallback}", details.name)
     elif kind == "cri-o" and version < _CRIO_CDI:
-        yield warning(RUNTIME, what, f"upgrade to 1.28 or later, {fallback}", machine.name)
+        yield warning(RUNTIME, what, f"upgrade to 1.28 or later, {fallback}", details.name)
 
 
 def _read_version(text: str) -> tuple[int, int] | None:
@@ -153,12 +157,12 @@ def _read_version(text: str) -> tuple[int, int] | None:
     return None if found is None else (int(found[1]), int(found[2]))
 
 
-def _offers(machine: NodeDetails, resource: str) -> bool:
+def _offers(details: NodeDetails, resource: str) -> bool:
     try:
-        return read_capacity(machine.notice, resource) > 0
+        return read_capacity(details.notice, resource) > 0
     except SlicewiseError:
         return False
 
 
-def _texts(machine: NodeDetails) -> dict[str, str]:
-    return dict(machine.notice.annotations)
+def _texts(details: NodeDetails) -> dict[str, str]:
+    return dict(details.notice.annotations)

@@ -10,7 +10,7 @@ from cryptography import x509
 
 from slicewise.cluster import QUOTA_KEY, read_quota
 from slicewise.diagnose.findings import Finding, note, ok, problem, warning
-from slicewise.model import SlicewiseError
+from slicewise.model import SlicewiseError, count
 
 CERTIFICATES: Final = "certificates"
 METRICS: Final = "metrics API"
@@ -77,8 +77,7 @@ def check_quota(where: str, data: Mapping[str, str] | None) -> list[Finding]:
     except SlicewiseError as error:
         fix = "correct it; until then the last good quota counts, and none after a restart"
         return [problem(QUOTA, f"ConfigMap {where}: {error}", fix)]
-    count = len(quota.namespaces)
-    spaces = "1 namespace" if count == 1 else f"{count} namespaces"
+    spaces = count(len(quota.namespaces), "namespace")
     return [ok(QUOTA, f"ConfigMap {where} limits {spaces}")]
 
 

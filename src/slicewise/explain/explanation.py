@@ -7,7 +7,7 @@ from typing import Any, Final
 from slicewise.explain.format import describe_container, describe_request, describe_slice
 from slicewise.explain.pod_query import PodQuery
 from slicewise.explain.suggestions import Suggestion, find_suggestions, write_smaller_limits
-from slicewise.model import Allocation, NodeState, Request, Slice
+from slicewise.model import Allocation, NodeState, Request, Slice, count
 from slicewise.placement import Placement, Screening, admitted_gpus, explain, feasible
 
 # Trying changes takes time; beyond so many nodes only their reasons are counted.
@@ -135,7 +135,7 @@ def _missing(state: NodeState, at: int, request: Request, *, admitted: bool) -> 
     if not admitted:
         return ["not admitted by model, UUID or quota"]
     if not gpu.usable:
-        return ["cordoned" if gpu.cordoned else "split by MIG" if gpu.mig else "not healthy"]
+        return ["cordoned" if gpu.cordoned else "split by MIG" if gpu.mig else "unhealthy"]
     least = min(share for each in request.containers for share in each.shares)
     if state.fits(at, least):
         return []
@@ -153,8 +153,8 @@ def _summarise(screening: Screening) -> str:
     counts = Counter(reason.phrase for reason in screening.reasons.values())
     if screening.unknown:
         counts["Node is not known"] = len(screening.unknown)
-    parts = [f"{sum(screening.fits)} of {len(screening.fits)} nodes can take it"]
-    parts += [f"{count}: {phrase}" for phrase, count in sorted(counts.items())]
+    parts = [f"{sum(screening.fits)} of {count(len(screening.fits), 'node')} can take it"]
+    parts += [f"{number}: {phrase}" for phrase, number in sorted(counts.items())]
     return "; ".join(parts)
 
 

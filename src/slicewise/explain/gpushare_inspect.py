@@ -79,14 +79,14 @@ class InspectedNode:
 
 
 def read_nodes(
-    machines: Iterable[NodeDetails], pods: Iterable[Pod], dialects: Dialects = DEFAULT
+    nodes: Iterable[NodeDetails], pods: Iterable[Pod], dialects: Dialects = DEFAULT
 ) -> list[InspectedNode]:
     """Every node that has gpushare's memory, by name, all of them in one unit."""
     by_node: dict[str, list[Pod]] = {}
     for pod in pods:
         if pod.node is not None and not pod.phase.terminal:
             by_node.setdefault(pod.node, []).append(pod)
-    read = [_read_node(each, by_node.get(each.name, ()), dialects) for each in machines]
+    read = [_read_node(each, by_node.get(each.name, ()), dialects) for each in nodes]
     found = sorted((each for each in read if each.total > 0), key=lambda each: each.name)
     # One heading serves all nodes; only the smaller unit can say the others' amounts exactly.
     if len({each.unit for each in found} - {""}) > 1:
@@ -94,8 +94,8 @@ def read_nodes(
     return found
 
 
-def _read_node(machine: NodeDetails, pods: Sequence[Pod], dialects: Dialects) -> InspectedNode:
-    notice = machine.notice
+def _read_node(details: NodeDetails, pods: Sequence[Pod], dialects: Dialects) -> InspectedNode:
+    notice = details.notice
     total = read_quantity(notice.allocatable, GIB.memory)
     count = read_quantity(notice.allocatable, GIB.count)
     node = _read_inventory(notice, dialects)
@@ -114,8 +114,8 @@ def _read_node(machine: NodeDetails, pods: Sequence[Pod], dialects: Dialects) ->
         known = tuple(InspectedGpu(at, units // count, models[at]) for at in range(count))
     uses = [_read_pod(pod, node, known, unit or GIB.memory_unit, dialects=dialects) for pod in pods]
     return InspectedNode(
-        name=machine.name,
-        address=machine.address or "unknown",
+        name=details.name,
+        address=details.address or "unknown",
         total=total,
         unit="" if unit is None else _UNITS[unit],
         gpus=known,

@@ -18,6 +18,7 @@ from slicewise.model import (
     Request,
     Share,
     SlicewiseError,
+    count,
 )
 from slicewise.placement import UNLIMITED, PlacementRequest, QuotaLimits, evict, feasible
 
@@ -72,11 +73,11 @@ def _lower(state: NodeState, request: Request, limits: QuotaLimits) -> Iterator[
 
 def _fewer(state: NodeState, request: Request, limits: QuotaLimits) -> Iterator[Suggestion]:
     """Ask for fewer GPUs."""
-    count = max(len(each.shares) for each in request.containers)
-    most = _largest(count, lambda n: _fits(state, _cut(request, n), limits))
+    asked = max(len(each.shares) for each in request.containers)
+    most = _largest(asked, lambda n: _fits(state, _cut(request, n), limits))
     if most:
-        text = f"ask for {most} {'GPU' if most == 1 else 'GPUs'} instead of {count}"
-        yield Suggestion((count - most) / count, text, {"ask": {"gpus": most}})
+        text = f"ask for {count(most, 'GPU')} instead of {asked}"
+        yield Suggestion((asked - most) / asked, text, {"ask": {"gpus": most}})
 
 
 def _lift(state: NodeState, wanted: PlacementRequest, reason: Reason) -> Iterator[Suggestion]:
@@ -144,11 +145,11 @@ def _clip(request: Request, cores: int, memory: int) -> Request | None:
     return replace(request, containers=tuple(containers))
 
 
-def _cut(request: Request, count: int) -> Request | None:
-    if not count:
+def _cut(request: Request, number: int) -> Request | None:
+    if not number:
         return None
     containers = tuple(
-        ContainerRequest(each.name, each.shares[:count], each.role) for each in request.containers
+        ContainerRequest(each.name, each.shares[:number], each.role) for each in request.containers
     )
     return replace(request, containers=containers)
 

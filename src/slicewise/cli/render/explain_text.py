@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from slicewise.cli.render.terminal import BAD, FAINT, GOOD, NOTABLE, paint
 from slicewise.explain.format import join_numbers
+from slicewise.model import count
 
 _SHOWN: Final = 10
 _CHANGES: Final = 2
@@ -31,7 +32,9 @@ def describe(
         lines += _describe_node(node, gpus=gpus)
     hidden = len(nodes) - len(nodes[:most])
     if hidden:
-        lines.append(paint(f"  and {hidden} more nodes: --all, --node NAME or -o json", FAINT))
+        lines.append(
+            paint(f"  and {count(hidden, 'more node')}: --all, --node NAME or -o json", FAINT)
+        )
     return lines
 
 
@@ -79,7 +82,7 @@ def _describe_verdict(answer: Mapping[str, Any]) -> list[str]:
 
 def _describe_left_out(left_out: Sequence[Mapping[str, str]]) -> str:
     counts = Counter(each["why"] for each in left_out)
-    reasons = "; ".join(f"{count}: {why}" for why, count in sorted(counts.items()))
+    reasons = "; ".join(f"{number}: {why}" for why, number in sorted(counts.items()))
     return f"the scheduler itself leaves out {len(left_out)}: {reasons}"
 
 

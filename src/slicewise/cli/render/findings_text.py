@@ -9,6 +9,7 @@ from rich.text import Text
 
 from slicewise.cli.render.terminal import BAD, FAINT, GOOD, NOTABLE, paint
 from slicewise.diagnose.findings import Finding, FindingSeverity, group_findings
+from slicewise.model import count
 
 _NAMED: Final = 4
 _COLOURS: Final = {
@@ -42,7 +43,7 @@ def summarise(findings: Iterable[Finding]) -> str:
     for first, _ in group_findings(findings):
         counts[first.severity] += 1
     parts = [
-        f"{counts[each]} {each.value}{'' if counts[each] == 1 else 's'}"
+        count(counts[each], each.value)
         for each in (FindingSeverity.PROBLEM, FindingSeverity.WARNING, FindingSeverity.NOTE)
     ]
     return ", ".join(parts)
@@ -89,10 +90,9 @@ def _show_table(answer: Mapping[str, Any], console: Console) -> None:
 
 
 def _sum_up(answer: Mapping[str, Any]) -> str:
-    count = len(answer["findings"])
     verdict = {
         "clean": "every container holds what it was allocated",
-        "findings": f"{count} finding{'' if count == 1 else 's'}",
+        "findings": count(len(answer["findings"]), "finding"),
     }.get(
         answer["verdict"], "cannot tell: nothing wrong was seen, but not everything could be read"
     )
