@@ -27,17 +27,19 @@ from slicewise.kube.errors import LostError, RefusedError
 from slicewise.nodeagent.usage.node_usage import measure
 from slicewise.nodeagent.usage.reporting import write_report
 from slicewise.reports import (
-    LIST_PATH,
-    AgentStatus,
     ContainerReport,
     DeviceReport,
-    ItemMetadata,
     MeasuredUse,
     NodeReport,
-    NodeReportItem,
-    NodeReportList,
     PodReport,
     ProcessReport,
+)
+from slicewise.reports.listing import (
+    LIST_PATH,
+    AgentStatus,
+    ItemMetadata,
+    NodeReportItem,
+    NodeReportList,
 )
 from slicewise.state.node_reports import (
     AgentReportReader,

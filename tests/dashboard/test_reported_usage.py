@@ -12,13 +12,8 @@ from slicewise.dashboard.reported_usage import ReportedUsage
 from slicewise.dashboard.usage import MeasuredGpu, MeasuredNode, MeasuredPod
 from slicewise.httpd import Stream
 from slicewise.kube.errors import LostError, RefusedError
-from slicewise.reports import (
-    LIST_PATH,
-    ContainerReport,
-    DeviceReport,
-    MeasuredUse,
-    PodReport,
-)
+from slicewise.reports import ContainerReport, DeviceReport, MeasuredUse, PodReport
+from slicewise.reports.listing import LIST_PATH
 
 
 def agent_path(name):

@@ -23,7 +23,8 @@ from e2e.metrics_server import (
     decode,
 )
 from reports.values import gpu, node, pod
-from slicewise.reports import LIST_PATH, MeasuredUse
+from slicewise.reports import MeasuredUse
+from slicewise.reports.listing import LIST_PATH
 from slicewise_testbed.api import ApiError
 from slicewise_testbed.binaries import Binaries
 from slicewise_testbed.control_plane import ControlPlane

@@ -4,7 +4,8 @@ import json
 from metricsapi.scene import PREFIX, TABLE, Scene, read
 from reports.values import gpu, node, pod
 from slicewise.httpd import Stream
-from slicewise.reports import LIST_PATH, MeasuredUse, ProcessReport, decode_list
+from slicewise.reports import MeasuredUse, ProcessReport
+from slicewise.reports.listing import LIST_PATH, decode_list
 
 GROUP = LIST_PATH.rpartition("/")[0]
 

@@ -67,7 +67,6 @@ class TokenAuthorizer:
         )
 
     async def decide(self, request: HttpRequest) -> AccessDecision:
-        """Ask about the bearer token of the request."""
         header = request.headers.get("authorization", "")
         token = header[len(_SCHEME) :].strip()
         if not header.lower().startswith(_SCHEME) or not token:
@@ -88,7 +87,6 @@ def is_local(headers: Mapping[str, str]) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host's name or address is loopback."""
     if host == "localhost":
         return True
     try:

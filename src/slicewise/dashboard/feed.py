@@ -17,8 +17,6 @@ _HEARTBEAT: Final = b": heartbeat\n\n"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedSettings:
-    """How readers are served."""
-
     rows: int = 500
     """Nodes in one event, so that the first are drawn while the others are on their way."""
     heartbeat_seconds: float = 10.0
@@ -61,6 +59,5 @@ async def stream_events(
 
 
 def write_event(body: bytes, name: str | None) -> bytes:
-    """One server-sent event."""
     head = b"" if name is None else b"id: %b\n" % name.encode()
     return head + b"data: " + body + b"\n\n"

@@ -35,7 +35,6 @@ class ClusterHistory:
         self._points: list[HistoryPoint] = []
 
     def due(self, seconds: float) -> bool:
-        """Whether it is time for the next point."""
         return not self._points or seconds - self._points[-1].seconds >= self._pace
 
     def note(self, point: HistoryPoint) -> None:

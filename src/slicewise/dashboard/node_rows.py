@@ -27,13 +27,11 @@ class NodeRows:
         return bool(self._guessed)
 
     def flag(self, name: str, flags: int) -> None:
-        """The node's own state is this."""
         if self._flags.get(name, 0) != flags:
             self._flags[name] = flags
             self._stale.add(name)
 
     def forget(self, name: str) -> None:
-        """The node is gone."""
         self._flags.pop(name, None)
 
     def silence(self, names: Iterable[str]) -> None:

@@ -51,8 +51,6 @@ FindPod = Callable[[str, str], Awaitable[Pod | None]]
 
 @dataclass(slots=True, kw_only=True)
 class PageContext:
-    """Everything that is answered from."""
-
     tables: PageTables
     queries: PodQueries
     authorizer: Authorizer
@@ -62,7 +60,6 @@ class PageContext:
 
 
 def build_handler(context: PageContext) -> Handler:
-    """The handler of the whole service."""
     router = Router(
         not_found=_say(404, b"no such path\n"), wrong_method=_say(405, b"this page only shows\n")
     )

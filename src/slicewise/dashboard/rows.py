@@ -1,12 +1,13 @@
 """A node as one row of the page: compact, for a large cluster is sent whole to every reader."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, fields
 from typing import Final
 
 import msgspec
 
-from slicewise.model import Gpu, Holding, NodeState
+from slicewise.cluster import Quota
+from slicewise.model import Gpu, Holding, NodeState, UsageTotals, model_matches
 
 NOT_READY: Final = 1
 UNSCHEDULABLE: Final = 2
@@ -35,7 +36,6 @@ class ModelNumbers:
         return list(self._numbers)
 
     def rows(self) -> dict[str, object]:
-        """Every model by its number."""
         return {str(number): [number, model] for model, number in self._numbers.items()}
 
 
@@ -138,3 +138,25 @@ def sum_up(state: NodeState, flags: int) -> NodeTotals:
 
 def _share(part: int, whole: int) -> float:
     return round(100 * part / whole, 2) if whole else 0.0
+
+
+def list_quota(quota: Quota, usage: UsageTotals, models: Iterable[str]) -> dict[str, object]:
+    """Namespace, model, percent of GPUs held and GPUs allowed; none is no limit.
+
+    A namespace with a quota has a row for each of its words; what it holds of models that no word
+    covers, and what namespaces without quota hold, stands by the model's own name.
+    """
+    known = sorted(models)
+    rows: dict[str, object] = {}
+    for namespace, allowance in quota.namespaces.items():
+        for word, allowed in allowance.gpus.items():
+            covered = [model for model in known if model_matches(model, word)]
+            held = sum(usage.held(namespace, model) for model in covered)
+            rows[f"{namespace}|{word}"] = [namespace, word, held, allowed]
+    for namespace, model, held in usage.listed():
+        limits = quota.namespaces.get(namespace)
+        words = () if limits is None else tuple(limits.gpus)
+        if not any(model_matches(model, word) for word in words):
+            # A namespace that has a quota may hold nothing of a model that it does not name.
+            rows[f"{namespace}|{model}"] = [namespace, model, held, 0 if words else None]
+    return rows

@@ -30,8 +30,6 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DashboardSettings:
-    """How one page runs."""
-
     access: Access
     """How the API server is reached."""
     auth: str = "none"

@@ -22,8 +22,6 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageSettings:
-    """How one page is kept and served."""
-
     listen: ServerSettings = field(default_factory=ServerSettings)
     """Address, certificates and limits of the listener."""
     feed: FeedSettings = field(default_factory=FeedSettings)
@@ -65,7 +63,6 @@ class DashboardServer:
 
     @property
     def url(self) -> str:
-        """The address readers use."""
         return self.server.url
 
     @property
@@ -83,7 +80,6 @@ class DashboardServer:
         self._updating.add_done_callback(_notice_end)
 
     async def stop(self) -> None:
-        """End every feed, then close."""
         if self._updating is not None:
             self._updating.cancel()
             await asyncio.gather(self._updating, return_exceptions=True)

@@ -13,8 +13,7 @@ import structlog
 
 from slicewise.dashboard.history import ClusterHistory, HistoryPoint
 from slicewise.dashboard.node_rows import NodeRows
-from slicewise.dashboard.quotas import list_quota
-from slicewise.dashboard.rows import NOT_READY, UNSCHEDULABLE
+from slicewise.dashboard.rows import NOT_READY, UNSCHEDULABLE, list_quota
 from slicewise.dashboard.tables import PageTables
 from slicewise.dashboard.usage import MeasuredNode, UsageSource, write_usage
 from slicewise.dashboard.waiting_pods import WaitingPods
@@ -77,7 +76,6 @@ class TableUpdater:
                 self.nodes.forget(change.key)
 
     def on_pods(self, changes: Sequence[WatchEvent[Pod]]) -> None:
-        """Note which pods wait."""
         for change in changes:
             if isinstance(change, Seen):
                 self.waiting.see(change.value)
@@ -85,7 +83,6 @@ class TableUpdater:
                 self.waiting.lose(change.key)
 
     async def run(self) -> None:
-        """Look again and again."""
         measuring = None if self._usage is None else asyncio.create_task(self._measure(self._usage))
         try:
             while True:

@@ -104,7 +104,6 @@ class PageTables:
         self._changed |= self.sections[section].put(key, body, self.revision + 1)
 
     def drop(self, section: str, key: str) -> None:
-        """Remove a row, if there is one."""
         self._changed |= self.sections[section].drop(key, self.revision + 1)
 
     def replace(self, section: str, rows: Mapping[str, object]) -> None:

@@ -18,8 +18,6 @@ class MeasuredGpu:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredPod:
-    """What one pod uses of one GPU."""
-
     pod: str
     """As people write it: `namespace/name`."""
     uuid: str

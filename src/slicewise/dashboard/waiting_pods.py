@@ -44,7 +44,6 @@ class WaitingPods:
         self._waits: dict[str, WaitingPod] = {}
 
     def see(self, pod: Pod) -> None:
-        """The pod is so now."""
         if pod.node is not None or pod.phase.terminal or pod.deleting:
             self.lose(pod.uid)
             return
@@ -53,7 +52,6 @@ class WaitingPods:
         self._waits[pod.uid] = WaitingPod(pod, since)
 
     def lose(self, uid: str) -> None:
-        """The pod waits no more."""
         self._waits.pop(uid, None)
 
     def refresh(self, snapshot: Snapshot, more: Callable[[], bool]) -> None:

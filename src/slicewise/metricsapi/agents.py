@@ -31,8 +31,6 @@ _REPORT: Final = ResourceAttributes(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentRules:
-    """Whom agents have to be."""
-
     need_node: bool = False
     """Whether a token that names no node is refused."""
     admit_unknown: bool = False
@@ -50,7 +48,6 @@ class AgentRoutes:
         self._rules = rules
 
     async def connect(self, request: HttpRequest) -> Answer:
-        """An agent's long connection."""
         if request.headers.get("upgrade", "").lower() != PROTOCOL:
             return HttpResponse(426, b"", headers={"upgrade": PROTOCOL, "connection": "Upgrade"})
         node = request.query.get("node", "")

@@ -22,7 +22,8 @@ from slicewise.metricsapi.documents import (
 )
 from slicewise.metricsapi.objects import NodeObject, write_time
 from slicewise.metricsapi.registry import AgentHealth, HeldPod
-from slicewise.reports import GROUP, KIND, RESOURCE, VERSION, NodeReport
+from slicewise.reports import NodeReport
+from slicewise.reports.listing import GROUP, KIND, RESOURCE, VERSION
 
 PODS: Final = "pods"
 NODES: Final = "nodes"
@@ -30,8 +31,6 @@ NODES: Final = "nodes"
 
 @dataclass(frozen=True, slots=True)
 class ServedResource:
-    """One resource of a group."""
-
     name: str
     singular: str
     kind: str
@@ -52,11 +51,9 @@ class ApiVersion:
 
     @property
     def prefix(self) -> str:
-        """Where the group is served."""
         return f"/apis/{self.group}/{self.version}"
 
     def find(self, name: str) -> ServedResource | None:
-        """The resource of this name."""
         return next((each for each in self.resources if each.name == name), None)
 
 
@@ -105,8 +102,6 @@ ApiObject = PodObject | NodeObject
 
 @dataclass(frozen=True, slots=True)
 class DocumentWriter:
-    """Writes facts as a release's objects."""
-
     api_version: ApiVersion
     namespace: str = ""
     """Where the second release's custom resources would be."""
@@ -129,7 +124,6 @@ class DocumentWriter:
         return document
 
     def write_metadata(self, item: ApiObject) -> dict[str, Any]:
-        """Name, version and labels of an object."""
         space = {} if self.api_version.bare or not self.namespace else {"namespace": self.namespace}
         version = {"resourceVersion": str(item.revision)}
         if isinstance(item, PodObject):

@@ -38,8 +38,6 @@ class Reviewer(Protocol):
 
 
 class RequestAuth:
-    """Knows who calls and what they may do."""
-
     def __init__(self, reviewer: Reviewer, authorities: Callable[[], Authorities]) -> None:
         self._reviewer = reviewer
         self._authorities = authorities
@@ -80,7 +78,6 @@ class RequestAuth:
 
 
 def read_headers(request: HttpRequest, authorities: Authorities) -> User | None:
-    """The user that the front proxy names."""
     names = [value for key, value in request.fields if key in authorities.user_headers]
     if not names or not names[0]:
         return None

@@ -45,7 +45,6 @@ class Authorities:
 
 
 def read_authorities(data: Mapping[str, str]) -> Authorities:
-    """The authorities in the ConfigMap's data."""
     clients = data.get("client-ca-file", "")
     proxies = data.get("requestheader-client-ca-file", "")
     default = Authorities()

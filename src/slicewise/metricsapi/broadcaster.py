@@ -39,8 +39,6 @@ class ObjectEvent:
 
 
 class WatchQueue:
-    """One client's queue."""
-
     def __init__(self, limit: int = QUEUE) -> None:
         self.overrun = asyncio.Event()
         """Set when the client did not keep up and has to be cut off."""
@@ -92,7 +90,6 @@ class Broadcaster:
 
     @property
     def watching(self) -> int:
-        """How many clients watch."""
         return sum(map(len, self._watchers.values()))
 
     def make_watcher(self) -> WatchQueue:
@@ -100,11 +97,9 @@ class Broadcaster:
         return WatchQueue(self._queue)
 
     def subscribe(self, subject: str, watcher: WatchQueue) -> None:
-        """Everything from now on goes into this queue."""
         self._watchers[subject].add(watcher)
 
     def unsubscribe(self, subject: str, watcher: WatchQueue) -> None:
-        """Nothing goes into this queue any more."""
         self._watchers[subject].discard(watcher)
 
     def since(self, subject: str, revision: int) -> list[ObjectEvent]:
@@ -115,7 +110,6 @@ class Broadcaster:
         return [event for event in self._history[subject] if event.revision > revision]
 
     def pod_changed(self, held: HeldPod, *, new: bool) -> None:
-        """A pod holds other devices than before."""
         assert self._registry is not None
         report = self._registry.node_records[held.node].report
         item = PodObject(held, report, held.revision)
@@ -134,7 +128,6 @@ class Broadcaster:
         self._publish(NODES, ObjectEvent(view.revision, "ADDED" if new else "MODIFIED", view))
 
     def node_gone(self, node_record: NodeRecord, revision: int) -> None:
-        """A node is forgotten."""
         assert self._registry is not None
         view = replace(
             make_node_object(self._registry, node_record), revision=revision, forgotten=True

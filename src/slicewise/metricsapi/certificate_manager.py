@@ -44,8 +44,6 @@ class IdentityStore(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CertificateSettings:
-    """How an identity is kept."""
-
     host: str
     """The name the certificate is for: `<service>.<namespace>.svc`."""
     folder: Path
@@ -86,7 +84,6 @@ class CertificateManager:
         self._use(await self._settle())
 
     async def run(self) -> None:
-        """Renew and follow the identity until cancelled."""
         while True:
             pause = self._settings.check_seconds
             try:

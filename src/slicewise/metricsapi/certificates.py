@@ -53,7 +53,6 @@ class ServerIdentity:
 
 
 def make_authority(now: datetime) -> KeyPair:
-    """A new authority."""
     key = rsa.generate_private_key(public_exponent=65537, key_size=_BITS)
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, AUTHORITY_NAME)])
     builder = _builder(name, name, key.public_key(), now)
@@ -146,7 +145,6 @@ def read_identity(data: Mapping[str, bytes]) -> ServerIdentity | None:
 
 
 def write_identity(identity: ServerIdentity) -> dict[str, bytes]:
-    """The Secret's content."""
     return {
         CA_KEY: identity.authority.key,
         CA_CERT: identity.trusted,

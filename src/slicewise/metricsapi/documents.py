@@ -88,7 +88,6 @@ def write_gpus(report: NodeReport) -> dict[str, DeviceInfo]:
 
 
 def write_gpu(gpu: GpuReport, node: str) -> DeviceInfo:
-    """One GPU."""
     return DeviceInfo(gpu.uuid, name_brand(gpu.brand), gpu.model, gpu.bus, node)
 
 
@@ -99,7 +98,6 @@ def write_containers(held: HeldPod, report: NodeReport) -> list[ContainerDevices
 
 
 def write_pod_spec(held: HeldPod, report: NodeReport) -> PodSpec:
-    """The pod and its containers' GPUs."""
     spec = name_pod(held)
     spec.containers_device = write_containers(held, report)
     return spec
@@ -111,7 +109,6 @@ def name_pod(held: HeldPod) -> PodSpec:
 
 
 def write_pod_status(moment: datetime) -> PodStatus:
-    """The status of a pod that changed then."""
     return PodStatus(write_time(moment))
 
 

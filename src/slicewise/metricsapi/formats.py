@@ -43,8 +43,6 @@ TABLE: Final = "table"
 
 @dataclass(frozen=True, slots=True)
 class ResponseFormat:
-    """How one client's lists and events are written."""
-
     name: str
     writer: DocumentWriter
     resource: ServedResource
@@ -100,7 +98,6 @@ def choose_format(
     resource: ServedResource,
     now: Callable[[], datetime],
 ) -> ResponseFormat:
-    """The form this request asks for."""
     include = request.query.get("includeObject", METADATA)
     tabulator = Tabulator(writer, resource, include, now)
     if wants_table(request.headers.get("accept", "")):

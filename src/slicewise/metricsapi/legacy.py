@@ -31,8 +31,6 @@ class Inventory(msgspec.Struct):
 
 
 class Devices(msgspec.Struct):
-    """Devices of one resource."""
-
     resource_name: str = ""
     device_ids: list[str] | None = None
 
@@ -72,7 +70,6 @@ class Holdings(
 
 
 def take_inventory(registry: NodeRegistry, message: Inventory) -> None:
-    """The node has these GPUs."""
     known = registry.report(message.device_node)
     gpus = tuple(
         GpuReport(

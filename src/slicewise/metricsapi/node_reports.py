@@ -13,7 +13,7 @@ from slicewise.httpd import Answer, HttpResponse, Stream
 from slicewise.metricsapi.objects import write_time
 from slicewise.metricsapi.registry import AgentHealth, NodeRecord, NodeRegistry
 from slicewise.metricsapi.status import refuse
-from slicewise.reports import (
+from slicewise.reports.listing import (
     GROUP,
     HEARD,
     KIND,
@@ -54,7 +54,6 @@ def list_reports(registry: NodeRegistry, since: str = "") -> Answer:
 
 
 def read_report(registry: NodeRegistry, name: str) -> HttpResponse:
-    """One node's report."""
     record = registry.node_records.get(name)
     if record is None or record.created is None:
         return refuse(404, f'nodereports.{GROUP} "{name}" not found')

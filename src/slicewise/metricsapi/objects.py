@@ -32,7 +32,6 @@ class NodeObject:
 
 
 def make_node_object(registry: NodeRegistry, node_record: NodeRecord) -> NodeObject:
-    """The node as it is now."""
     return NodeObject(
         node_record.name,
         node_record.report,

@@ -9,7 +9,7 @@ whoever reads whole reports asks for those that changed after the version it has
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
@@ -46,8 +46,6 @@ class HeldPod:
 
 @dataclass(slots=True, eq=False)
 class NodeRecord:
-    """What is known of one node."""
-
     name: str
     report: NodeReport
     health: AgentHealth = AgentHealth.UNKNOWN
@@ -198,7 +196,6 @@ class NodeRegistry:
                     self.forget(node_record.name)
 
     def on_node(self, name: str) -> None:
-        """The cluster has this node."""
         node_record = self.node_records.get(name)
         if node_record is not None:
             node_record.listed = True
@@ -213,7 +210,6 @@ class NodeRegistry:
             self.forget(name)
 
     def forget(self, name: str) -> None:
-        """Drop all that is known of a node."""
         node_record = self.node_records.pop(name, None)
         if node_record is None:
             return
@@ -236,7 +232,6 @@ class NodeRegistry:
         return self.revision
 
     def hear(self, node_record: NodeRecord) -> None:
-        """The node's agent lives."""
         node_record.heard = self.clock()
         if node_record.health is not AgentHealth.HEARD:
             self._set_health(node_record, AgentHealth.HEARD)
@@ -318,7 +313,6 @@ class AgentSession:
         self._hang_up: Callable[[], None] | None = None
 
     def keep(self, hang_up: Callable[[], None]) -> None:
-        """Remember how to end the connection."""
         self._hang_up = hang_up
 
     @property
@@ -327,17 +321,14 @@ class AgentSession:
         return self._node_record.session is self
 
     def heartbeat(self) -> None:
-        """The agent lives."""
         if self._node_record.session is self:
             self._registry.hear(self._node_record)
 
     def replace(self, report: NodeReport) -> None:
-        """The node is so now."""
         if self.current:
             self._registry.replace(self._node_record, report)
 
     def apply(self, delta: ReportDelta) -> None:
-        """The node changed so."""
         if self.current:
             self._registry.replace(self._node_record, apply_delta(self._node_record.report, delta))
 
@@ -348,7 +339,6 @@ class AgentSession:
             self._node_record.session = None
 
     def close(self) -> None:
-        """Hang up."""
         if self._hang_up is not None:
             self._hang_up()
 
@@ -370,11 +360,3 @@ def shape(report: NodeReport) -> object:
 def _same_parts(before: NodeReport, report: NodeReport) -> bool:
     """Whether neither GPUs nor pods changed, which deltas tell by sharing them."""
     return before.gpus is report.gpus and before.pods is report.pods
-
-
-def count_by_health(node_records: Mapping[str, NodeRecord]) -> dict[AgentHealth, int]:
-    """How many nodes are in which health."""
-    counts = dict.fromkeys(AgentHealth, 0)
-    for node_record in node_records.values():
-        counts[node_record.health] += 1
-    return counts

@@ -39,7 +39,8 @@ from slicewise.metricsapi.watch_stream import (
     stream_list,
     stream_watch,
 )
-from slicewise.reports import PATH, RESOURCE
+from slicewise.reports import PATH
+from slicewise.reports.listing import RESOURCE
 
 SCHEDULE: Final = "schedule"
 _VERBS: Final = ("filter", "prioritize", "preempt")
@@ -48,8 +49,6 @@ _GET: Final = ("GET",)
 
 
 class MetricsRoutes:
-    """Every path of the service."""
-
     def __init__(
         self,
         registry: NodeRegistry,
@@ -76,14 +75,12 @@ class MetricsRoutes:
         self._router.add(f"{reports}/{{name}}", self._read_report, _GET)
 
     def serve_scheduler(self, handler: Handler) -> None:
-        """Let this handler answer the scheduler's verbs."""
         for each in RELEASES:
             for verb in _VERBS:
                 path = f"{each.prefix}/{SCHEDULE}/{verb}"
                 self._router.add(path, partial(self._schedule, each, verb, handler), POST)
 
     async def handle(self, request: HttpRequest) -> Answer:
-        """The answer to any request."""
         try:
             return await self._router.handle(request)
         except KubeError as error:
@@ -139,7 +136,6 @@ class MetricsRoutes:
         return list_reports(self._registry, request.query.get("since", ""))
 
     async def _read_report(self, request: HttpRequest) -> Answer:
-        """The whole report of one node."""
         name = request.parameters["name"]
         refusal = await self._check(request, OWN, "get", RESOURCE, name)
         return refusal or read_report(self._registry, name)

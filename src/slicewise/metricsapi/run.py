@@ -31,8 +31,6 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsApiOptions:
-    """How one metrics API runs."""
-
     kubeconfig: Path | None = None
     """Kubeconfig of the API server; none looks where kubectl and pods do."""
     policy: str = "default"

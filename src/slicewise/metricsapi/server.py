@@ -43,8 +43,6 @@ _HELD_UP_SECONDS: Final = 0.3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsApiSettings:
-    """How the metrics API runs."""
-
     name: str = "nvidia-gpu-scheduler"
     """Name of the Service in front, and of the Secret."""
     namespace: str = "kube-system"
@@ -98,12 +96,10 @@ class MetricsApiServer:
 
     @property
     def url(self) -> str:
-        """The address clients use."""
         assert self.server is not None
         return self.server.url
 
     def serve_scheduler(self, handler: Handler) -> None:
-        """Let this handler answer the scheduler's verbs."""
         self._api.serve_scheduler(handler)
 
     async def start(self) -> None:

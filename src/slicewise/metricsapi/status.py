@@ -24,7 +24,6 @@ NOT_FOUND: Final = HttpResponse(
 
 
 def write_status(code: int, reason: str, message: str) -> dict[str, Any]:
-    """A Status that says no."""
     return {
         "kind": "Status",
         "apiVersion": "v1",
@@ -37,6 +36,5 @@ def write_status(code: int, reason: str, message: str) -> dict[str, Any]:
 
 
 def refuse(code: int, message: str) -> HttpResponse:
-    """An answer that says no and why."""
     status = write_status(code, _REASONS.get(code, "InternalError"), message)
     return HttpResponse(code, msgspec.json.encode(status))

@@ -60,8 +60,6 @@ COLUMNS: Final = {PODS: _POD_COLUMNS, NODES: _NODE_COLUMNS}
 
 @dataclass(frozen=True, slots=True)
 class Tabulator:
-    """Writes facts as rows of a resource's table."""
-
     writer: DocumentWriter
     resource: ServedResource
     include: str
@@ -71,7 +69,6 @@ class Tabulator:
     def table(
         self, facts: Iterable[ApiObject], revision: int, *, headed: bool = True
     ) -> dict[str, Any]:
-        """A meta.k8s.io/v1 Table."""
         columns = COLUMNS[self.resource.subject] if headed else ()
         return {
             "kind": "Table",
@@ -91,7 +88,6 @@ class Tabulator:
         }
 
     def row(self, item: ApiObject) -> dict[str, Any]:
-        """One row."""
         now = self.now()
         cells = pod_cells(item, now) if isinstance(item, PodObject) else node_cells(item, now)
         if self.include == OBJECT:
@@ -104,7 +100,6 @@ class Tabulator:
 
 
 def pod_cells(item: PodObject, now: datetime) -> list[Any]:
-    """What the columns say of a pod."""
     pod, gpus = item.held.pod, find_gpus(item.report)
     holding = [each for each in pod.containers if each.devices]
     devices = [device for each in holding for device in each.devices]
@@ -137,7 +132,6 @@ def pod_cells(item: PodObject, now: datetime) -> list[Any]:
 
 
 def node_cells(view: NodeObject, now: datetime) -> list[Any]:
-    """What the columns say of a node."""
     gpus = view.report.gpus
     models: dict[str, int] = {}
     for gpu in gpus:

@@ -2,25 +2,10 @@
 
 `NodeReport` is the only document of what is in use. An agent makes a `Reporter` and hands it a
 report whenever something changed; the server makes a `ReportReceiver` per connection and is told
-of it through a `ReportSink`, and answers readers with a `NodeReportList`.
+of it through a `ReportSink`. `listing` is what readers of all reports get.
 """
 
 from slicewise.reports.credentials import Credentials, FileCredentials, trust
-from slicewise.reports.listing import (
-    GROUP,
-    HEARD,
-    KIND,
-    LIST_PATH,
-    RESOURCE,
-    SILENT,
-    UNKNOWN,
-    VERSION,
-    AgentStatus,
-    ItemMetadata,
-    NodeReportItem,
-    NodeReportList,
-    decode_list,
-)
 from slicewise.reports.messages import (
     PATH,
     PROTOCOL,
@@ -44,27 +29,15 @@ from slicewise.reports.report import (
 from slicewise.reports.reporter import Reporter, ReportTiming
 
 __all__ = [
-    "GROUP",
-    "HEARD",
-    "KIND",
-    "LIST_PATH",
     "PATH",
     "PROTOCOL",
-    "RESOURCE",
-    "SILENT",
-    "UNKNOWN",
-    "VERSION",
-    "AgentStatus",
     "ContainerReport",
     "Credentials",
     "DeviceReport",
     "FileCredentials",
     "GpuReport",
-    "ItemMetadata",
     "MeasuredUse",
     "NodeReport",
-    "NodeReportItem",
-    "NodeReportList",
     "PodReport",
     "ProcessReport",
     "ReportDelta",
@@ -74,7 +47,6 @@ __all__ = [
     "ReportTiming",
     "Reporter",
     "apply_delta",
-    "decode_list",
     "find_delta",
     "name_brand",
     "number_brand",

@@ -40,7 +40,6 @@ class FileCredentials:
         return await asyncio.to_thread(self._build)
 
     async def token(self) -> str | None:
-        """The token as its file has it now."""
         if self.token_file is None:
             return None
         try:

@@ -32,8 +32,6 @@ class ItemMetadata(
 
 
 class AgentStatus(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
-    """Whether the node's agent is heard."""
-
     agent: str = ""
 
 

@@ -54,7 +54,6 @@ _ENCODER: Final = msgspec.msgpack.Encoder()
 
 
 def encode(message: Message) -> bytes:
-    """The message as one frame."""
     body = _ENCODER.encode(message)
     return len(body).to_bytes(_LENGTH, "big") + body
 

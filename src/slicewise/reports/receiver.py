@@ -50,7 +50,6 @@ class ReportReceiver(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Remember the way back."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 
@@ -69,7 +68,6 @@ class ReportReceiver(asyncio.Protocol):
             self._transport.write(HEARTBEAT)
 
     def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002
-        """Say that it is over, once."""
         self._transport = None
         self._sink.end()
 

@@ -18,8 +18,6 @@ class MeasuredUse(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class GpuReport(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
-    """One GPU of the node."""
-
     uuid: str
     model: str
     """The driver's name for it, as it is written there."""
@@ -83,7 +81,6 @@ class PodReport(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_on
 
     @property
     def key(self) -> PodKey:
-        """The pod as `namespace/name`."""
         return f"{self.namespace}/{self.name}"
 
 
@@ -144,5 +141,4 @@ def name_brand(number: int) -> str:
 
 
 def number_brand(text: str) -> int:
-    """NVML's number of a brand's text."""
     return _BRANDS.index(text) if text in _BRANDS else 0

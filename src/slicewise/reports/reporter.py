@@ -86,7 +86,6 @@ class Reporter:
         self._changed.set()
 
     async def run(self) -> None:
-        """Keep the server informed until cancelled."""
         failures = 0
         while True:
             if self._report is None:

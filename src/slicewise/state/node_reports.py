@@ -15,14 +15,8 @@ import msgspec
 from slicewise.kube.client import Call, Client
 from slicewise.kube.errors import KubeError, RefusedError
 from slicewise.kube.reads import read_page
-from slicewise.reports import (
-    LIST_PATH,
-    RESOURCE,
-    SILENT,
-    MeasuredUse,
-    NodeReport,
-    decode_list,
-)
+from slicewise.reports import MeasuredUse, NodeReport
+from slicewise.reports.listing import LIST_PATH, RESOURCE, SILENT, decode_list
 
 AGENT_PORT: Final = 5678
 _PAGE: Final = "/usage/gpus"

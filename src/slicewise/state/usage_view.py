@@ -79,7 +79,6 @@ class NodeUsageView:
 
 
 def sum_uses(uses: Iterable[MeasuredUse]) -> MeasuredUse:
-    """What all of these use together."""
     known = tuple(uses)
     return MeasuredUse(
         memory_mib=sum(each.memory_mib for each in known), cores=sum(each.cores for each in known)
