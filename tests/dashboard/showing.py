@@ -16,7 +16,7 @@ from slicewise.dialects import ALLOCATION, GPUS, write_gpus
 from slicewise.kube.credentials import Access
 from slicewise_playground.cluster import Playground
 
-QUICK = UpdateIntervals(look=0.02, troubles=0.05, usage=0.05)
+QUICK = UpdateIntervals(refresh=0.02, troubles=0.05, usage=0.05)
 
 
 class Showing:

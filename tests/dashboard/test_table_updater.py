@@ -39,7 +39,7 @@ class Scene:
         self.updater = TableUpdater(self.state, self.tables, clock=self.clock)
 
     def look(self):
-        self.updater.look()
+        self.updater.refresh()
         return self
 
     def rows(self, section):
@@ -81,7 +81,7 @@ def test_only_what_changed_is_told_again():
     scene.state.see(placed("n7"))
     scene.look()
 
-    told = json.loads(scene.tables.tell_since(at))
+    told = json.loads(scene.tables.encode_since(at))
 
     assert [row[0] for row in told["nodes"]["rows"]] == ["n7"]
 
@@ -259,18 +259,18 @@ def test_use_is_told_by_the_position_of_its_gpu():
         (MeasuredGpu("GPU-n0-1", 40, 900),), (MeasuredPod("ml/p", "GPU-n0-1", 40, None),)
     )
 
-    scene.updater.use({"n0": use, "elsewhere": use})
+    scene.updater.take_usage({"n0": use, "elsewhere": use})
 
     assert scene.rows("usage") == [["n0", [[1, 40, 900]], [["ml/p", 1, 40, None]]]]
 
 
 def test_node_whose_agent_fell_silent_is_flagged_until_it_speaks():
     scene = Scene().look()
-    scene.updater.use({"n0": MeasuredNode(silent=True)})
+    scene.updater.take_usage({"n0": MeasuredNode(silent=True)})
     assert scene.look().rows("nodes")[0][1] == SILENT
     assert scene.totals["silent"] == 1
 
-    scene.updater.use({})
+    scene.updater.take_usage({})
 
     assert scene.look().rows("nodes")[0][1] == 0
 

@@ -22,7 +22,7 @@ def test_reader_is_told_what_changed_since_its_revision():
     made.drop("nodes", "a")
     made.publish()
 
-    assert json.loads(made.tell_since(at)) == {"nodes": {"rows": [["b", 2]], "gone": ["a"]}}
+    assert json.loads(made.encode_since(at)) == {"nodes": {"rows": [["b", 2]], "gone": ["a"]}}
 
 
 def test_row_that_says_the_same_makes_no_revision():
@@ -41,7 +41,7 @@ def test_row_dropped_and_put_again_is_not_told_as_gone():
     made.put("nodes", "a", ["a", 2])
     made.publish()
 
-    assert json.loads(made.tell_since(at)) == {"nodes": {"rows": [["a", 2]]}}
+    assert json.loads(made.encode_since(at)) == {"nodes": {"rows": [["a", 2]]}}
 
 
 def test_everything_is_told_in_parts_and_begins_anew():
@@ -49,7 +49,7 @@ def test_everything_is_told_in_parts_and_begins_anew():
     made.put("totals", "", {"nodes": 5})
     made.publish()
 
-    parts = [json.loads(part) for part in made.tell_all(2)]
+    parts = [json.loads(part) for part in made.encode_all(2)]
 
     assert [part.get("reset") for part in parts] == [True, None, None]
     assert parts[0]["totals"] == {"rows": [{"nodes": 5}]}
@@ -61,11 +61,11 @@ def test_everything_is_told_in_parts_and_begins_anew():
 def test_mark_of_another_process_or_of_the_future_is_not_gone_on_from():
     made = tables(a=1)
 
-    assert made.read_mark(made.mark()) == made.revision
-    assert made.read_mark("other.1") is None
-    assert made.read_mark("e.99") is None
-    assert made.read_mark("e.x") is None
-    assert made.read_mark("") is None
+    assert made.read_version(made.version()) == made.revision
+    assert made.read_version("other.1") is None
+    assert made.read_version("e.99") is None
+    assert made.read_version("e.x") is None
+    assert made.read_version("") is None
 
 
 def test_reader_from_before_what_is_remembered_begins_anew():
@@ -74,15 +74,15 @@ def test_reader_from_before_what_is_remembered_begins_anew():
     for name in "abc":
         made.put("nodes", name, name)
     made.publish()
-    early = made.mark()
+    early = made.version()
     for name in "ab":
         made.drop("nodes", name)
         made.publish()
 
-    assert made.read_mark(early) == 1
+    assert made.read_version(early) == 1
     made.drop("nodes", "c")
     made.publish()
-    assert made.read_mark(early) is None
+    assert made.read_version(early) is None
 
 
 def test_waiting_reader_wakes_at_the_next_revision():
@@ -117,16 +117,16 @@ def test_steps_lead_to_what_the_whole_says(steps, joined):
         if publish:
             made.publish()
         if number >= joined:
-            told = json.loads(made.tell_since(at)).get("nodes", {"rows": []})
+            told = json.loads(made.encode_since(at)).get("nodes", {"rows": []})
             at = made.revision
             known |= {row[0]: row for row in told["rows"]}
             for gone in told.get("gone", ()):
                 known.pop(gone, None)
     made.publish()
-    told = json.loads(made.tell_since(at)).get("nodes", {"rows": []})
+    told = json.loads(made.encode_since(at)).get("nodes", {"rows": []})
     known |= {row[0]: row for row in told["rows"]}
     for gone in told.get("gone", ()):
         known.pop(gone, None)
 
-    whole = [row for part in made.tell_all(2) for row in json.loads(part)["nodes"]["rows"]]
+    whole = [row for part in made.encode_all(2) for row in json.loads(part)["nodes"]["rows"]]
     assert sorted(known.values()) == sorted(whole)

@@ -28,16 +28,16 @@ class FeedSettings:
 
 
 async def stream_events(
-    tables: PageTables, feed: FeedSettings, mark: str, may_look: Callable[[], Awaitable[bool]]
+    tables: PageTables, feed: FeedSettings, version: str, may_look: Callable[[], Awaitable[bool]]
 ) -> AsyncIterator[bytes]:
     """Events until the reader leaves or may look no more."""
     loop = asyncio.get_running_loop()
     reviewed = loop.time()
-    at = tables.read_mark(mark) if mark else None
+    at = tables.read_version(version) if version else None
     if at is None:
         at = tables.revision
-        name = tables.mark()
-        bodies = list(tables.tell_all(feed.rows))
+        name = tables.version()
+        bodies = list(tables.encode_all(feed.rows))
         for number, body in enumerate(bodies, 1):
             # Only the whole of it is something to go on from.
             yield write_event(body, name if number == len(bodies) else None)
@@ -54,7 +54,7 @@ async def stream_events(
         except TimeoutError:
             yield _HEARTBEAT
             continue
-        body, name, at = tables.tell_since(at), tables.mark(), tables.revision
+        body, name, at = tables.encode_since(at), tables.version(), tables.revision
         yield write_event(body, name)
 
 

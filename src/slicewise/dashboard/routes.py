@@ -101,7 +101,7 @@ async def _feed(context: PageContext, request: HttpRequest) -> HttpResponse | St
         return _say(503, b"the cluster is not known yet: retry soon\n", {"retry-after": "1"})
     if context.readers >= context.feed.most:
         return _say(503, b"too many readers: retry later\n", {"retry-after": "5"})
-    mark = request.headers.get("last-event-id") or request.query.get("since", "")
+    version = request.headers.get("last-event-id") or request.query.get("since", "")
 
     async def may_look() -> bool:
         return await context.authorizer.decide(request) is AccessDecision.ALLOWED
@@ -109,7 +109,7 @@ async def _feed(context: PageContext, request: HttpRequest) -> HttpResponse | St
     async def chunks() -> AsyncIterator[bytes]:
         context.readers += 1
         try:
-            async for event in stream_events(context.tables, context.feed, mark, may_look):
+            async for event in stream_events(context.tables, context.feed, version, may_look):
                 yield event
         finally:
             context.readers -= 1

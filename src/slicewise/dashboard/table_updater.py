@@ -30,7 +30,7 @@ _MOST_TROUBLES: Final = 200
 class UpdateIntervals:
     """How often what is looked at, in seconds."""
 
-    look: float = 0.25
+    refresh: float = 0.25
     """The cluster."""
     reasons: float = 0.05
     """How long reasons of waiting pods may be worked out each time."""
@@ -60,7 +60,7 @@ class TableUpdater:
         self._intervals = intervals or UpdateIntervals()
         self._clock = clock
         self._history = ClusterHistory()
-        self._looked: Snapshot | None = None
+        self._refreshed: Snapshot | None = None
         self._troubles_at = 0.0
         self._used: dict[str, MeasuredNode] = {}
         self._quota: object = None
@@ -86,19 +86,19 @@ class TableUpdater:
         measuring = None if self._usage is None else asyncio.create_task(self._measure(self._usage))
         try:
             while True:
-                self.look()
-                await asyncio.sleep(self._intervals.look)
+                self.refresh()
+                await asyncio.sleep(self._intervals.refresh)
         finally:
             if measuring is not None:
                 measuring.cancel()
                 await asyncio.gather(measuring, return_exceptions=True)
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Bring the tables in step with the cluster, and publish them if they changed."""
         if not self._state.ready:
             return
         snapshot, now = self._state.snapshot(), self._clock()
-        changed = snapshot is not self._looked
+        changed = snapshot is not self._refreshed
         if changed or self.nodes.guessing:
             # A record may say just what was guessed, and then only this changes.
             adopted_pods = self._state.ledger.adopted_pods()
@@ -115,10 +115,10 @@ class TableUpdater:
         totals["fragmented"] = self.nodes.sums.fragmented
         self.tables.put("totals", "", totals)
         self._note_point(now)
-        self._looked = snapshot
+        self._refreshed = snapshot
         self.tables.publish()
 
-    def use(self, found: dict[str, MeasuredNode]) -> None:
+    def take_usage(self, found: dict[str, MeasuredNode]) -> None:
         """Take in what is in use on every node."""
         snapshot = self._state.snapshot()
         rows: dict[str, object] = {}
@@ -134,7 +134,7 @@ class TableUpdater:
     async def _measure(self, usage: UsageSource) -> None:
         while True:
             try:
-                self.use(dict(await usage.read() or {}))
+                self.take_usage(dict(await usage.read() or {}))
             except Exception:
                 # The page shows what is allocated, whatever becomes of the measurements.
                 _log.exception("usage not read")

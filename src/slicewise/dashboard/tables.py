@@ -129,11 +129,11 @@ class PageTables:
         while self.revision <= revision:
             await self._news.wait()
 
-    def mark(self) -> str:
+    def version(self) -> str:
         """The present revision, as clients hand it back."""
         return f"{self.epoch}.{self.revision}"
 
-    def read_mark(self, text: str) -> int | None:
+    def read_version(self, text: str) -> int | None:
         """The revision from which a client can be told what changed; None when it must begin."""
         epoch, _, number = text.rpartition(".")
         if epoch != self.epoch or not number.isdecimal():
@@ -142,7 +142,7 @@ class PageTables:
         floor = max(table.floor for table in self.sections.values())
         return revision if floor <= revision <= self.revision else None
 
-    def tell_since(self, revision: int) -> bytes:
+    def encode_since(self, revision: int) -> bytes:
         """One JSON object with everything that changed after a revision."""
         parts = []
         for name, table in self.sections.items():
@@ -151,7 +151,7 @@ class PageTables:
                 parts.append(_section(name, rows, gone))
         return b"{" + b",".join(parts) + b"}"
 
-    def tell_all(self, most: int) -> Iterator[bytes]:
+    def encode_all(self, most: int) -> Iterator[bytes]:
         """Everything, as JSON objects of at most so many rows of a section each."""
         small, last = list(self.sections.items())[:-1], self.sections[SECTIONS[-1]]
         parts = [_section(name, table.bodies(), ()) for name, table in small if len(table)]
