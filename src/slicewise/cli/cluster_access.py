@@ -1,4 +1,4 @@
-"""How commands of people cluster the API server: kubectl's files and flags, and plain errors."""
+"""How commands reach the API server: kubectl's files and flags, and errors of one line."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -19,7 +19,7 @@ from slicewise.model.backoff import Backoff
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 FILE: Final = click.Path(dir_okay=False, path_type=Path)
-# A person waits for the answer, so that a server that is gone is said to be gone soon.
+# A person waits for the answer, so few attempts are made.
 _TIMING: Final = RequestTimeouts(attempts=3, backoff=Backoff(0.1, 1.0))
 
 
@@ -32,11 +32,11 @@ class ClusterFlags:
 
 
 class CommandFailure(click.ClickException):
-    """An error of a command whose only other outcome is success."""
+    """An error of a command that otherwise succeeds; exits with 1."""
 
 
 class CannotTell(click.ClickException):
-    """An error of a command that says no with 1."""
+    """An error of a command that answers no with 1; exits with 2."""
 
     exit_code = 2
 
@@ -59,7 +59,7 @@ def run_connected(
     work: Callable[[Client], Awaitable[T]],
     error: type[click.ClickException] = CommandFailure,
 ) -> T:
-    """What the work returns, given a client; whatever goes wrong is one line and an exit code."""
+    """What the work returns, given a client; errors become one line and an exit code."""
 
     async def run() -> T:
         access = find_access(cluster.kubeconfig, cluster.context)

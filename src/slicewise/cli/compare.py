@@ -162,7 +162,7 @@ def _steady_table(
 
 
 def _parity(done: Sequence[ReplayResult], published: Published) -> str:
-    """How far the replays are from the published curves that have no chance in them."""
+    """How far the replays are from the published curves of deterministic policies."""
     furthest, runs = 0.0, 0
     for each in done:
         curve = published.get((each.job.trace, each.job.policy, each.job.seed))

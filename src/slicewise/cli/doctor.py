@@ -117,7 +117,7 @@ def doctor(strict: bool, output: str | None, **flags: Any) -> None:
 
 
 async def examine(client: Client, options: DoctorOptions) -> list[Finding]:
-    """Everything that was found, in the order in which it is best read."""
+    """All findings, in the order in which they are shown."""
     nodes = await list_node_details(client, open_reader())
     findings, with_gpus = check_nodes(nodes)
     findings += await _check_agents(client, with_gpus, options.agent_port)
@@ -193,7 +193,7 @@ async def _check_quota(client: Client) -> list[Finding]:
 
 
 async def _check_ledger(client: Client) -> list[Finding]:
-    """What a ledger that reads everything anew has to complain about."""
+    """The problems of a ledger that is built from the whole cluster now."""
     state = LiveState(client, await choose_settings(client, "default"))
     try:
         await state.start()

@@ -38,7 +38,7 @@ _FORBIDDEN: Final = (401, 403)
 
 @dataclass(frozen=True, slots=True)
 class ExtenderTarget:
-    """Whom to ask, by the flags; without an address we answer ourselves."""
+    """Which extender to ask; without an address or Service, this process answers."""
 
     url: str | None = None
     ca: Path | None = None
@@ -61,11 +61,11 @@ class ExtenderCall(Protocol):
     async def __call__(
         self, path: str, query: Mapping[str, str] | None = None, body: Any = None
     ) -> dict[str, Any]:
-        """The answer, decoded; raises Trouble when there is none."""
+        """The answer, decoded; raises CannotTell when there is none."""
 
 
 def target_options(command: F) -> F:
-    """The flags that say who answers."""
+    """The flags that name the extender."""
     flags = (
         click.option("--url", envvar=URL, help=f"Ask the extender at this address [env {URL}]."),
         click.option(
@@ -90,7 +90,7 @@ def target_options(command: F) -> F:
 
 
 def read_target(flags: dict[str, Any]) -> ExtenderTarget:
-    """Whom to ask, taken out of a command's flags."""
+    """Which extender to ask, taken out of a command's flags."""
     return ExtenderTarget(
         **{key: flags.pop(key) for key in ("url", "ca", "cert", "service", "policy")}
     )
@@ -121,7 +121,7 @@ def fetch(
 
 @contextlib.asynccontextmanager
 async def open_call(client: Client, target: ExtenderTarget) -> AsyncIterator[ExtenderCall]:
-    """The way to ask, through the API server or without anybody's help."""
+    """A call of the extender behind the Service, or of one built in this process."""
     if target.service:
         yield _ask_service(client, target.service)
         return
@@ -183,7 +183,7 @@ def _ask_service(client: Client, service: str) -> ExtenderCall:
 async def add_suggestions(
     ask: ExtenderCall, pod: Mapping[str, Any], told: dict[str, Any], left_out: LeftOut
 ) -> None:
-    """Say as well what would fit on nodes whose sums fell short, if no other node is of help."""
+    """Add what would fit on nodes whose sums fell short, where no other node has a suggestion."""
     short = name_short_nodes(left_out)
     if not short or told.get("best") or told.get("fits") or told.get("smallestChange"):
         return
@@ -194,7 +194,7 @@ async def add_suggestions(
 
 
 async def choose_settings(client: Client, policy: str) -> StateSettings:
-    """What we may read; without ConfigMaps there is no quota to be known."""
+    """What may be read; where ConfigMaps are forbidden, the quota is left out."""
     for resource in ("nodes", "pods"):
         await client.read(Call("list", resource, f"/api/v1/{resource}", {"limit": "1"}))
     settings = StateSettings(policy=policy)

@@ -62,7 +62,7 @@ class LazyGroup(click.Group):
         return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Every command, in the order of the alphabet."""
+        """Every command, sorted by name."""
         installed = [name for name in self._extras if _find_installed(name)]
         return sorted({*self._commands, *installed, *super().list_commands(ctx)})
 

@@ -1,7 +1,4 @@
-"""Cordoning of single GPUs: closed to new pods on a person's word, and opened again.
-
-The one place where Slicewise writes a Node, because a person said so.
-"""
+"""Cordons of single GPUs: closed to new pods by an annotation of the Node, and opened again."""
 
 from collections.abc import Callable, Sequence
 from typing import Final

@@ -98,7 +98,7 @@ class LiveState:
         keep = KeyFilter((*dialects.keys, *self.settings.labels), dialects.keys, dialects.amounts)
         self.reader = ObjectReader(keep)
         """Reads pods and nodes as the ledger knows them; for the Writes beside this state."""
-        self.lessons = WorkloadStats()
+        self.workload_stats = WorkloadStats()
         self.dirty = asyncio.Event()
         """Set whenever pods or nodes have changed; whoever acts on that clears it."""
         self.quota_changed = asyncio.Event()
@@ -106,7 +106,7 @@ class LiveState:
         self._requests = CachedPodReader(dialects)
         # Its tables follow one node at a time, so it shares them with no other planner.
         self._chooser = GpuChooser(
-            Planner(read_policy(self.settings.policy), self.lessons.workload)
+            Planner(read_policy(self.settings.policy), self.workload_stats.workload)
         )
         self.ledger = Ledger(self._requests, self._chooser)
         self._feed = Feed(dialects)
@@ -148,7 +148,7 @@ class LiveState:
         name = policy or self.settings.policy
         planner = self._planners.get(name)
         if planner is None:
-            planner = Planner(read_policy(name), self.lessons.workload)
+            planner = Planner(read_policy(name), self.workload_stats.workload)
             self._planners[name] = planner
             if len(self._planners) > _PLANNERS:
                 self._planners.popitem(last=False)
@@ -287,10 +287,10 @@ class LiveState:
         except SlicewiseError:
             # The ledger reports what it cannot read; nothing is learned from it.
             return
-        if self.lessons.count(request):
+        if self.workload_stats.count(request):
             for planner in self._planners.values():
-                planner.workload = self.lessons.workload
-            self._chooser.planner.workload = self.lessons.workload
+                planner.workload = self.workload_stats.workload
+            self._chooser.planner.workload = self.workload_stats.workload
 
     def _apply(self, events: Sequence[Event]) -> None:
         for event in events:

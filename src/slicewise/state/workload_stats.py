@@ -1,7 +1,7 @@
-"""Learning what pods of this cluster tend to ask for, from those that arrive.
+"""Statistics of what pods of this cluster ask for, from those that arrive.
 
-A lesson is drawn whenever the number of arrivals has doubled: early often, later seldom, for
-each lesson makes every planner work out its prices anew.
+They are renewed whenever the number of arrivals has doubled, because every planner then computes
+its price tables anew.
 """
 
 from collections import Counter
@@ -16,18 +16,18 @@ _KINDS: Final = 4096
 
 
 class WorkloadStats:
-    """Counts the kinds of arriving pods, and says what they teach."""
+    """Counts the shapes of arriving pods for the planners."""
 
     def __init__(self) -> None:
         self.workload = Workload()
-        """What was learned last."""
+        """The statistics of the last renewal."""
         self.arrivals = 0
         """How many pods have arrived."""
         self._kinds: Counter[PodShape] = Counter()
         self._next = _FIRST
 
     def count(self, request: Request) -> bool:
-        """Take in one more pod; true when that taught something new."""
+        """Count one more pod; true when the statistics were renewed."""
         self._kinds[shape_of(request)] += 1
         self.arrivals += 1
         if self.arrivals < self._next:

@@ -39,7 +39,7 @@ def describe(
 
 
 def describe_what_if(answer: Mapping[str, Any]) -> list[str]:
-    """Where pods would go, those of equal fate together, and what keeps the others."""
+    """Where pods would go, pods with equal outcomes grouped, and why others would not fit."""
     pods = answer["pods"]
     fitting, colour = answer["fitting"], GOOD if answer["fits"] else BAD
     if len(pods) == 1:

@@ -128,7 +128,7 @@ def _percent(value: float) -> str:
 
 
 def _console() -> Console:
-    """Standard output; wide when nobody watches, so that no cell is cut."""
+    """Standard output; wide where it is no terminal, so that no cell is cut."""
     console = Console()
     return console if console.is_terminal else Console(width=120)
 
@@ -141,7 +141,7 @@ def check_chart(path: Path) -> None:
 
 
 def draw_chart(path: Path, trace: Trace, summaries: Sequence[Summary]) -> None:
-    """Write the picture."""
+    """Write the chart."""
     policies = dict.fromkeys(each.policy for each in summaries)
     allocation = {
         name: mean_curve([each.allocation for each in summaries if each.policy == name])
