@@ -129,7 +129,7 @@ class AgentMetrics:
         starts = agent.starts
         granted = CounterMetricFamily(
             "slicewise_agent_container_starts",
-            "Starts of containers that were asked about, by how they ended.",
+            "Container starts by outcome, granted or held back.",
             labels=["outcome"],
         )
         granted.add_metric(["granted"], starts.granted)
@@ -137,7 +137,7 @@ class AgentMetrics:
         yield granted
         yield CounterMetricFamily(
             "slicewise_agent_container_start_seconds",
-            "Seconds that granted starts were held up.",
+            "Seconds that granted container starts waited for the agent.",
             value=starts.seconds,
         )
         requests = CounterMetricFamily(

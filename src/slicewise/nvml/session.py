@@ -96,7 +96,7 @@ class NvmlSession:
                 self._suspicious = True
                 time.sleep(seconds)
             return []
-        return [] if event is None else [self._tell(event)]
+        return [] if event is None else [self._read_event(event)]
 
     def find_lost(self) -> list[GpuFault]:
         """The GPUs that answered at the last look and do not now; for one thread at a time."""
@@ -161,7 +161,7 @@ class NvmlSession:
         except NvmlSilentError as error:
             _log.warning("GPU reports no faults by events", gpu=uuid, error=str(error))
 
-    def _tell(self, event: Any) -> GpuFault:
+    def _read_event(self, event: Any) -> GpuFault:
         uuid = self._name(event.device)
         if event.eventType & pynvml.nvmlEventTypeXidCriticalError:
             return GpuFault(uuid, XID, int(event.eventData))

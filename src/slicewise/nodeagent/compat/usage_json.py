@@ -49,12 +49,12 @@ def write_manager_usage(usage: NodeUsage) -> UsageDocument:
         if pod is None:
             pod = pods[owner.uid] = UsagePod({}, owner.namespace, owner.user, owner.cluster, {})
         if each.gpus:
-            pod.stat[name] = UsageDevices([_tell_device(held) for held in each.gpus])
+            pod.stat[name] = UsageDevices([_write_device(held) for held in each.gpus])
         pod.spec[name] = UsageSpec(_count_gpus(each), each.allocated_memory)
     return UsageDocument(pods)
 
 
-def _tell_device(held: HeldGpu) -> UsageDevice:
+def _write_device(held: HeldGpu) -> UsageDevice:
     gpu = held.device.gpu
     return UsageDevice(
         held.device.bus, str(gpu.index), held.cores, held.memory, held.pids, gpu.memory

@@ -48,8 +48,8 @@ class AllocationExchange:
         other = next(self._partners(pod_allocation, container, held), None)
         if other is None or not _equal(wanted, held):
             raise DeniedError(
-                f"{ref.name} received the GPUs of another pod ({_tell(held)}) and is allocated "
-                f"{_tell(wanted)}; it does not start on them, create its pod again"
+                f"{ref.name} received the GPUs of another pod ({_name_gpus(held)}) and is allocated "
+                f"{_name_gpus(wanted)}; it does not start on them, create its pod again"
             )
         partner, theirs = other
         _log.warning(
@@ -120,5 +120,5 @@ def _equal(one: tuple[Slice, ...], other: tuple[Slice, ...]) -> bool:
     ]
 
 
-def _tell(slices: tuple[Slice, ...]) -> str:
+def _name_gpus(slices: tuple[Slice, ...]) -> str:
     return "gpu " + ",".join(str(each.gpu) for each in slices)

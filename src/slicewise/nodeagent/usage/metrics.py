@@ -105,7 +105,7 @@ _CONTAINERS: Final[tuple[Gauge[HeldGpu], ...]] = (
 
 def collect_own(usage: NodeUsage, tally: SamplingStats) -> Iterator[Metric]:
     """Every metric of the node under our own names."""
-    yield _tell_gpus(usage)
+    yield _list_gpus(usage)
     gpus = [((usage.node, *_name(each)), each) for each in usage.gpus]
     yield from tabulate(_GPUS, _GPU_LABELS, gpus)
     held = [
@@ -119,7 +119,7 @@ def collect_own(usage: NodeUsage, tally: SamplingStats) -> Iterator[Metric]:
     yield from _collect_sampling(usage, tally)
 
 
-def _tell_gpus(usage: NodeUsage) -> Metric:
+def _list_gpus(usage: NodeUsage) -> Metric:
     labels = (*_GPU_LABELS, "model", "minor", "bus")
     family = GaugeMetricFamily("slicewise_gpu_info", "The GPU itself; always 1.", labels=labels)
     for each in usage.gpus:
@@ -136,7 +136,7 @@ def _collect_strays(usage: NodeUsage) -> Iterator[Metric]:
         labels=labels,
     )
     memory = GaugeMetricFamily(
-        "slicewise_gpu_stray_memory_bytes", "Memory that strays use.", labels=labels
+        "slicewise_gpu_stray_memory_bytes", "Memory that these processes use.", labels=labels
     )
     sums: dict[tuple[int, str, str], tuple[int, int]] = {}
     for stray in usage.strays:
