@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slicewise.model import QuantityError, read_bytes, read_count, read_milli_cpu
+from slicewise.model import QuantityError, find_count, read_bytes, read_count, read_milli_cpu
 
 
 @pytest.mark.parametrize(
@@ -81,3 +81,10 @@ def test_any_text_reads_or_is_a_quantity_error(text):
 
     assert outcome.startswith("r=")
     assert not outcome.startswith("r=-") or "expected" in outcome
+
+
+@pytest.mark.parametrize(
+    ("value", "count"), [("1k", 1000), (None, None), ("500m", None), ("-1", None), ("many", None)]
+)
+def test_count_that_is_absent_or_unreadable_is_not_found(value, count):
+    assert find_count(value) == count

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from slicewise.dialects import DEFAULT
-from slicewise.model import NodeNotice, Pod, Quantity, SlicewiseError, phases, read_count
+from slicewise.model import NodeNotice, Pod, find_count, phases
 
 LeftOut = list[dict[str, str]]
 INSUFFICIENT: Final = "insufficient "
@@ -27,7 +27,7 @@ class HeldAmounts:
     def find_shortage(self, node: NodeNotice, pod: Pod, *, counted: bool) -> str | None:
         """What the node has too little of for the pod, which may be counted there already."""
         for resource, count in _sum_amounts(pod).items():
-            total = _read(node.allocatable.get(resource))
+            total = find_count(node.allocatable.get(resource)) or 0
             if not total:
                 return f"offers no {resource}"
             held = self._held.get(node.name, Counter[str]())[resource] - (count if counted else 0)
@@ -52,16 +52,9 @@ def _sum_amounts(pod: Pod) -> Counter[str]:
     sums: Counter[str] = Counter()
     for resource in _COUNTED:
         each = [
-            _read(container.requests.get(resource, container.limits.get(resource)))
+            find_count(container.requests.get(resource, container.limits.get(resource))) or 0
             for container in pod.containers
         ]
         if any(each):
             sums[resource] = max(sum(each[at] for at in phase) for phase in phases(pod.containers))
     return sums
-
-
-def _read(value: Quantity | None) -> int:
-    try:
-        return 0 if value is None else read_count("", value)
-    except SlicewiseError:
-        return 0

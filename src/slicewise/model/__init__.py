@@ -13,6 +13,7 @@ from slicewise.model.allocation import (
     whole_gpus,
 )
 from slicewise.model.amounts import (
+    BYTES_PER_MIB,
     FULL,
     MAX_CONTAINERS,
     MAX_GPUS_PER_NODE,
@@ -35,7 +36,7 @@ from slicewise.model.gpu import Gpu, Host, Links, Node
 from slicewise.model.holding import Holding, UsageTotals
 from slicewise.model.node_details import NodeDetails, Taint
 from slicewise.model.pod import Container, NodeNotice, Phase, Pod, PodRecord
-from slicewise.model.quantity import Quantity, read_bytes, read_count, read_milli_cpu
+from slicewise.model.quantity import Quantity, find_count, read_bytes, read_count, read_milli_cpu
 from slicewise.model.refusal import Reason, Refusal
 from slicewise.model.request import (
     WHOLE_GPU,
@@ -52,6 +53,7 @@ from slicewise.model.snapshot import CHUNK, Chunk, NodeState, Snapshot
 from slicewise.model.words import count, how_many, model_admitted, model_matches, split_words
 
 __all__ = [
+    "BYTES_PER_MIB",
     "CHUNK",
     "FULL",
     "MAX_CONTAINERS",
@@ -101,6 +103,7 @@ __all__ = [
     "charge",
     "count",
     "cut",
+    "find_count",
     "fits",
     "fits_empty",
     "has_room",

@@ -10,6 +10,7 @@ MiB = NewType("MiB", int)
 MilliCpu = NewType("MilliCpu", int)
 
 FULL: Final = Percent(100)
+BYTES_PER_MIB: Final = 1 << 20
 
 # Bounds that no honest input reaches; past them a number is a mistake or an attack.
 MAX_MEMORY: Final = MiB(1 << 40)

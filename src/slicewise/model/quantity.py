@@ -47,6 +47,14 @@ def read_count(field: str, value: Quantity) -> int:
     return exact.numerator
 
 
+def find_count(value: Quantity | None) -> int | None:
+    """The same where nothing depends on it being right: None if it is absent or unreadable."""
+    try:
+        return None if value is None else read_count("", value)
+    except QuantityError:
+        return None
+
+
 def read_milli_cpu(field: str, value: Quantity) -> MilliCpu:
     """Thousandths of a core, rounded up as the kubelet does."""
     exact = _read_exact(field, value)

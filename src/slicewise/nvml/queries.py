@@ -12,13 +12,12 @@ from typing import Any, Final
 
 import pynvml
 
-from slicewise.model import Gpu, MiB, Percent
+from slicewise.model import BYTES_PER_MIB, Gpu, MiB, Percent
 from slicewise.nvml.driver import DriverError, GpuDevice, Load, Process
 from slicewise.nvml.known_gpus import FARTHEST, REMAPPING_FAILED, LinkDistance, Pair, recovery_words
 
 Handle = Any
 
-_MIB: Final = 1 << 20
 _NUMA_WORDS: Final = 4
 _WORD_BITS: Final = 64
 _NVIDIA: Final = "0x10de"
@@ -87,7 +86,7 @@ def read_gpu(index: int, handle: Handle, sysfs: Path) -> GpuDevice:
         index,
         read_uuid(handle),
         text(insist(pynvml.nvmlDeviceGetName, handle)),
-        MiB(read_memory(handle).total // _MIB),
+        MiB(read_memory(handle).total // BYTES_PER_MIB),
         insist(pynvml.nvmlDeviceGetMinorNumber, handle),
         numa=_read_numa(handle, bus, sysfs),
         healthy=not trouble,
@@ -111,7 +110,7 @@ def read_load(handle: Handle, window_seconds: float) -> Load:
     memory = read_memory(handle)
     rates = ask(pynvml.nvmlDeviceGetUtilizationRates, handle)
     return Load(
-        MiB(memory.used // _MIB),
+        MiB(memory.used // BYTES_PER_MIB),
         Percent(0 if rates is None else min(100, rates.gpu)),
         _read_processes(handle, window_seconds),
         ask(pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU),
@@ -152,7 +151,8 @@ def _read_processes(handle: Handle, window_seconds: float) -> tuple[Process, ...
     since = int((time.time() - window_seconds) * 1_000_000)
     busy = _latest(ask(pynvml.nvmlDeviceGetProcessUtilization, handle, since) or ())
     return tuple(
-        Process(pid, MiB(memory[pid] // _MIB), Percent(busy.get(pid, 0))) for pid in sorted(memory)
+        Process(pid, MiB(memory[pid] // BYTES_PER_MIB), Percent(busy.get(pid, 0)))
+        for pid in sorted(memory)
     )
 
 

@@ -1,8 +1,7 @@
 """CPU and main memory beside the GPUs: what a pod asks for and what a node has."""
 
-from typing import Final
-
 from slicewise.model import (
+    BYTES_PER_MIB,
     Container,
     Host,
     MiB,
@@ -14,8 +13,6 @@ from slicewise.model import (
     read_milli_cpu,
 )
 
-_MIB: Final = 1 << 20
-
 
 def read_pod_host(pod: Pod) -> Host:
     """The pod's effective request: the phase that peaks, for CPU and for memory."""
@@ -26,7 +23,7 @@ def read_pod_host(pod: Pod) -> Host:
     peaks = list(phases(pod.containers))
     return Host(
         MilliCpu(max(sum(cpu[at] for at in phase) for phase in peaks)),
-        MiB(-(-max(sum(memory[at] for at in phase) for phase in peaks) // _MIB)),
+        MiB(-(-max(sum(memory[at] for at in phase) for phase in peaks) // BYTES_PER_MIB)),
     )
 
 
@@ -37,7 +34,8 @@ def read_node_host(notice: NodeNotice) -> Host | None:
         return None
     field = f"node {notice.name}: allocatable"
     return Host(
-        read_milli_cpu(f"{field} cpu", cpu), MiB(read_bytes(f"{field} memory", memory) // _MIB)
+        read_milli_cpu(f"{field} cpu", cpu),
+        MiB(read_bytes(f"{field} memory", memory) // BYTES_PER_MIB),
     )
 
 

@@ -22,9 +22,8 @@ from slicewise.dialects.tkestack.pods import (
     index_key,
     read_ceiling,
 )
-from slicewise.model import FULL, MiB, Percent, PodRecord
+from slicewise.model import BYTES_PER_MIB, FULL, MiB, Percent, PodRecord
 
-_BYTES_PER_MIB: Final = 1 << 20
 # The pod's own value wins over this one, which it would not if it came with the GPUs.
 _LIBRARIES: Final = {"LD_LIBRARY_PATH": "/usr/local/nvidia/lib64"}
 
@@ -43,7 +42,7 @@ def offer(name: str, names: TkestackNames, prefix: str) -> OfferedEdition:
                 f"{prefix}vmemory.sock",
                 units(names.memory_unit),
                 carries=False,
-                annotation_unit=names.memory_unit * _BYTES_PER_MIB,
+                annotation_unit=names.memory_unit * BYTES_PER_MIB,
             ),
         ),
     )
@@ -54,7 +53,7 @@ def inject(held: ContainerGpus) -> Injection:
     names = find_edition(held.pod, EDITIONS)
     limit = _read_limit(held, names)
     volume = "origin" if limit.whole else "nvidia"
-    memory = read_amount(held.container, names.memory) * names.memory_unit * _BYTES_PER_MIB
+    memory = read_amount(held.container, names.memory) * names.memory_unit * BYTES_PER_MIB
     env = {VISIBLE: held.uuids}
     if held.compat32:
         env["LD_LIBRARY_PATH"] = "/usr/local/nvidia/lib"

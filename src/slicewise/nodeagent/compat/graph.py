@@ -6,10 +6,9 @@ Memory is in bytes, as that system counts it; a GPU is free when nobody holds a 
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from slicewise.model import FULL, Links
+from slicewise.model import BYTES_PER_MIB, FULL, Links
 from slicewise.nodeagent.usage.node_usage import GpuUsage, NodeUsage
 
-_MIB: Final = 1 << 20
 # The common ancestors of GPUs, as NVML numbers and `nvidia-smi` names them.
 _LEVELS: Final = {0: "BOARD", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
 
@@ -62,10 +61,10 @@ def _describe(gpus: Sequence[GpuUsage]) -> str:
     pids = sorted({process.pid for load in loads for process in load.processes})
     usable = [each for each in gpus if each.device.gpu.usable]
     numbers = {
-        "usedMemory": _MIB * sum(load.memory for load in loads),
-        "totalMemory": _MIB * sum(each.device.gpu.memory for each in gpus),
+        "usedMemory": BYTES_PER_MIB * sum(load.memory for load in loads),
+        "totalMemory": BYTES_PER_MIB * sum(each.device.gpu.memory for each in gpus),
         "allocatableCores": sum(max(FULL - each.cores, 0) for each in usable),
-        "allocatableMemory": _MIB
+        "allocatableMemory": BYTES_PER_MIB
         * sum(max(each.device.gpu.memory - each.memory, 0) for each in usable),
     }
     told = ", ".join(f"{name}: {number}" for name, number in numbers.items())

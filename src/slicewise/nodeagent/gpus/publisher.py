@@ -18,7 +18,7 @@ from slicewise.dialects.shared.publication import NodeFacts, Publication
 from slicewise.dialects.shared.texts import write_json
 from slicewise.kube.errors import KubeError
 from slicewise.kube.node_patch import NodePatch
-from slicewise.model import NodeNotice, Quantity, QuantityError, read_count
+from slicewise.model import NodeNotice, find_count
 from slicewise.nodeagent.gpus.gpu_watch import GpuInventory, GpuWatch
 
 PUBLISHED: Final = "slicewise.io/published"
@@ -77,7 +77,7 @@ def plan_patch(
             **{
                 key: amount
                 for key, amount in amounts.items()
-                if _read_amount(notice.capacity.get(key)) != amount
+                if find_count(notice.capacity.get(key)) != amount
             },
             **{
                 key: None
@@ -205,13 +205,6 @@ def _differences(
         key: value for key, value in wanted.items() if there.get(key) != value
     }
     return changed | {key: None for key in ours if key in there and key not in wanted}
-
-
-def _read_amount(value: Quantity | None) -> int | None:
-    try:
-        return None if value is None else read_count("capacity", value)
-    except QuantityError:
-        return None
 
 
 def _listed(value: object) -> list[object]:

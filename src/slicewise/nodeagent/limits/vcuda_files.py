@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Final
 
 from slicewise.dialects.shared.injection import VcudaLimit
+from slicewise.model import BYTES_PER_MIB
 from slicewise.nodeagent.files import check_name, make_folder, make_link, remove, write_whole
 
 CONFIG: Final = "vcuda.config"
 # pod UID, soft ceiling, reserved, container, bus, memory, share, hard, driver (2), enabled, gap
 _CONFIG: Final = struct.Struct("<48si4044x4096s16xQiiiii4x")
-_MIB: Final = 1 << 20
 
 
 def write_config(uid: str, container: str, limit: VcudaLimit, driver: str) -> bytes:
@@ -24,7 +24,7 @@ def write_config(uid: str, container: str, limit: VcudaLimit, driver: str) -> by
         uid.encode()[:47],
         limit.ceiling or 0,
         container.encode()[:4095],
-        limit.memory * _MIB,
+        limit.memory * BYTES_PER_MIB,
         limit.cores,
         int(limit.ceiling is None),
         major,

@@ -17,7 +17,7 @@ import structlog
 from slicewise.kube.local_pods import LocalPod
 from slicewise.kubelet.errors import DeniedError, KubeletError
 from slicewise.kubelet.holders import Holder, HolderSource
-from slicewise.model import Container, QuantityError, Role, read_count
+from slicewise.model import Container, Role, find_count
 from slicewise.nodeagent.node_pods import NodePods
 from slicewise.nodeagent.plugin.cdi import name_units
 
@@ -188,11 +188,7 @@ class ContainerResolver:
 
 def amount(container: Container, resource: str) -> int:
     """How many of the resource the container asks the kubelet for; 0 when it cannot be read."""
-    value = container.limits.get(resource)
-    try:
-        return 0 if value is None else read_count(resource, value)
-    except QuantityError:
-        return 0
+    return find_count(container.limits.get(resource)) or 0
 
 
 def held_names(holders: Sequence[Holder]) -> Mapping[str, Holder]:

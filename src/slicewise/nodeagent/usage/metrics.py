@@ -11,6 +11,7 @@ from typing import Final, Generic, TypeVar
 from prometheus_client import generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from slicewise.model import BYTES_PER_MIB
 from slicewise.nodeagent.usage.node_usage import GpuUsage, HeldGpu, NodeUsage
 from slicewise.nodeagent.usage.sampler import SamplingStats
 from slicewise.nvml.driver import Load
@@ -60,18 +61,16 @@ def of_load(read: Callable[[Load], float | None]) -> Callable[[GpuUsage], float 
     return lambda each: None if each.load is None else read(each.load)
 
 
-MIB: Final = 1 << 20
-
 _GPU_LABELS: Final = ("node", "gpu", "uuid")
 _GPUS: Final[tuple[Gauge[GpuUsage], ...]] = (
     Gauge("slicewise_gpu_healthy", "Whether shares of the GPU may be allocated.",
           lambda each: float(each.device.gpu.usable)),
     Gauge("slicewise_gpu_memory_bytes", "Memory of the GPU.",
-          lambda each: each.device.gpu.memory * MIB),
+          lambda each: each.device.gpu.memory * BYTES_PER_MIB),
     Gauge("slicewise_gpu_memory_promised_bytes", "Memory of the GPU allocated to pods.",
-          lambda each: each.memory * MIB),
+          lambda each: each.memory * BYTES_PER_MIB),
     Gauge("slicewise_gpu_memory_used_bytes", "Memory of the GPU in use, by anybody.",
-          of_load(lambda load: load.memory * MIB)),
+          of_load(lambda load: load.memory * BYTES_PER_MIB)),
     Gauge("slicewise_gpu_promised_ratio", "Compute of the GPU allocated to pods; 1 is all of it.",
           lambda each: each.cores / 100),
     Gauge("slicewise_gpu_utilization_ratio",
@@ -89,9 +88,9 @@ _CONTAINER_LABELS: Final = ("node", "namespace", "pod", "container", "gpu", "uui
 _CONTAINERS: Final[tuple[Gauge[HeldGpu], ...]] = (
     Gauge("slicewise_container_gpu_memory_promised_bytes",
           "Memory of the GPU allocated to the container; 0 where no amount was named.",
-          lambda each: each.allocated.memory * MIB),
+          lambda each: each.allocated.memory * BYTES_PER_MIB),
     Gauge("slicewise_container_gpu_memory_used_bytes", "Memory of the GPU that the container uses.",
-          lambda each: each.memory * MIB if each.answers else None),
+          lambda each: each.memory * BYTES_PER_MIB if each.answers else None),
     Gauge("slicewise_container_gpu_promised_ratio",
           "Compute of the GPU allocated to the container; 0 for memory alone.",
           lambda each: each.allocated.cores / 100),
@@ -146,7 +145,7 @@ def _collect_strays(usage: NodeUsage) -> Iterator[Metric]:
     for (index, uuid, origin), (count, used) in sorted(sums.items()):
         values = (usage.node, str(index), uuid, origin)
         counts.add_metric(values, count)
-        memory.add_metric(values, used * MIB)
+        memory.add_metric(values, used * BYTES_PER_MIB)
     yield counts
     yield memory
 
