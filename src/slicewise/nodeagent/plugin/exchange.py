@@ -48,8 +48,8 @@ class AllocationExchange:
         other = next(self._partners(pod_allocation, container, held), None)
         if other is None or not _equal(wanted, held):
             raise DeniedError(
-                f"{ref.name} received the GPUs of another pod ({_name_gpus(held)}) and is allocated "
-                f"{_name_gpus(wanted)}; it does not start on them, create its pod again"
+                f"{ref.name} received the GPUs of another pod ({_name_gpus(held)}) and is "
+                f"allocated {_name_gpus(wanted)}; it does not start on them, create its pod again"
             )
         partner, theirs = other
         _log.warning(
