@@ -25,12 +25,13 @@ def read(*words):
 
 
 def test_defaults_are_the_originals():
-    settings = read_settings(read())
+    flags = read()
+    settings = read_settings(flags)
 
-    assert (settings.service.listen.host, settings.service.listen.port) == ("0.0.0.0", 8080)
-    assert settings.service.listen.tls is None
-    assert settings.scheduler
-    assert (settings.service.name, settings.service.namespace) == (
+    assert (settings.listen.host, settings.listen.port) == ("0.0.0.0", 8080)
+    assert settings.listen.tls is None
+    assert flags["enable_scheduler"] is True
+    assert (settings.name, settings.namespace) == (
         "nvidia-gpu-scheduler",
         "kube-system",
     )

@@ -24,7 +24,7 @@ from slicewise.extender.run import serve_beside
 from slicewise.httpd import ServerSettings, Tls
 from slicewise.metricsapi.agents import AgentRules
 from slicewise.metricsapi.registry import SILENCE_SECONDS
-from slicewise.metricsapi.run import MetricsApiOptions, run_metrics_api
+from slicewise.metricsapi.run import run_metrics_api
 from slicewise.metricsapi.server import MetricsApiSettings
 
 _CONFIG: Final = ".metrics-podresource.yaml"
@@ -158,35 +158,33 @@ def metrics_api(**flags: Any) -> None:
     if flags["write_config_to"] is not None:
         flags["write_config_to"].write_text(write_config(flags))
         return
-    settings = read_settings(flags)
-    run_service(partial(run_metrics_api, settings, scheduler=serve_beside), impatient=True)
+    scheduler = serve_beside if flags["enable_scheduler"] else None
+    work = partial(run_metrics_api, read_settings(flags), scheduler=scheduler)
+    run_service(work, impatient=True)
 
 
-def read_settings(flags: Mapping[str, Any]) -> MetricsApiOptions:
+def read_settings(flags: Mapping[str, Any]) -> MetricsApiSettings:
     """The settings that flags, environment and file amount to."""
     name, namespace = read_service_name(os.environ)
     authority = flags["tls_ca"]
-    return MetricsApiOptions(
+    return MetricsApiSettings(
         kubeconfig=flags["kubeconfig"],
         policy=flags["policy"],
-        scheduler=flags["enable_scheduler"],
-        service=MetricsApiSettings(
-            name=flags["name"] or name,
-            namespace=flags["namespace"] or namespace,
-            listen=ServerSettings(
-                host=flags["bind_address"],
-                port=flags["secure_port"],
-                tls=None if flags["tls_auto"] else _read_tls(flags),
-                request_seconds=30.0,
-                stop_seconds=30.0,
-            ),
-            authority=Path(authority) if authority and not flags["tls_auto"] else None,
-            rules=AgentRules(
-                need_node=flags["agents_need_node"], admit_unknown=flags["admit_old_agents"]
-            ),
-            silence_seconds=flags["silence_seconds"],
-            overlap_seconds=flags["overlap_seconds"],
+        name=flags["name"] or name,
+        namespace=flags["namespace"] or namespace,
+        listen=ServerSettings(
+            host=flags["bind_address"],
+            port=flags["secure_port"],
+            tls=None if flags["tls_auto"] else _read_tls(flags),
+            request_seconds=30.0,
+            stop_seconds=30.0,
         ),
+        authority=Path(authority) if authority and not flags["tls_auto"] else None,
+        rules=AgentRules(
+            need_node=flags["agents_need_node"], admit_unknown=flags["admit_old_agents"]
+        ),
+        silence_seconds=flags["silence_seconds"],
+        overlap_seconds=flags["overlap_seconds"],
     )
 
 

@@ -9,8 +9,7 @@ import contextlib
 import gc
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Final
 
 import structlog
@@ -29,20 +28,8 @@ Scheduler = Callable[[Client, LiveState, str], AbstractAsyncContextManager[Handl
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetricsApiOptions:
-    kubeconfig: Path | None = None
-    """Kubeconfig of the API server; none looks where kubectl and pods do."""
-    policy: str = "default"
-    """The scheduler's policy for pods that name none."""
-    scheduler: bool = True
-    """Whether the scheduler's verbs are served."""
-    service: MetricsApiSettings = field(default_factory=MetricsApiSettings)
-    """Everything else."""
-
-
 async def run_metrics_api(
-    settings: MetricsApiOptions,
+    settings: MetricsApiSettings,
     stop: asyncio.Event,
     *,
     scheduler: Scheduler | None = None,
@@ -52,8 +39,8 @@ async def run_metrics_api(
     # Reports live long and hold no cycles; looking through them often would stop all answers.
     gc.set_threshold(50_000, 20, 50)
     async with Client(find_access(settings.kubeconfig), agent=COMPONENT) as client:
-        service = MetricsApiServer(client, settings.service)
-        async with _scheduling(client, settings, service, scheduler):
+        service = MetricsApiServer(client, settings)
+        async with _scheduling(client, settings.policy, service, scheduler):
             starting = asyncio.create_task(service.start())
             stopping = asyncio.create_task(stop.wait())
             try:
@@ -73,16 +60,13 @@ async def run_metrics_api(
 
 @contextlib.asynccontextmanager
 async def _scheduling(
-    client: Client,
-    settings: MetricsApiOptions,
-    service: MetricsApiServer,
-    scheduler: Scheduler | None,
+    client: Client, policy: str, service: MetricsApiServer, scheduler: Scheduler | None
 ) -> AsyncIterator[None]:
     """The scheduler's verbs beside the API, if they are wanted."""
-    if scheduler is None or not settings.scheduler:
+    if scheduler is None:
         yield
         return
-    state = LiveState(client, StateSettings(policy=settings.policy))
+    state = LiveState(client, StateSettings(policy=policy))
     state.overlay = ReportOverlay(service.registry)
     try:
         async with scheduler(client, state, COMPONENT) as handler:

@@ -43,6 +43,10 @@ _HELD_UP_SECONDS: Final = 0.3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsApiSettings:
+    kubeconfig: Path | None = None
+    """Kubeconfig of the API server; none looks where kubectl and pods do."""
+    policy: str = "default"
+    """The scheduler's policy for pods that name none."""
     name: str = "nvidia-gpu-scheduler"
     """Name of the Service in front, and of the Secret."""
     namespace: str = "kube-system"
@@ -87,12 +91,12 @@ class MetricsApiServer:
             namespace=self.settings.namespace,
         )
         secrets = self._secrets()
-        keeping = CertificateSettings(
+        certificates = CertificateSettings(
             host=f"{self.settings.name}.{self.settings.namespace}.svc",
             folder=self._folder,
             overlap_seconds=self.settings.overlap_seconds,
         )
-        self.certificate_manager = CertificateManager(secrets, self._register, keeping)
+        self.certificate_manager = CertificateManager(secrets, self._register, certificates)
 
     @property
     def url(self) -> str:
