@@ -100,7 +100,8 @@ def test_elastic_links_point_at_the_gpu_while_the_pod_lives(tmp_path):
             link = scene.dev / f"elastic-gpu-{digest}-0"
             target = os.readlink(link)
             scene.delete(pod)
-            await scene.until(lambda: not link.is_symlink())
+            control = scene.dev / f"elastic-gpuctl-{digest}-0"
+            await scene.until(lambda: not (link.is_symlink() or control.is_symlink()))
             return target, sorted(path.name for path in scene.dev.iterdir())
 
     target, names = live(tmp_path, act, sweep_seconds=0.05)
