@@ -240,7 +240,7 @@ def test_nothing_is_cut_off_or_scrolls_sideways(shown, look, width, height, dark
 def test_text_stands_out_from_its_ground_in_both_themes(shown, look):
     """Contrast of at least 4.5 to 1, as WCAG asks of small text."""
     pairs = ("--ink --sheet", "--soft --sheet", "--soft --paper", "--alarm --alarm-paper",
-             "--alarm --sheet", "--accent --sheet", "--well --sheet", "--ink --alarm-paper",
+             "--alarm --sheet", "--accent --sheet", "--healthy --sheet", "--ink --alarm-paper",
              "--soft --alarm-paper")  # fmt: skip
     script = """
       (([one, other]) => {

@@ -56,7 +56,7 @@ from slicewise.state.usage_view import NodeUsageView, describe_nodes, view_node
 def top(nodes: tuple[str, ...], once: bool, output: str | None, **flags: Any) -> None:
     """Show per node, GPU and container what is allocated and what is used.
 
-    Use is read of the metrics API, and of the nodes' agents where none runs.
+    Use is read from the metrics API, or from the nodes' agents where none runs.
     """
     idle, interval, port = (flags.pop(each) for each in ("idle", "interval", "agent_port"))
     console = Console()
@@ -80,7 +80,7 @@ def top(nodes: tuple[str, ...], once: bool, output: str | None, **flags: Any) ->
 async def read_reports(
     everything: ReportListReader, agents: AgentReportReader, names: Iterable[str]
 ) -> Mapping[str, ReportedNode]:
-    """What agents report: all at once of the metrics API, or one by one where none runs."""
+    """What agents report: all at once from the metrics API, or one by one where none runs."""
     found = await everything.read()
     return await agents.read(names) if found is None else found
 

@@ -1,4 +1,4 @@
-"""What is in use, for the page: of the metrics API at once, or of agents in turns where none runs.
+"""What is in use, for the page: from the metrics API at once, or from agents where none runs.
 
 Both are optional: a cluster without either shows what is allocated, and is asked again only now
 and then.

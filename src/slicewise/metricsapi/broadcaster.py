@@ -103,7 +103,7 @@ class Broadcaster:
         self._watchers[subject].discard(watcher)
 
     def since(self, subject: str, revision: int) -> list[ObjectEvent]:
-        """What happened after a version; raises ExpiredError when that is not all known."""
+        """What happened after a version; raises VersionExpiredError when that is not all known."""
         assert self._registry is not None
         if not self._floor[subject] <= revision <= self._registry.revision:
             raise VersionExpiredError

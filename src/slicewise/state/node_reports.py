@@ -1,4 +1,4 @@
-"""What agents report of their nodes: read of the metrics API, and of agents where none runs.
+"""What agents report of their nodes: read from the metrics API, or from agents where none runs.
 
 The metrics API answers for all nodes at once, and after the first time only with what changed.
 Agents are asked one by one through the API server's node proxy.

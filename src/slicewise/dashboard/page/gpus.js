@@ -105,7 +105,7 @@ export function drawRow(node, index, picked) {
     "aria-label": `node ${node.name}, ${kinds}, ${words}, ${plural(node.pods.length, "pod")}`, title: `${node.name}: ${kinds}`,
   });
   head.append(make("b", {}, node.name), make("span", { class: "kind" }, kinds));
-  head.append(make("span", { class: states.length ? "badge" : "well" }, states.length ? words : `${words} · ${plural(node.pods.length, "pod")}`));
+  head.append(make("span", { class: states.length ? "badge" : "ready" }, states.length ? words : `${words} · ${plural(node.pods.length, "pod")}`));
   row.append(head, make("div", { class: "gpus", role: "presentation" }, node.gpus.map((gpu) => drawGpu(gpu, picked))));
   return row;
 }
