@@ -18,13 +18,13 @@ from slicewise.cli.cluster_access import (
     CannotTell,
     ClusterFlags,
     cluster_options,
-    open_reader,
     run_connected,
 )
 from slicewise.cli.render.findings_text import show_audit
 from slicewise.diagnose.audit_report import write_audit
 from slicewise.nodeagent.run import AgentOptions, AuditTarget, audit_directly
 from slicewise.nodeagent.settings import AgentSettings, Paths
+from slicewise.state.access import open_reader
 
 DEFAULT_URL: Final = "http://127.0.0.1:5678"
 _CODES: Final = {"clean": 0, "findings": 1}

@@ -9,10 +9,8 @@ from typing import Any, Final, TypeVar
 import click
 
 from slicewise import __version__
-from slicewise.dialects import DEFAULT
 from slicewise.kube.client import Client, RequestTimeouts
 from slicewise.kube.kubeconfig import find_access
-from slicewise.kube.objects import KeyFilter, ObjectReader
 from slicewise.model import SlicewiseError
 from slicewise.model.backoff import Backoff
 
@@ -72,6 +70,6 @@ def run_connected(
         raise error(str(cause)) from cause
 
 
-def open_reader() -> ObjectReader:
-    """Reads pods and nodes with everything that any dialect looks at."""
-    return ObjectReader(KeyFilter(DEFAULT.keys, DEFAULT.keys, DEFAULT.amounts))
+def warn(text: str) -> None:
+    """Tell the person something beside the answer."""
+    click.echo(text, err=True)

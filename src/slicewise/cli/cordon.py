@@ -7,10 +7,10 @@ import click
 from slicewise.cli.cluster_access import (
     ClusterFlags,
     cluster_options,
-    open_reader,
     run_connected,
 )
 from slicewise.kube.client import Client
+from slicewise.state.access import open_reader
 from slicewise.state.cordons import cordon_gpus, uncordon_gpus
 
 

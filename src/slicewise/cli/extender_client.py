@@ -18,7 +18,7 @@ from urllib.parse import urlencode
 
 import click
 
-from slicewise.cli.cluster_access import FILE, CannotTell
+from slicewise.cli.cluster_access import FILE, CannotTell, warn
 from slicewise.explain.candidates import LeftOut, name_short_nodes
 from slicewise.extender.handlers import Extender
 from slicewise.kube.client import Call, Client
@@ -26,14 +26,14 @@ from slicewise.kube.errors import RefusedError
 from slicewise.kube.pod_writer import PodWriter
 from slicewise.model import SlicewiseError
 from slicewise.placement import read_policy
-from slicewise.state.live import LiveState, StateSettings
+from slicewise.state.access import choose_settings
+from slicewise.state.live import LiveState
 
 F = TypeVar("F", bound=Callable[..., Any])
 URL: Final = "SLICEWISE_URL"
 _SYNC_SECONDS: Final = 120.0
 # No scheduler waits for answers while this process places pods for itself.
 _MAX_PODS: Final = 10_000
-_FORBIDDEN: Final = (401, 403)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ async def open_call(client: Client, target: ExtenderTarget) -> AsyncIterator[Ext
     if target.service:
         yield _ask_service(client, target.service)
         return
-    settings = await choose_settings(client, target.policy)
+    settings = await choose_settings(client, target.policy, warn)
     state = LiveState(client, settings)
     try:
         try:
@@ -191,22 +191,6 @@ async def add_suggestions(
     told["nodes"] = [*told["nodes"], *(node for node in more["nodes"] if not node["fits"])]
     if "smallestChange" in more:
         told["smallestChange"] = more["smallestChange"]
-
-
-async def choose_settings(client: Client, policy: str) -> StateSettings:
-    """What may be read; where ConfigMaps are forbidden, the quota is left out."""
-    for resource in ("nodes", "pods"):
-        await client.read(Call("list", resource, f"/api/v1/{resource}", {"limit": "1"}))
-    settings = StateSettings(policy=policy)
-    path = "/api/v1/namespaces/kube-system/configmaps"
-    try:
-        await client.read(Call("list", "configmaps", path, {"limit": "1"}))
-    except RefusedError as error:
-        if error.code not in _FORBIDDEN:
-            raise
-        click.echo(f"quota and lists of unhealthy GPUs are left out: {error.message}", err=True)
-        return StateSettings(policy=policy, quota=None, unhealthy_namespace=None)
-    return settings
 
 
 def _read_error(content: bytes, code: int) -> str:

@@ -14,7 +14,6 @@ from slicewise.cli.cluster_access import (
     ClusterFlags,
     CommandFailure,
     cluster_options,
-    open_reader,
     run_connected,
 )
 from slicewise.cli.goflags import GoCommand, go_switch, klog_flags
@@ -25,6 +24,7 @@ from slicewise.kube import sources
 from slicewise.kube.client import Client
 from slicewise.kube.node_details import find_node_details, list_node_details
 from slicewise.kube.reads import list_all
+from slicewise.state.access import open_reader
 
 
 @click.command("inspect-gpushare", cls=GoCommand)

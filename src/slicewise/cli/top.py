@@ -19,10 +19,11 @@ from slicewise.cli.cluster_access import (
     CommandFailure,
     cluster_options,
     run_connected,
+    warn,
 )
-from slicewise.cli.extender_client import choose_settings
 from slicewise.cli.render.top_text import write_plain, write_table
 from slicewise.kube.client import Client
+from slicewise.state.access import choose_settings
 from slicewise.state.live import LiveState
 from slicewise.state.node_reports import (
     AGENT_PORT,
@@ -105,7 +106,7 @@ async def look(
 
 @contextlib.asynccontextmanager
 async def _following(client: Client) -> AsyncIterator[LiveState]:
-    state = LiveState(client, await choose_settings(client, "default"))
+    state = LiveState(client, await choose_settings(client, "default", warn))
     try:
         await state.start()
         yield state

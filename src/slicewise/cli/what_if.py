@@ -13,7 +13,6 @@ from slicewise.cli.cluster_access import (
     CannotTell,
     ClusterFlags,
     cluster_options,
-    open_reader,
     run_connected,
 )
 from slicewise.cli.extender_client import (
@@ -28,6 +27,7 @@ from slicewise.cli.render.explain_text import describe_what_if
 from slicewise.explain.candidates import LeftOut
 from slicewise.explain.manifests import ManifestError, PodTemplate, read_templates
 from slicewise.kube.client import Client
+from slicewise.state.access import open_reader
 from slicewise.state.candidates import SchedulerView
 
 WantedPod = tuple[dict[str, Any], list[str] | None, LeftOut]

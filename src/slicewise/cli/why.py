@@ -9,7 +9,6 @@ from slicewise.cli.cluster_access import (
     CannotTell,
     ClusterFlags,
     cluster_options,
-    open_reader,
     run_connected,
 )
 from slicewise.cli.extender_client import (
@@ -23,6 +22,7 @@ from slicewise.cli.extender_client import (
 from slicewise.cli.render.explain_text import describe, fits_somewhere
 from slicewise.kube.client import Call, Client
 from slicewise.kube.reads import read_one
+from slicewise.state.access import open_reader
 from slicewise.state.candidates import SchedulerView
 
 

@@ -1,4 +1,4 @@
-"""What doctor says of certificates, the metrics API, the quota and a person's rights."""
+"""What doctor says of certificates, metrics API, quota, the ledger and a person's rights."""
 
 import base64
 import binascii
@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from cryptography import x509
 
-from slicewise.cluster import QUOTA_KEY, read_quota
+from slicewise.cluster import QUOTA_KEY, Problem, ProblemKind, read_quota
 from slicewise.diagnose.findings import Finding, note, ok, problem, warning
 from slicewise.model import SlicewiseError, count
 
@@ -16,6 +16,12 @@ CERTIFICATES: Final = "certificates"
 METRICS: Final = "metrics API"
 QUOTA: Final = "quota"
 RIGHTS: Final = "your rights"
+LEDGER: Final = "pods and GPUs"
+_REMAKE: Final = (
+    "kubectl slicewise why POD says what it holds; delete and recreate it if it is wrong"
+)
+_UNRECORDED: Final = "no record says which GPUs it has, so it counts on all GPUs of its node"
+_BIND: Final = "let pods be bound through Slicewise, or keep a node for those whose kubelet chooses"
 _SOON: Final = timedelta(days=14)
 
 
@@ -89,4 +95,17 @@ def check_rights(answers: Iterable[tuple[str, str, bool | None]]) -> list[Findin
     return [
         warning(RIGHTS, f"you may not {right}, which {use} needs", "ask for a role that allows it")
         for right, use in denied
+    ]
+
+
+def check_ledger(problems: Iterable[Problem]) -> list[Finding]:
+    """What the ledger cannot account for; nodes that cannot be read have findings of their own."""
+    found = [each for each in problems if not each.subject.startswith("node/")]
+    if not found:
+        return [ok(LEDGER, "every pod's GPUs are known, and no GPU is allocated twice")]
+    return [
+        note(LEDGER, _UNRECORDED, _BIND, each.subject)
+        if each.trouble == ProblemKind.MISSING_ALLOCATION.value
+        else warning(LEDGER, f"{each.trouble}: {each.detail}", _REMAKE, each.subject)
+        for each in found
     ]
