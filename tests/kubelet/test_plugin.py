@@ -125,7 +125,9 @@ def test_plugin_waits_for_a_kubelet_that_is_not_there_yet(tmp_path):
 def test_change_of_health_reaches_the_kubelet_on_the_open_stream(tmp_path):
     async def scene():
         async with FakeKubelet(tmp_path) as kubelet, living(kubelet) as plugin:
-            plugin.publish("ill", lambda: [Unit(f"u{at}", healthy=at != 1) for at in range(4)])
+            plugin.publish(
+                "unhealthy", lambda: [Unit(f"u{at}", healthy=at != 1) for at in range(4)]
+            )
             await kubelet.until(lambda: kubelet.known[RESOURCE].sick == {"u1"})
             return kubelet.registrations, kubelet.allocatable(RESOURCE)
 

@@ -113,7 +113,7 @@ class Scene:
             while not reached():
                 await asyncio.sleep(0.01)
 
-    def promise(self, pod: Pod, *indexes: tuple[int, ...]) -> Pod:
+    def allocate(self, pod: Pod, *indexes: tuple[int, ...]) -> Pod:
         """The pod with the marks that give its GPU containers these GPUs, in their order."""
         request = DEFAULT.read_request(pod)
         given = tuple(
@@ -157,7 +157,7 @@ class Scene:
         named = containers or [f"c{at}" for at in range(len(indexes))]
         each = [Container(one, limits=limits) for one in named]
         return self.bind(
-            self.promise(builders.pod(*each, name=name or f"p{self._numbers}"), *indexes)
+            self.allocate(builders.pod(*each, name=name or f"p{self._numbers}"), *indexes)
         )
 
     def place_bare(self, limits) -> Pod:
@@ -167,7 +167,7 @@ class Scene:
 
     def record(self, pod: Pod, *indexes) -> None:
         """The marks of these GPUs are written on a bound pod."""
-        marked = self.promise(pod, *indexes)
+        marked = self.allocate(pod, *indexes)
         self.playground.patch(
             "pods", pod.name, {"metadata": {"annotations": dict(marked.annotations)}}
         )

@@ -23,7 +23,7 @@ def test_each_container_of_a_pod_gets_its_own_gpu(tmp_path):
     assert (second["env"]["NVIDIA_VISIBLE_DEVICES"], gpu_paths(second)) == ("GPU-3", {"nvidia0"})
 
 
-def test_burst_of_equal_pods_in_any_order_gives_every_container_its_promise(tmp_path):
+def test_burst_of_equal_pods_in_any_order_gives_every_container_its_allocation(tmp_path):
     async def act(scene):
         async with scene.running():
             pods = [
@@ -36,8 +36,8 @@ def test_burst_of_equal_pods_in_any_order_gives_every_container_its_promise(tmp_
             )
             return [edits["env"]["NVIDIA_VISIBLE_DEVICES"] for edits in started]
 
-    promised = [f"GPU-{at % 4}" for pod in range(10) for at in (pod, pod + 1)]
-    assert live(tmp_path, act) == promised
+    allocated = [f"GPU-{at % 4}" for pod in range(10) for at in (pod, pod + 1)]
+    assert live(tmp_path, act) == allocated
 
 
 def test_container_waits_for_a_pod_the_watch_has_not_told_of(tmp_path):

@@ -257,11 +257,11 @@ def test_nvidias_edits_for_the_chosen_gpus_are_merged_in(tmp_path):
     assert len(edits["hooks"]) == 1
 
 
-def test_gpu_that_falls_ill_takes_its_units_with_it_and_brings_them_back(tmp_path):
+def test_gpu_that_becomes_unhealthy_takes_its_units_with_it_and_brings_them_back(tmp_path):
     async def act(scene):
         async with scene.running() as agent:
-            ill = [replace(gpu, healthy=gpu.index != 1) for gpu in scene.gpus]
-            agent.inventory.take(hardware(ill))
+            unhealthy = [replace(gpu, healthy=gpu.index != 1) for gpu in scene.gpus]
+            agent.inventory.take(hardware(unhealthy))
             core = "nvidia.com/vcuda-core"
             await scene.kubelet.until(lambda: scene.kubelet.allocatable(core) == 300)
             agent.inventory.take(hardware(scene.gpus))
@@ -290,7 +290,7 @@ def test_init_container_and_the_one_that_takes_its_units_over_each_get_their_own
                 Container("early", limits=WHOLE, role=Role.INIT),
                 Container("late", limits=WHOLE),
             ]
-            pod = scene.bind(scene.promise(builders.pod(*each), (1,), (3,)))
+            pod = scene.bind(scene.allocate(builders.pod(*each), (1,), (3,)))
             held = await scene.kubelet.admit(pod)
             assert held["early"].ids == held["late"].ids
             scene.kubelet.write_checkpoint(pod)
@@ -307,7 +307,7 @@ def test_init_container_that_nobody_lists_is_found_in_the_kubelets_notes(tmp_pat
     async def act(scene):
         async with scene.running():
             early = Container("early", limits=WHOLE, role=Role.INIT)
-            pod = scene.bind(scene.promise(builders.pod(early, Container("main")), (2,)))
+            pod = scene.bind(scene.allocate(builders.pod(early, Container("main")), (2,)))
             await scene.kubelet.admit(pod)
             with pytest.raises(StartError, match=r"no container holds these 1 of nvidia\.com/gpu"):
                 await scene.start(pod, "early")

@@ -65,8 +65,8 @@ def test_pods_are_read_anew_when_gpus_change_places():
 
 def test_health_is_taken_over_without_losing_pods():
     found = pods(local(record=record(0, "GPU-0")))
-    ill = replace(GPUS[0], gpu=replace(GPUS[0].gpu, healthy=False))
-    found.set_gpus([ill, GPUS[1]])
+    unhealthy = replace(GPUS[0], gpu=replace(GPUS[0].gpu, healthy=False))
+    found.set_gpus([unhealthy, GPUS[1]])
 
     assert not found.gpus()[0].gpu.healthy
     assert found.find("u0").held("c0") == (builders.piece(0),)

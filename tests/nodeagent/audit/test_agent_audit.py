@@ -67,7 +67,7 @@ def first_spec(scene: Scene):
         pytest.param(WHOLE, id="nvidia"),
     ],
 )
-def test_a_node_that_runs_as_promised_is_clean(tmp_path, limits):
+def test_a_node_that_runs_as_allocated_is_clean(tmp_path, limits):
     async def act(scene):
         async with scene.running():
             await run_pod(scene, limits, (3,))

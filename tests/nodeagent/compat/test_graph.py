@@ -35,7 +35,7 @@ def test_gpus_without_links_stand_side_by_side():
     assert [line.partition(" (")[0] for line in draw()][1:] == [f"|---GPU{at}" for at in range(4)]
 
 
-def test_a_line_tells_what_is_used_and_what_may_still_be_promised():
+def test_a_line_tells_what_is_used_and_what_may_still_be_allocated():
     loads = {"GPU-0": scenes.load(scenes.process(7, 100), scenes.process(3, 24))}
     lines = draw(scenes.node_pod("a"), loads=loads)
 
@@ -46,7 +46,7 @@ def test_a_line_tells_what_is_used_and_what_may_still_be_promised():
     )
 
 
-def test_a_gpu_that_is_ill_offers_nothing():
+def test_a_gpu_that_is_unhealthy_offers_nothing():
     lines = draw(gpus=[scenes.device(0, healthy=False)])
 
     assert lines[0] == "ROOT:0"

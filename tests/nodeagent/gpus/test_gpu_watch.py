@@ -109,19 +109,19 @@ def test_scaled_gpu_keeps_at_least_one_mib():
     assert scale_gpu(GpuDevice(gpu(memory=3), bus=""), Fraction(1, 100)).gpu.memory == 1
 
 
-def test_restarted_agent_rests_gpus_that_were_ill(bench):
-    ill = build_node("n0", gpus=[gpu(0, uuid="g0"), gpu(1, uuid="g1", healthy=False)])
-    bench.watch.resume(NodeNotice("n0", annotations={GPUS: write_gpus(ill)}))
+def test_restarted_agent_keeps_unhealthy_gpus_out_of_service(bench):
+    unhealthy = build_node("n0", gpus=[gpu(0, uuid="g0"), gpu(1, uuid="g1", healthy=False)])
+    bench.watch.resume(NodeNotice("n0", annotations={GPUS: write_gpus(unhealthy)}))
 
     assert bench.healthy() == [True, False]
     bench.now = 60
     assert bench.healthy() == [True, True]
 
 
-def test_earlier_illness_counts_at_once_when_it_is_learnt_late(bench):
+def test_earlier_trouble_counts_at_once_when_it_is_learnt_late(bench):
     bench.look()
-    ill = build_node("n0", gpus=[gpu(0, uuid="g0", healthy=False)])
-    bench.watch.resume(NodeNotice("n0", annotations={GPUS: write_gpus(ill)}))
+    unhealthy = build_node("n0", gpus=[gpu(0, uuid="g0", healthy=False)])
+    bench.watch.resume(NodeNotice("n0", annotations={GPUS: write_gpus(unhealthy)}))
 
     assert [device.gpu.healthy for device in bench.watch.gpus] == [False, True]
     assert [gpu.healthy for gpu in bench.watch.facts.node.gpus] == [False, True]

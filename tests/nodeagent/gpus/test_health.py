@@ -11,7 +11,7 @@ from slicewise.nodeagent.gpus.health import GpuHealthTracker, HealthChange, Reco
 from slicewise.nodeagent.gpus.xids import Severity, explain
 from slicewise.nvml.driver import ECC, LOST, XID, GpuDevice, GpuFault
 
-_PATIENCE = RecoveryPolicy(first_seconds=60, most_seconds=200, forget_seconds=1000)
+_POLICY = RecoveryPolicy(first_seconds=60, most_seconds=200, forget_seconds=1000)
 
 
 def _gpus(count: int = 2, **troubles: str) -> tuple[GpuDevice, ...]:
@@ -31,7 +31,7 @@ def _healthy(health: GpuHealthTracker, gpus=None) -> list[bool]:
 
 @pytest.mark.parametrize("xid", [13, 31, 43, 45, 68, 109, 63, 92, 94, 154])
 def test_xid_that_is_no_fault_of_the_gpu_leaves_it_alone(xid):
-    health = GpuHealthTracker(_PATIENCE)
+    health = GpuHealthTracker(_POLICY)
 
     assert health.hear([GpuFault("g0", XID, xid)], _gpus(), now=0) == []
     assert _healthy(health) == [True, True]
@@ -39,7 +39,7 @@ def test_xid_that_is_no_fault_of_the_gpu_leaves_it_alone(xid):
 
 @pytest.mark.parametrize("xid", [48, 62, 64, 74, 79, 95, 119, 120, 140, 999])
 def test_critical_or_unknown_xid_takes_its_gpu_alone_out_of_service(xid):
-    health = GpuHealthTracker(_PATIENCE)
+    health = GpuHealthTracker(_POLICY)
 
     changes = health.hear([GpuFault("g1", XID, xid)], _gpus(), now=0)
 
@@ -49,22 +49,22 @@ def test_critical_or_unknown_xid_takes_its_gpu_alone_out_of_service(xid):
 
 
 @pytest.mark.parametrize("fault", [GpuFault("g0", ECC), GpuFault("g0", LOST, detail="gone")])
-def test_ecc_errors_and_loss_rest_a_gpu(fault):
-    health = GpuHealthTracker(_PATIENCE)
+def test_ecc_errors_and_loss_take_a_gpu_out_of_service(fault):
+    health = GpuHealthTracker(_POLICY)
     health.hear([fault], _gpus(), now=0)
 
     assert _healthy(health) == [False, True]
 
 
-def test_fault_of_no_gpu_in_particular_rests_all():
-    health = GpuHealthTracker(_PATIENCE)
+def test_fault_of_no_gpu_in_particular_takes_all_out_of_service():
+    health = GpuHealthTracker(_POLICY)
     health.hear([GpuFault(None, XID, 79)], _gpus(), now=0)
 
     assert _healthy(health) == [False, False]
 
 
 def test_gpu_returns_once_it_was_well_long_enough():
-    health = GpuHealthTracker(_PATIENCE)
+    health = GpuHealthTracker(_POLICY)
     health.hear([GpuFault("g0", XID, 48)], _gpus(), now=100)
 
     assert health.judge(_gpus(), now=159) == []
@@ -77,19 +77,19 @@ def test_gpu_returns_once_it_was_well_long_enough():
     assert health.reasons() == {}
 
 
-def test_lasting_trouble_keeps_a_gpu_ill_and_its_rest_begins_when_it_ends():
-    health, ill = GpuHealthTracker(_PATIENCE), _gpus(g0="needs a reset")
-    first = health.judge(ill, now=0)
+def test_lasting_trouble_keeps_a_gpu_unhealthy_and_its_quiet_period_begins_when_it_ends():
+    health, unhealthy = GpuHealthTracker(_POLICY), _gpus(g0="needs a reset")
+    first = health.judge(unhealthy, now=0)
     for now in range(1, 500):
-        assert health.judge(ill, now=now) == []
+        assert health.judge(unhealthy, now=now) == []
 
     assert first == [HealthChange("g0", healthy=False, reason="needs a reset")]
     assert health.judge(_gpus(), now=558) == []
     assert [change.healthy for change in health.judge(_gpus(), now=559)] == [True]
 
 
-def test_fault_during_the_rest_begins_it_anew_without_counting_twice():
-    health = GpuHealthTracker(_PATIENCE)
+def test_fault_during_the_quiet_period_begins_it_anew_without_counting_twice():
+    health = GpuHealthTracker(_POLICY)
     health.hear([GpuFault("g0", XID, 48)], _gpus(), now=0)
 
     assert health.hear([GpuFault("g0", XID, 79)], _gpus(), now=50) == []
@@ -97,8 +97,8 @@ def test_fault_during_the_rest_begins_it_anew_without_counting_twice():
     assert len(health.judge(_gpus(), now=110)) == 1
 
 
-def test_flapping_lengthens_the_rest_up_to_its_most():
-    health, now, rests = GpuHealthTracker(_PATIENCE), 0, []
+def test_flapping_lengthens_the_quiet_period_up_to_its_most():
+    health, now, rests = GpuHealthTracker(_POLICY), 0, []
     for _ in range(4):
         health.hear([GpuFault("g0", XID, 79)], _gpus(), now=now)
         started = now
@@ -110,7 +110,7 @@ def test_flapping_lengthens_the_rest_up_to_its_most():
 
 
 def test_gpu_long_without_faults_starts_afresh():
-    health = GpuHealthTracker(_PATIENCE)
+    health = GpuHealthTracker(_POLICY)
     health.hear([GpuFault("g0", XID, 79)], _gpus(), now=0)
     health.judge(_gpus(), now=60)
     health.judge(_gpus(), now=1000)
@@ -119,8 +119,8 @@ def test_gpu_long_without_faults_starts_afresh():
     assert len(health.judge(_gpus(), now=2060)) == 1
 
 
-def test_gpu_published_as_ill_before_a_restart_rests_before_it_returns():
-    health = GpuHealthTracker(_PATIENCE)
+def test_gpu_published_as_unhealthy_before_a_restart_stays_out_of_service_before_it_returns():
+    health = GpuHealthTracker(_POLICY)
     health.resume([gpu(0, uuid="g0", healthy=False), gpu(1, uuid="g1")], now=0)
 
     assert _healthy(health) == [False, True]
@@ -128,7 +128,7 @@ def test_gpu_published_as_ill_before_a_restart_rests_before_it_returns():
 
 
 def test_gpu_that_is_not_listed_does_not_return():
-    health = GpuHealthTracker(_PATIENCE)
+    health = GpuHealthTracker(_POLICY)
     health.hear([GpuFault("g1", XID, 79)], _gpus(), now=0)
 
     assert health.judge(_gpus(1), now=1000) == []
@@ -136,7 +136,7 @@ def test_gpu_that_is_not_listed_does_not_return():
 
 
 def test_next_return_is_known_beforehand():
-    health = GpuHealthTracker(_PATIENCE)
+    health = GpuHealthTracker(_POLICY)
     assert health.due(now=0) == inf
     health.hear([GpuFault("g0", XID, 48)], _gpus(), now=0)
     health.hear([GpuFault("g1", XID, 48)], _gpus(), now=20)
@@ -145,7 +145,7 @@ def test_next_return_is_known_beforehand():
 
 
 def test_trouble_says_why_a_gpu_is_ill():
-    health = GpuHealthTracker(_PATIENCE)
+    health = GpuHealthTracker(_POLICY)
     health.hear([GpuFault("g0", XID, 64)], _gpus(), now=0)
 
     assert health.apply(_gpus())[0].trouble == "XID 64: memory rows could not be replaced"

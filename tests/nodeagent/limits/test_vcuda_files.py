@@ -54,7 +54,7 @@ def test_container_finds_its_limits_by_name_and_by_id(tmp_path):
     assert not (tmp_path / "uid-1" / "beef").exists()
 
 
-def test_tenants_may_read_and_not_write(tmp_path):
+def test_containers_may_read_and_not_write(tmp_path):
     VcudaFolders(tmp_path).write_limits("uid-1", "main", b"limits")
     folder = tmp_path / "uid-1" / "main"
 

@@ -26,7 +26,7 @@ async def start(scene, pod, container="c0"):
 
 
 def recorded(scene, pod, container="c0"):
-    """The GPUs the pod's record promises the container now."""
+    """The GPUs the pod's record allocates to the container now."""
     local = scene.agent.pods.by_uid(pod.uid)
     allocation = scene.agent.services.allocations.read(local).allocation
     return [f"GPU-{piece.gpu}" for piece in allocation.slices_of(container)]
@@ -171,7 +171,7 @@ def test_container_that_takes_over_an_init_containers_units_has_an_answer_of_its
                 Container("early", limits=WHOLE, role=Role.INIT),
                 Container("late", limits=WHOLE),
             ]
-            pod = scene.bind(scene.promise(builders.pod(*each), (1,), (3,)))
+            pod = scene.bind(scene.allocate(builders.pod(*each), (1,), (3,)))
             held = await scene.kubelet.admit(pod)
             assert held["early"].ids == held["late"].ids
             scene.kubelet.write_checkpoint(pod)

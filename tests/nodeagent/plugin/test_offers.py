@@ -64,7 +64,7 @@ def test_line_is_drawn_at_the_exact_size():
     assert plan_offers([edition], SMALL, size - 1).ways[memory.name] is OfferKind.AMOUNT
 
 
-def test_units_of_an_ill_gpu_are_ill_and_gpus_in_mig_mode_make_none():
+def test_units_of_an_unhealthy_gpu_are_unhealthy_and_gpus_in_mig_mode_make_none():
     gpus = [builders.gpu(0, healthy=False), builders.gpu(1), builders.gpu(2, mig=True)]
     (edition,) = DEFAULT.find_editions(["tkestack"])
     units = list(list_units(edition.resources[0], builders.node(gpus=gpus)))

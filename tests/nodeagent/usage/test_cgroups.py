@@ -29,7 +29,7 @@ def test_a_process_is_traced_to_its_pod_and_container_in_every_layout(layout, ui
         max_size=5,
     ),
 )
-def test_what_a_tenant_makes_below_its_cgroup_never_comes_first(layout, below):
+def test_what_a_pod_makes_below_its_cgroup_never_comes_first(layout, below):
     text = layout.write("/".join([layout.path(UID, TWO), *below]))
 
     assert read_cgroup_refs(text)[0] == CgroupRef(UID, TWO)

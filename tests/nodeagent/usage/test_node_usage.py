@@ -35,7 +35,7 @@ def test_processes_count_for_the_container_that_holds_the_gpu():
     assert usage.strays == usage.trespasses == ()
 
 
-def test_an_idle_container_uses_nothing_of_what_it_was_promised():
+def test_an_idle_container_uses_nothing_of_what_it_was_allocated():
     usage = observe(scenes.node_pod("idle"), loads={ON_0: scenes.load()})
 
     (held,) = usage.containers[0].gpus
@@ -160,7 +160,7 @@ def test_an_ended_container_has_no_usage_while_its_neighbour_has():
     assert [each.container.name for each in observe(train).containers] == ["c0"]
 
 
-def test_a_gpu_is_promised_what_the_ledger_charges():
+def test_a_gpu_is_allocated_what_the_ledger_charges():
     train = scenes.node_pod(
         "train",
         {"prepare": [builders.piece(0, 50, 100)], "c0": [builders.piece(0, 30, 400)]},
@@ -186,7 +186,7 @@ def test_nothing_is_known_before_the_first_reading():
     assert not usage.containers[0].gpus[0].answers
 
 
-def test_a_promise_of_a_gpu_the_node_lost_is_left_out():
+def test_an_allocation_on_a_gpu_the_node_lost_is_left_out():
     usage = observe(scenes.node_pod("train", {"c0": [builders.piece(5), builders.piece(1)]}))
 
     assert [each.allocated.gpu for each in usage.containers[0].gpus] == [1]

@@ -14,7 +14,7 @@ def report(*pods, loads=None, seen=None, gpus=GPUS) -> NodeReport:
     return write_report(measure("n0", gpus, pods, scenes.reading(loads or {}, seen)), "580.95.05")
 
 
-def test_a_share_is_told_with_its_promise_and_its_use():
+def test_a_share_is_reported_with_its_allocation_and_its_use():
     train = scenes.node_pod("train")
     loads = {"GPU-0": scenes.load(scenes.process(7, 512, 20))}
     told = report(train, loads=loads, seen={7: [scenes.inside(train)]})
@@ -47,9 +47,9 @@ def test_a_whole_gpu_is_told_without_amounts():
 
 
 def test_gpus_that_do_not_answer_have_no_use():
-    ill = replace(GPUS[1], gpu=replace(GPUS[1].gpu, healthy=False), trouble="lost")
+    unhealthy = replace(GPUS[1], gpu=replace(GPUS[1].gpu, healthy=False), trouble="lost")
     loads = {"GPU-0": scenes.load(memory=100, cores=3, temperature=40)}
-    well, lost = report(gpus=(GPUS[0], ill), loads=loads).gpus
+    well, lost = report(gpus=(GPUS[0], unhealthy), loads=loads).gpus
 
     assert (well.healthy, well.use, well.temperature) == (True, MeasuredUse(100, 3), 40)
     assert (lost.healthy, lost.why, lost.use) == (False, "lost", None)
