@@ -18,7 +18,7 @@ from slicewise.model import (
     QuantityError,
     Request,
     Role,
-    TopologyWish,
+    TopologyConstraint,
 )
 
 
@@ -135,7 +135,7 @@ def test_every_constraint_can_be_said():
         models_refused=("t4",),
         uuids=("GPU-a", "GPU-b"),
         uuids_refused=("GPU-c",),
-        topology=TopologyWish(Nearness.NVLINK, strict=True),
+        topology=TopologyConstraint(Nearness.NVLINK, strict=True),
         together=True,
         policy="binpack",
     )
@@ -144,9 +144,9 @@ def test_every_constraint_can_be_said():
 @pytest.mark.parametrize(
     ("text", "wish"),
     [
-        ("nvlink", TopologyWish(Nearness.NVLINK)),
-        ("preferred:pcie", TopologyWish(Nearness.PCIE)),
-        ("required:numa", TopologyWish(Nearness.NUMA, strict=True)),
+        ("nvlink", TopologyConstraint(Nearness.NVLINK)),
+        ("preferred:pcie", TopologyConstraint(Nearness.PCIE)),
+        ("required:numa", TopologyConstraint(Nearness.NUMA, strict=True)),
     ],
 )
 def test_topology_is_preferred_unless_required(text, wish):
@@ -272,7 +272,7 @@ def requests(draw):
         size = count if together else draw(st.integers(1, 4))
         listed = tuple(draw(st.lists(any_share, min_size=size, max_size=size)))
         containers.append(ContainerRequest(f"c{at}", listed, draw(strategies.roles)))
-    wish = st.none() | st.builds(TopologyWish, st.sampled_from(Nearness), st.booleans())
+    wish = st.none() | st.builds(TopologyConstraint, st.sampled_from(Nearness), st.booleans())
     constraints = st.builds(
         Constraints, lists, lists, lists, lists, wish, st.just(together), st.none() | words
     )

@@ -3,7 +3,7 @@
 import pytest
 
 import builders
-from slicewise.model import WHOLE_GPU, Constraints, Nearness, NodeState, Reason, TopologyWish
+from slicewise.model import WHOLE_GPU, Constraints, Nearness, NodeState, Reason, TopologyConstraint
 from slicewise.placement import POLICIES, PlacementRequest, Planner, QuotaLimits
 
 T4 = "Tesla T4"
@@ -104,7 +104,9 @@ def wanting(constraints, count=1):
         ),
         (
             state(),
-            wanting(Constraints(topology=TopologyWish(Nearness.NVLINK, strict=True)), count=2),
+            wanting(
+                Constraints(topology=TopologyConstraint(Nearness.NVLINK, strict=True)), count=2
+            ),
             Reason.TOPOLOGY,
             "needs GPUs joined by NVLINK",
         ),

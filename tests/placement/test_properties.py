@@ -14,7 +14,7 @@ from slicewise.model import (
     NodeState,
     Request,
     Role,
-    TopologyWish,
+    TopologyConstraint,
     charge,
 )
 from slicewise.placement import (
@@ -85,9 +85,9 @@ wishes = st.builds(
         [
             None,
             None,
-            TopologyWish(Nearness.NVLINK),
-            TopologyWish(Nearness.NVLINK, strict=True),
-            TopologyWish(Nearness.PCIE, strict=True),
+            TopologyConstraint(Nearness.NVLINK),
+            TopologyConstraint(Nearness.NVLINK, strict=True),
+            TopologyConstraint(Nearness.PCIE, strict=True),
         ]
     ),
 )

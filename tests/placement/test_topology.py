@@ -3,7 +3,7 @@
 import pytest
 
 import builders
-from slicewise.model import WHOLE_GPU, Constraints, Nearness, NodeState, TopologyWish
+from slicewise.model import WHOLE_GPU, Constraints, Nearness, NodeState, TopologyConstraint
 from slicewise.placement import POLICIES, PlacementRequest, Planner
 
 # Six GPUs: 0-1 and 2-3 each behind a switch, both under one bridge; 4-5 behind another.
@@ -59,15 +59,15 @@ def test_nvlink_beats_pcie():
 def test_strict_wish_refuses_what_a_preference_accepts():
     state = tree(1, 3, 5)
 
-    assert take(state, 2, TopologyWish(Nearness.PCIE, strict=True)) == [0, 2]
-    assert take(state, 3, TopologyWish(Nearness.PCIE, strict=True)) is None
-    assert take(state, 3, TopologyWish(Nearness.PCIE, strict=False)) == [0, 2, 4]
+    assert take(state, 2, TopologyConstraint(Nearness.PCIE, strict=True)) == [0, 2]
+    assert take(state, 3, TopologyConstraint(Nearness.PCIE, strict=True)) is None
+    assert take(state, 3, TopologyConstraint(Nearness.PCIE, strict=False)) == [0, 2, 4]
 
 
 def test_wish_prefers_the_node_that_can_fulfil_it():
     far = builders.node("a", gpus=2)
     near = builders.node("b", gpus=2, links=builders.pairs_linked((0, 1), nvlinks=2))
-    wish = Constraints(topology=TopologyWish(Nearness.NVLINK))
+    wish = Constraints(topology=TopologyConstraint(Nearness.NVLINK))
 
     placement = Planner(POLICIES["binpack"]).place(
         builders.snapshot(far, near),

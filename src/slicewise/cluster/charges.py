@@ -1,4 +1,4 @@
-"""What a pod costs the GPUs of its node when its place on them is known, or is not."""
+"""What a pod is charged on the GPUs of its node, with or without a known allocation."""
 
 from slicewise.model import (
     FULL,
@@ -24,7 +24,7 @@ def charge_everywhere(request: Request, node: Node) -> tuple[Slice, ...]:
 
 
 def charge_fully(node: Node) -> tuple[Slice, ...]:
-    """Everything the node has: for a pod that asks for nobody knows what."""
+    """Everything the node has: for a pod whose request cannot be read."""
     return tuple(Slice(gpu.index, FULL, gpu.memory) for gpu in node.gpus)
 
 

@@ -16,15 +16,15 @@ class PodReader(Protocol):
         ...
 
     def read_allocation(self, pod: Pod, node: Node, request: Request) -> Allocation | None:
-        """What the pod's marks say it was given on this node; None when they say nothing."""
+        """The allocation recorded on the pod for this node; None when there is no record."""
         ...
 
     def records_nothing(self, pod: Pod) -> bool:
-        """Whether the pod's system never tells which GPUs it has, so that we may choose them."""
+        """Whether the pod's system never records its GPUs, so that the ledger may choose them."""
         ...
 
     def read_target(self, pod: Pod) -> str | None:
-        """The node an unbound pod's marks name, if they do."""
+        """The node named in an unbound pod's record, if there is one."""
         ...
 
 
@@ -34,7 +34,7 @@ class PodEntry:
 
     `chosen` is its allocation where nothing but the ledger says so, and `pinned` that this is
     being recorded; `waited` says that it was seen before its containers could have started.
-    A `tentative` entry is no pod, but one of the places that a pod may come to.
+    A `tentative` entry is no pod, but one of the nodes a pod may yet be bound to.
     """
 
     uid: str

@@ -23,7 +23,7 @@ class NodeGone:
 
 @dataclass(frozen=True, slots=True)
 class PodSeen:
-    """A pod was listed, added or changed; its version and marks are in it."""
+    """A pod was listed, added or changed; its version and record are in it."""
 
     pod: Pod
 
@@ -85,7 +85,7 @@ class Forget:
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """What was given to the pod is being recorded, so it moves no more; or no longer is."""
+    """The allocation of an adopted pod is being recorded, so it must not move; or no longer is."""
 
     uid: str
     pinned: bool = True
@@ -100,7 +100,7 @@ class Expire:
 
 @dataclass(frozen=True, slots=True)
 class GpuHealth:
-    """A GPU fell ill or got well, whatever its node's inventory says."""
+    """A GPU became unhealthy or healthy again, whatever its node's inventory says."""
 
     node: str
     uuid: str

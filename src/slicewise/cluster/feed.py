@@ -28,8 +28,8 @@ class Feed:
         self._dialects = dialects
         self._notices: dict[str, NodeNotice] = {}
         self._nodes: dict[str, Node] = {}
-        self._listed_ill: dict[str, frozenset[int]] = {}
-        self._told_ill: dict[str, frozenset[str]] = {}
+        self._listed_minors: dict[str, frozenset[int]] = {}
+        self._reported_unhealthy: dict[str, frozenset[str]] = {}
         self._problems: dict[str, Problem] = {}
 
     def problems(self) -> tuple[Problem, ...]:
@@ -48,11 +48,11 @@ class Feed:
         if known is None:
             return ()
         self._nodes[name] = known
-        return (NodeSeen(known, notice.version), *self._judge(name))
+        return (NodeSeen(known, notice.version), *self._health_changes(name))
 
     def on_node_deleted(self, name: str, version: int) -> tuple[Event, ...]:
         """The node is gone, and its reports with it."""
-        for held in (self._notices, self._nodes, self._told_ill):
+        for held in (self._notices, self._nodes, self._reported_unhealthy):
             held.pop(name, None)
         self._problems.pop(_node(name), None)
         return (NodeGone(name, version),)
@@ -60,9 +60,9 @@ class Feed:
     def on_unhealthy_list(self, name: str, text: str | None) -> tuple[Event, ...]:
         """The GPUs that an `unhealthy-gpu-<node>` list names, and those it names no more."""
         minors, strange = read_unhealthy(text or "")
-        self._listed_ill[name] = minors
+        self._listed_minors[name] = minors
         if not minors:
-            del self._listed_ill[name]
+            del self._listed_minors[name]
         subject = f"{UNHEALTHY_PREFIX}{name}"
         if strange:
             shown = ", ".join(repr(entry) for entry in strange[:3])
@@ -70,7 +70,7 @@ class Feed:
             self._problems[subject] = Problem(subject, ProblemKind.UNREADABLE_HEALTH.value, words)
         else:
             self._problems.pop(subject, None)
-        return self._judge(name)
+        return self._health_changes(name)
 
     def on_quota(self, data: Mapping[str, str] | None) -> None:
         """The quota in a ConfigMap's data; none is no quota, a mistake keeps the last good."""
@@ -95,19 +95,19 @@ class Feed:
         self._problems.pop(subject, None)
         return node
 
-    def _judge(self, name: str) -> tuple[Event, ...]:
+    def _health_changes(self, name: str) -> tuple[Event, ...]:
         """What changed of the health of the node's GPUs."""
         node = self._nodes.get(name)
         if node is None:
             return ()
-        minors = self._listed_ill.get(name, frozenset())
-        ill = frozenset(gpu.uuid for gpu in node.gpus if gpu.minor in minors)
-        told = self._told_ill.get(name, frozenset())
-        if ill == told:
+        minors = self._listed_minors.get(name, frozenset())
+        unhealthy = frozenset(gpu.uuid for gpu in node.gpus if gpu.minor in minors)
+        reported = self._reported_unhealthy.get(name, frozenset())
+        if unhealthy == reported:
             return ()
-        self._told_ill[name] = ill
-        well = [GpuHealth(name, uuid, True) for uuid in sorted(told - ill)]
-        return (*well, *(GpuHealth(name, uuid, False) for uuid in sorted(ill - told)))
+        self._reported_unhealthy[name] = unhealthy
+        healthy = [GpuHealth(name, uuid, True) for uuid in sorted(reported - unhealthy)]
+        return (*healthy, *(GpuHealth(name, uuid, False) for uuid in sorted(unhealthy - reported)))
 
 
 def _node(name: str) -> str:

@@ -2,7 +2,7 @@
 
 What the API says of a pod beats what we assumed. A share is freed when its pod has ended or is
 gone, never when deletion merely starts. What cannot be read is charged to every GPU of its node
-and reported. Pods that others bound and whose system names no GPUs are given some of their node.
+and reported. Pods that others bound and whose system names no GPUs are adopted.
 Events may repeat, come late or out of order: versions and UIDs decide.
 """
 
@@ -103,7 +103,7 @@ class Ledger:
             case Expire():
                 return self._expire(event.now)
             case GpuHealth():
-                return self._renew(self._inventory.judge(event))
+                return self._renew(self._inventory.set_health(event))
 
     def problems(self) -> tuple[Problem, ...]:
         """Everything that needs a person, in a stable order."""
@@ -124,11 +124,11 @@ class Ledger:
         return None if held is None else held.charges
 
     def adopted_pods(self) -> tuple[AdoptedPod, ...]:
-        """The pods whose GPUs are named nowhere but here, by UID."""
+        """The pods whose GPUs no record but the ledger names, by UID."""
         return self._adoption.listed()
 
     def adopted_pod(self, uid: str) -> AdoptedPod | None:
-        """What this pod was given, if its GPUs are named nowhere but here."""
+        """This pod with its GPUs, if no record but the ledger names them."""
         return self._adoption.find(uid)
 
     def pod(self, uid: str) -> Pod | None:
@@ -187,11 +187,11 @@ class Ledger:
                 return True
         entry.pod = pod
         # An agent of ours starts no container before the record is there, so such a pod is free
-        # to be given GPUs; one that ran before we came has GPUs that only its node knows.
+        # to be assigned GPUs; one that ran before us has GPUs that only its node knows.
         entry.waited = entry.waited or pod.phase is Phase.PENDING
         entry.request, entry.problem = self._read_request(pod)
         if pod.node is not None:
-            # The API has spoken: from here on its marks count, not what we assumed of them.
+            # From here on the record on the pod counts, not what we assumed.
             self._unconfirmed.pop(pod.uid, None)
             entry.chosen = self._unhold(pod.uid, pod.node) or entry.chosen
         self._settle(entry)
@@ -211,7 +211,7 @@ class Ledger:
         return True
 
     def _renew(self, node: Node | None) -> bool:
-        """Bring a node's state in line with what there is of it; false when that is no news."""
+        """Update a node's state to its inventory; false when the event was stale."""
         if node is None:
             return False
         if self._holdings.renew(node):
@@ -224,7 +224,7 @@ class Ledger:
         entry = self._entries.get(event.uid)
         if event.uid in self._ended or (entry and entry.pod and entry.pod.node is not None):
             return False
-        # A decision of our own ends the question where somebody else may bind the pod.
+        # Our own decision replaces the reservations for another scheduler's bind.
         self._unhold(event.uid)
         self._adoption.assign_dirty()
         state = self._holdings.store.get(event.allocation.node)
@@ -276,7 +276,7 @@ class Ledger:
         return bool(held)
 
     def _unhold(self, uid: str, node: str | None = None) -> Allocation | None:
-        """Let go of what was held for the pod; what that was on this node."""
+        """Release what was reserved for the pod; returns what that was on this node."""
         found = None
         for name in self._held.pop(uid, ()):
             held = self._entries.get(name)
@@ -329,7 +329,7 @@ class Ledger:
             return None, problem_of(pod, ProblemKind.UNREADABLE_REQUEST, str(error))
 
     def _settle(self, entry: PodEntry) -> None:
-        """Work out where the pod is and what it costs there, and charge exactly that."""
+        """Find the pod's node and allocation, and charge exactly that."""
         pod = entry.pod
         if pod is not None and pod.node is not None:
             self._holdings.move(entry, pod.node)
@@ -348,7 +348,7 @@ class Ledger:
             self._charge_bound(entry, pod)
 
     def _charge_bound(self, entry: PodEntry, pod: Pod) -> None:
-        """Charge a pod by its own marks; by every GPU of its node if they cannot be read."""
+        """Charge a pod by its record; on every GPU of its node if that cannot be read."""
         state = None if entry.node is None else self._holdings.store.get(entry.node)
         if state is None:
             return

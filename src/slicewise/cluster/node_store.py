@@ -1,4 +1,4 @@
-"""Node states in chunks: a change costs one chunk, a snapshot costs the list of chunks."""
+"""Node states in copy-on-write chunks: a change copies one chunk, a snapshot their list."""
 
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType

@@ -1,4 +1,4 @@
-"""Reading pods for the ledger at the cost of a large cluster: equal requests are kept once."""
+"""Reads pods for the ledger with interning: equal requests are kept once."""
 
 from typing import Final
 
@@ -29,18 +29,18 @@ class CachedPodReader:
             self._read.clear()
         request = self._shared.setdefault(request, request)
         if pod.node is None:
-            # A bound pod carries marks that no other has.
+            # A bound pod carries a record that no other has.
             self._read[key] = (pod.containers, request)
         return request
 
     def read_allocation(self, pod: Pod, node: Node, request: Request) -> Allocation | None:
-        """What the pod's marks say it was given on this node; None when they say nothing."""
+        """The allocation recorded on the pod for this node; None when there is no record."""
         return self._dialects.read_allocation(pod, node, request)
 
     def records_nothing(self, pod: Pod) -> bool:
-        """Whether the pod's system never tells which GPUs it has."""
+        """Whether the pod's system never records its GPUs."""
         return self._dialects.records_nothing(pod)
 
     def read_target(self, pod: Pod) -> str | None:
-        """The node an unbound pod's marks name, if they do."""
+        """The node named in an unbound pod's record, if there is one."""
         return self._dialects.read_target(pod)

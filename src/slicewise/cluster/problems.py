@@ -1,4 +1,4 @@
-"""What the ledger cannot make right by itself, and so reports."""
+"""Problems that the ledger reports because a person must solve them."""
 
 from dataclasses import dataclass
 from enum import Enum

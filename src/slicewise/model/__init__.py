@@ -46,7 +46,7 @@ from slicewise.model.request import (
     Request,
     Role,
     Share,
-    TopologyWish,
+    TopologyConstraint,
     phases,
 )
 from slicewise.model.snapshot import CHUNK, Chunk, NodeState, Snapshot
@@ -97,7 +97,7 @@ __all__ = [
     "SlicewiseError",
     "Snapshot",
     "Taint",
-    "TopologyWish",
+    "TopologyConstraint",
     "TraceError",
     "UsageTotals",
     "charge",

@@ -1,4 +1,4 @@
-"""What a pod was given: slices of GPUs, per container, and what they cost each GPU."""
+"""Allocations: slices of GPUs per container, and what they charge each GPU."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -43,12 +43,12 @@ class Allocation:
 
 
 def cut(share: Share, gpu: Gpu) -> Slice:
-    """The slice that a share takes of this GPU: a whole share takes all its memory."""
+    """The slice a share takes of this GPU; a whole share takes all its memory."""
     return Slice(gpu.index, share.cores, gpu.memory if share.whole else share.memory)
 
 
 def charge(request: Request, allocation: Allocation) -> tuple[Slice, ...]:
-    """What the pod costs each GPU, by the phase that peaks; ascending GPU index."""
+    """What the pod is charged on each GPU, by the phase that peaks; ascending GPU index."""
     if len(allocation.containers) == 1:
         return tuple(sorted(allocation.containers[0].slices))
     return peak(request.containers, {each.name: each.slices for each in allocation.containers})

@@ -1,4 +1,4 @@
-"""What a GPU and a node are: fixed facts of the hardware, and whether each GPU is well."""
+"""GPUs and nodes: fixed facts of the hardware, and the health of each GPU."""
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class Gpu:
 
     @property
     def usable(self) -> bool:
-        """Whether shares of this GPU may be promised at all."""
+        """Whether shares of this GPU may be allocated: healthy, not cordoned, not split by MIG."""
         return self.healthy and not self.mig and not self.cordoned
 
 
@@ -69,7 +69,7 @@ class Node:
             _check_links(self.name, len(self.gpus), self.links)
 
     def position(self, index: int) -> int | None:
-        """Where the GPU with this index stands in `gpus`, if the node has it."""
+        """The position in `gpus` of the GPU with this index, if the node has it."""
         if 0 <= index < len(self.gpus) and self.gpus[index].index == index:
             return index
         return next((at for at, gpu in enumerate(self.gpus) if gpu.index == index), None)

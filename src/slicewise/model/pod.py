@@ -14,7 +14,7 @@ NO_AMOUNTS: Final[Mapping[str, Quantity]] = MappingProxyType({})
 
 
 class Phase(Enum):
-    """How far a pod's life has come, in the API's words."""
+    """The phase of a pod, as the API names it."""
 
     PENDING = "Pending"
     RUNNING = "Running"
@@ -74,9 +74,9 @@ class NodeNotice:
     allocatable: Mapping[str, Quantity] = field(default_factory=lambda: NO_AMOUNTS)
     version: int = 0
     ready: bool = True
-    """Whether its kubelet is heard and well, or never said anything of it."""
+    """Whether its Ready condition is true, or absent."""
     unschedulable: bool = False
-    """Whether somebody has closed it to new pods."""
+    """Whether it is cordoned."""
 
 
 @dataclass(frozen=True, slots=True)

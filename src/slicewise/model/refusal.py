@@ -35,7 +35,7 @@ class Reason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """One node's answer of no."""
+    """Why one node refused, with the numbers."""
 
     reason: Reason
     detail: str

@@ -1,4 +1,4 @@
-"""What a pod asks for: shares of GPUs per container, and the wishes that come with them."""
+"""What a pod asks for: shares of GPUs per container, and constraints on the GPUs."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -79,7 +79,7 @@ class Nearness(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class TopologyWish:
+class TopologyConstraint:
     """GPUs at least this near: demanded when strict, otherwise preferred."""
 
     nearness: Nearness
@@ -88,13 +88,13 @@ class TopologyWish:
 
 @dataclass(frozen=True, slots=True)
 class Constraints:
-    """What else must hold of the GPUs a pod gets."""
+    """Constraints on the GPUs a pod gets."""
 
     models: tuple[str, ...] = ()
     models_refused: tuple[str, ...] = ()
     uuids: tuple[str, ...] = ()
     uuids_refused: tuple[str, ...] = ()
-    topology: TopologyWish | None = None
+    topology: TopologyConstraint | None = None
     together: bool = False
     policy: str | None = None
 

@@ -1,4 +1,4 @@
-"""The cluster at one moment, as an immutable value that shares what did not change.
+"""The cluster at one moment: an immutable value that shares its unchanged parts.
 
 Node states stand in chunks; a change copies one chunk and the list of chunks, nothing else.
 """
@@ -21,7 +21,7 @@ CHUNK: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """A node and who holds what of it; sums stand beside the node's GPUs, in their order."""
+    """A node and who holds what of it; the sums are in the order of the node's GPUs."""
 
     node: Node
     holdings: tuple[Holding, ...]
@@ -69,11 +69,11 @@ class NodeState:
         return state
 
     def free_cores(self, at: int) -> int:
-        """Percent of compute not promised on the GPU at this position; negative if over-full."""
+        """Percent of compute free on the GPU at this position; negative if overcommitted."""
         return FULL - self.used_cores[at]
 
     def free_memory(self, at: int) -> int:
-        """MiB not promised on the GPU at this position; negative if over-full."""
+        """MiB free on the GPU at this position; negative if overcommitted."""
         return self.node.gpus[at].memory - self.used_memory[at]
 
     def untouched(self, at: int) -> bool:

@@ -18,7 +18,7 @@ from slicewise.placement.quota_limits import QuotaLimits
 
 
 @dataclass(frozen=True, slots=True)
-class _Case:
+class _NodeQuery:
     state: NodeState
     request: Request
     limits: QuotaLimits
@@ -27,50 +27,50 @@ class _Case:
 
 def explain(state: NodeState, request: Request, limits: QuotaLimits) -> Refusal:
     """The reason this node cannot take the request; for a node already known to refuse it."""
-    case = _Case(state, request, limits, split(request))
+    query = _NodeQuery(state, request, limits, split(request))
     return (
-        _no_access(case)
-        or _never(case)
-        or _not_now(case)
-        or _host(case)
+        _no_access(query)
+        or _never(query)
+        or _not_now(query)
+        or _host(query)
         or Refusal(
             Reason.SCATTERED,
-            f"needs {count(sum(group.count for group in case.groups), 'share')} side by side, "
+            f"needs {count(sum(group.count for group in query.groups), 'share')} side by side, "
             f"free are {_free(state, range(len(state.node.gpus)))}",
         )
     )
 
 
 def never(state: NodeState, request: Request, limits: QuotaLimits) -> Refusal | None:
-    """What keeps the request off this node whoever leaves it; None when somebody's leaving helps.
+    """What refuses the request on this node even if it were empty; None if evictions can help.
 
-    Demands on how GPUs are joined are not looked at.
+    Topology constraints are not checked here.
     """
-    case = _Case(state, request, limits, split(request))
-    return _no_access(case) or _never(case)
+    query = _NodeQuery(state, request, limits, split(request))
+    return _no_access(query) or _never(query)
 
 
 def admitted_gpus(state: NodeState, request: Request, limits: QuotaLimits) -> list[int]:
     """Positions of the GPUs that constraints and quota leave to the request, healthy or not."""
-    wishes = request.constraints
+    constraints = request.constraints
     return [
         at
         for at, gpu in enumerate(state.node.gpus)
-        if model_admitted(gpu.model, wishes.models, wishes.models_refused)
-        and (not wishes.uuids or gpu.uuid in wishes.uuids)
-        and gpu.uuid not in wishes.uuids_refused
+        if model_admitted(gpu.model, constraints.models, constraints.models_refused)
+        and (not constraints.uuids or gpu.uuid in constraints.uuids)
+        and gpu.uuid not in constraints.uuids_refused
         and (limits.models is None or gpu.model in limits.models)
     ]
 
 
-def _no_access(case: _Case) -> Refusal | None:
-    state, wishes, limits = case.state, case.request.constraints, case.limits
+def _no_access(query: _NodeQuery) -> Refusal | None:
+    state, constraints, limits = query.state, query.request.constraints, query.limits
     gpus = state.node.gpus
-    if not case.groups:
+    if not query.groups:
         return None
     if not gpus:
         return Refusal(Reason.NO_GPU, f"node {state.node.name} lists no GPU")
-    counted = case.request.lone & state.node.counted
+    counted = query.request.lone & state.node.counted
     if counted:
         return Refusal(
             Reason.COUNTED,
@@ -82,46 +82,48 @@ def _no_access(case: _Case) -> Refusal | None:
             Reason.POOL,
             f"node is in pool {state.node.pool!r}, namespace may use {sorted(limits.pools)}",
         )
-    needed = max(group.count for group in case.groups)
+    needed = max(group.count for group in query.groups)
     of_model = [
-        gpu for gpu in gpus if model_admitted(gpu.model, wishes.models, wishes.models_refused)
+        gpu
+        for gpu in gpus
+        if model_admitted(gpu.model, constraints.models, constraints.models_refused)
     ]
-    if len(of_model) < needed and (wishes.models or wishes.models_refused):
-        return Refusal(Reason.MODEL, f"{_wish(case)}, node has {_models(state)}")
+    if len(of_model) < needed and (constraints.models or constraints.models_refused):
+        return Refusal(Reason.MODEL, f"{_models_wanted(query)}, node has {_models(state)}")
     if limits.models is not None:
         in_quota = [gpu for gpu in of_model if gpu.model in limits.models]
         if len(in_quota) < needed:
             return Refusal(Reason.QUOTA, limits.detail or "no quota left on this node's models")
-    if len(admitted_gpus(state, case.request, limits)) < needed <= len(of_model):
+    if len(admitted_gpus(state, query.request, limits)) < needed <= len(of_model):
         return Refusal(
             Reason.UUID,
-            f"wants {', '.join(wishes.uuids) or 'any'} and not "
-            f"{', '.join(wishes.uuids_refused) or 'none'}, node has "
+            f"wants {', '.join(constraints.uuids) or 'any'} and not "
+            f"{', '.join(constraints.uuids_refused) or 'none'}, node has "
             f"{', '.join(gpu.uuid for gpu in gpus)}",
         )
     return None
 
 
-def _never(case: _Case) -> Refusal | None:
-    """What no eviction can mend: too few GPUs, too small, or unhealthy."""
-    state = case.state
-    gpus = admitted_gpus(state, case.request, case.limits)
+def _never(query: _NodeQuery) -> Refusal | None:
+    """What no eviction can change: too few GPUs, too small, or unhealthy."""
+    state = query.state
+    gpus = admitted_gpus(state, query.request, query.limits)
     usable = [at for at in gpus if state.node.gpus[at].usable]
-    for group in case.groups:
+    for group in query.groups:
         if len(gpus) < group.count:
             return Refusal(
                 Reason.TOO_FEW_GPUS,
                 f"needs {count(group.count, 'GPU')}, {how_many(len(gpus), 'admitted')}",
             )
         if len(usable) < group.count:
-            ill = [state.node.gpus[at] for at in gpus if at not in usable]
-            closed = [gpu.index for gpu in ill if gpu.cordoned]
+            unusable = [state.node.gpus[at] for at in gpus if at not in usable]
+            closed = [gpu.index for gpu in unusable if gpu.cordoned]
             cordoned = f" (cordoned: {_list(closed)})" if closed else ""
             return Refusal(
                 Reason.UNHEALTHY,
                 f"needs {count(group.count, 'GPU')}, {how_many(len(usable), 'usable')}; "
-                f"gpu {_list(gpu.index for gpu in ill)} {'is' if len(ill) == 1 else 'are'} not"
-                f"{cordoned}",
+                f"gpu {_list(gpu.index for gpu in unusable)} "
+                f"{'is' if len(unusable) == 1 else 'are'} not{cordoned}",
             )
         large = [at for at in usable if fits_empty(group, state.node.gpus[at])]
         if len(large) < group.count:
@@ -133,13 +135,13 @@ def _never(case: _Case) -> Refusal | None:
     return None
 
 
-def _not_now(case: _Case) -> Refusal | None:
+def _not_now(query: _NodeQuery) -> Refusal | None:
     """What others hold: compute, memory or whole GPUs."""
-    state = case.state
+    state = query.state
     gpus = [
-        at for at in admitted_gpus(state, case.request, case.limits) if state.node.gpus[at].usable
+        at for at in admitted_gpus(state, query.request, query.limits) if state.node.gpus[at].usable
     ]
-    for group in case.groups:
+    for group in query.groups:
         refusal = _group_not_now(state, group, gpus)
         if refusal is None:
             continue
@@ -153,12 +155,12 @@ def _not_now(case: _Case) -> Refusal | None:
                 "understood",
             )
         return refusal
-    if case.request.constraints.topology is not None and case.request.constraints.topology.strict:
-        wish = case.request.constraints.topology
+    if query.request.constraints.topology is not None and query.request.constraints.topology.strict:
+        topology = query.request.constraints.topology
         whole_node = len(gpus) == sum(state.untouched(at) for at in gpus)
         return Refusal(
             Reason.TOPOLOGY if whole_node else Reason.TOPOLOGY_BUSY,
-            f"needs GPUs joined by {wish.nearness.name}, free are {_free(state, gpus)}",
+            f"needs GPUs joined by {topology.nearness.name}, free are {_free(state, gpus)}",
         )
     return None
 
@@ -200,8 +202,8 @@ def _group_not_now(state: NodeState, group: Group, gpus: list[int]) -> Refusal |
     )
 
 
-def _host(case: _Case) -> Refusal | None:
-    state, asked = case.state, case.request.host
+def _host(query: _NodeQuery) -> Refusal | None:
+    state, asked = query.state, query.request.host
     host = state.node.host
     if host is None:
         return None
@@ -222,13 +224,13 @@ def _amount(group: Group) -> str:
     return " and ".join(parts)
 
 
-def _wish(case: _Case) -> str:
-    wishes = case.request.constraints
+def _models_wanted(query: _NodeQuery) -> str:
+    constraints = query.request.constraints
     parts = []
-    if wishes.models:
-        parts.append(f"wants {' or '.join(wishes.models)}")
-    if wishes.models_refused:
-        parts.append(f"refuses {', '.join(wishes.models_refused)}")
+    if constraints.models:
+        parts.append(f"wants {' or '.join(constraints.models)}")
+    if constraints.models_refused:
+        parts.append(f"refuses {', '.join(constraints.models_refused)}")
     return " and ".join(parts)
 
 

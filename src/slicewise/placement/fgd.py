@@ -40,8 +40,10 @@ class WorkloadColumns:
         self.weight = _weights(tasks)
         self.idle_cpu = _column([shape.cpu for shape, _ in others])
         self.idle_weight = _weights(others)
-        self.wishes = [(shape.models, shape.models_refused) for shape, _ in tasks]
-        self.choosy = np.array([bool(some or none) for some, none in self.wishes], dtype=np.bool_)
+        self.model_lists = [(shape.models, shape.models_refused) for shape, _ in tasks]
+        self.choosy = np.array(
+            [bool(some or none) for some, none in self.model_lists], dtype=np.bool_
+        )
 
 
 def _column(values: Sequence[int]) -> Ints:
@@ -73,7 +75,7 @@ class FragmentationState:
         )
 
     def put(self, rows: Ints, part: "FragmentationState") -> None:
-        """Write these states anew."""
+        """Replace these states."""
         self.idle[rows], self.cpu[rows], self.node_class[rows] = (
             part.idle,
             part.cpu,
@@ -196,13 +198,13 @@ class FragmentationTable:
         self.denied = np.array(
             [
                 [
-                    choosy and not any(model_admitted(gpu.model, *wish) for gpu in each.gpus)
+                    choosy and not any(model_admitted(gpu.model, *lists) for gpu in each.gpus)
                     for each in self.tables.classes
                 ]
-                for wish, choosy in zip(self.target.wishes, self.target.choosy, strict=True)
+                for lists, choosy in zip(self.target.model_lists, self.target.choosy, strict=True)
             ],
             dtype=np.bool_,
-        ).reshape(len(self.target.wishes), len(self.tables.classes))
+        ).reshape(len(self.target.model_lists), len(self.tables.classes))
         self.state = self.measure(view)
         self.amount = self.amounts(self.state)
 
@@ -294,22 +296,22 @@ class Move:
         return ok
 
 
-def fgd(ask: ScoringInput) -> Floats:
+def fgd(scoring: ScoringInput) -> Floats:
     """Scores of rows, for whole GPUs or for no GPU."""
-    fragments, group = _fragments(ask), ask.group
+    fragments, group = _fragments(scoring), scoring.group
     count = 0 if group is None else group.count
-    if ask.fresh:
-        return fragments.grades(count, None, ask.cpu).astype(np.float64)
-    return _move(fragments, ask.view).rows(count, ask.cpu).astype(np.float64)
+    if scoring.fresh:
+        return fragments.grades(count, None, scoring.cpu).astype(np.float64)
+    return _move(fragments, scoring.view).rows(count, scoring.cpu).astype(np.float64)
 
 
-def fgd_gpu(ask: ScoringInput) -> Floats:
+def fgd_gpu(scoring: ScoringInput) -> Floats:
     """Scores of GPUs, for one share."""
-    fragments, group = _fragments(ask), ask.group
+    fragments, group = _fragments(scoring), scoring.group
     cores = 0 if group is None else group.cores
-    if ask.fresh:
-        return fragments.grades(1, cores, ask.cpu).astype(np.float64)
-    return _move(fragments, ask.view).gpus(cores, ask.cpu).astype(np.float64)
+    if scoring.fresh:
+        return fragments.grades(1, cores, scoring.cpu).astype(np.float64)
+    return _move(fragments, scoring.view).gpus(cores, scoring.cpu).astype(np.float64)
 
 
 def _move(fragments: FragmentationTable, view: TableView) -> Move:
@@ -317,10 +319,10 @@ def _move(fragments: FragmentationTable, view: TableView) -> Move:
     return Move(fragments, view, state, fragments.amounts(state))
 
 
-def _fragments(ask: ScoringInput) -> FragmentationTable:
-    tables = ask.tables
+def _fragments(scoring: ScoringInput) -> FragmentationTable:
+    tables = scoring.tables
     fragments = tables.derived.get("fragments")
-    if not isinstance(fragments, FragmentationTable) or fragments.workload is not ask.workload:
-        fragments = tables.derived["fragments"] = FragmentationTable(tables, ask.workload)
+    if not isinstance(fragments, FragmentationTable) or fragments.workload is not scoring.workload:
+        fragments = tables.derived["fragments"] = FragmentationTable(tables, scoring.workload)
     fragments.refresh()
     return fragments

@@ -7,7 +7,7 @@ from slicewise.placement.tables import Bools, TableView
 def fit_mask(view: TableView, group: Group) -> Bools:
     """The GPUs that can take one share of the group, of shape (nodes, gpus).
 
-    Nothing is free of a GPU that cannot be used, so the amounts tell health as well.
+    The tables say -1 is free of a GPU that is not usable, so amounts cover health too.
     """
     if group.whole:
         mask: Bools = view.whole.copy()

@@ -37,14 +37,14 @@ Load = Mapping[str, Sequence[int]]
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a pod goes, and how well that was judged."""
+    """Where a pod goes, and the score of that choice."""
 
     allocation: Allocation
     score: float
 
 
 class Refusals(Mapping[str, Refusal]):
-    """Why each node that was asked said no; worked out when read."""
+    """Why each node refused; computed lazily, when read."""
 
     def __init__(self, names: Collection[str], read: Callable[[str], Refusal]) -> None:
         self._names = dict.fromkeys(names)
@@ -110,28 +110,28 @@ class Planner:
         self, snapshot: Snapshot, wanted: PlacementRequest, load: Load | None = None
     ) -> Placement | None:
         """The best placement, or None when no node can take the pod."""
-        run = Decider(self, snapshot, wanted, load)
-        return run.best()
+        decider = Decider(self, snapshot, wanted, load)
+        return decider.best()
 
     def place_on(self, snapshot: Snapshot, wanted: PlacementRequest, name: str) -> Placement | None:
         """The placement on this one node, or None when it cannot take the pod."""
-        run = Decider(self, snapshot, replace(wanted, nodes=(name,)), None)
+        decider = Decider(self, snapshot, replace(wanted, nodes=(name,)), None)
         row = self.tables.row_of.get(name)
-        return None if row is None else run.on(row)
+        return None if row is None else decider.on(row)
 
     def decide(
         self, snapshot: Snapshot, wanted: PlacementRequest, load: Load | None = None
     ) -> Decision:
         """The best placement with every node's score or refusal."""
-        run = Decider(self, snapshot, wanted, load)
-        feasible = run.settled()
-        names, scores = self.tables.names, run.outcome.scores
+        decider = Decider(self, snapshot, wanted, load)
+        feasible = decider.settled()
+        names, scores = self.tables.names, decider.outcome.scores
         fitting = np.flatnonzero(feasible).tolist()
-        refused = [names[row] for row in np.flatnonzero(run.asked & ~feasible).tolist()]
+        refused = [names[row] for row in np.flatnonzero(decider.asked & ~feasible).tolist()]
         return Decision(
-            placement=run.best(),
+            placement=decider.best(),
             scores={names[row]: float(scores[row]) for row in fitting},
-            refusals=Refusals(refused, run.explain),
+            refusals=Refusals(refused, decider.explain),
         )
 
 
@@ -148,10 +148,10 @@ class Screener:
     def screen(
         self, snapshot: Snapshot, wanted: PlacementRequest, names: Sequence[str]
     ) -> Screening:
-        """What each of these nodes says."""
+        """Which of these nodes fit, and why the others refuse."""
         tables = self._planner.tables
-        run = Decider(self._planner, snapshot, replace(wanted, nodes=None), None)
-        feasible = run.settled()
+        decider = Decider(self._planner, snapshot, replace(wanted, nodes=None), None)
+        feasible = decider.settled()
         rows = np.fromiter(map(tables.row_of.get, names, repeat(-1)), np.int64, len(names))
         known = rows >= 0
         fits = feasible[rows] & known if len(feasible) else known
@@ -159,13 +159,13 @@ class Screener:
         listed, unknown = tables.names, []
         if not known.all():
             unknown = [names[at] for at in np.flatnonzero(~known).tolist()]
-        reasons = read_reasons(run.case(), refused)
+        reasons = read_reasons(decider.node_query(), refused)
         refusing = (listed[row] for row in refused.tolist())
         return Screening(fits.tolist(), dict(zip(refusing, reasons, strict=True)), unknown)
 
 
 class Decider:
-    """One question put to one snapshot."""
+    """One placement request decided on one snapshot."""
 
     def __init__(
         self, planner: Planner, snapshot: Snapshot, wanted: PlacementRequest, load: Load | None
@@ -175,13 +175,13 @@ class Decider:
         self._wanted = wanted
         self._groups = split(request)
         self._view = planner.tables.sync(snapshot, load)
-        self._terms = WalkOptions(
+        self._options = WalkOptions(
             tables=planner.tables,
             policy=planner.policy,
             workload=planner.workload,
             shape=shape_of(request),
             cpu=int(request.host.cpu),
-            wish=request.constraints.topology,
+            topology=request.constraints.topology,
             salt=wanted.salt,
         )
         self.asked = self._asked()
@@ -190,9 +190,9 @@ class Decider:
 
     @cached_property
     def outcome(self) -> Walk:
-        """Every row, walked when first asked about."""
-        ground = Eligible(self._feasible(), self._admitted)
-        return walk(self._view, self._groups, self._terms, ground=ground, want_gpus=False)
+        """The outcome of every row; computed lazily."""
+        eligible = Eligible(self._feasible(), self._admitted)
+        return walk(self._view, self._groups, self._options, eligible=eligible, want_gpus=False)
 
     def _asked(self) -> Bools:
         count = len(self._tables.names)
@@ -200,7 +200,7 @@ class Decider:
             return np.ones(count, dtype=np.bool_)
         nodes = self._wanted.nodes
         rows = np.fromiter(map(self._tables.row_of.get, nodes, repeat(count)), np.int64, len(nodes))
-        # Nodes the cluster does not have are marked behind the last row, and cut off.
+        # Unknown nodes are marked behind the last row, which is cut off.
         asked = np.zeros(count + 1, dtype=np.bool_)
         asked[rows] = True
         return asked[:count]
@@ -220,28 +220,28 @@ class Decider:
 
     def _admitted_gpus(self) -> Bools | None:
         """The GPUs that constraints and quota leave over, or None for all."""
-        wishes, limits = self._wanted.request.constraints, self._wanted.limits
+        constraints, limits = self._wanted.request.constraints, self._wanted.limits
         admitted: Bools | None = None
-        if wishes.models or wishes.models_refused or limits.models is not None:
+        if constraints.models or constraints.models_refused or limits.models is not None:
             table = [
-                model_admitted(model, wishes.models, wishes.models_refused)
+                model_admitted(model, constraints.models, constraints.models_refused)
                 and (limits.models is None or model in limits.models)
                 for model in self._tables.models
             ]
             admitted = np.array([*table, False], dtype=np.bool_)[self._view.model]
-        if wishes.uuids or wishes.uuids_refused:
+        if constraints.uuids or constraints.uuids_refused:
             named = self._named_gpus()
             admitted = named if admitted is None else admitted & named
         return admitted
 
     def _named_gpus(self) -> Bools:
-        wishes = self._wanted.request.constraints
+        constraints = self._wanted.request.constraints
         named = np.zeros(self._view.whole.shape, dtype=np.bool_)
         for row, state in enumerate(self._tables.states):
             for at, gpu in enumerate(state.node.gpus):
                 named[row, at] = (
-                    not wishes.uuids or gpu.uuid in wishes.uuids
-                ) and gpu.uuid not in wishes.uuids_refused
+                    not constraints.uuids or gpu.uuid in constraints.uuids
+                ) and gpu.uuid not in constraints.uuids_refused
         return named
 
     def settled(self) -> Bools:
@@ -275,8 +275,8 @@ class Decider:
             return Placement(self._allocate(row, only), float(only.scores[0]))
         return None
 
-    def case(self) -> NodeQuery:
-        """The question as those who tell reasons take it."""
+    def node_query(self) -> NodeQuery:
+        """The request and the rows, for finding out why rows refuse."""
         wanted = self._wanted
         return NodeQuery(
             tables=self._tables,
@@ -293,11 +293,11 @@ class Decider:
 
     def _search(self, row: int) -> bool:
         if row not in self._found:
-            wish = self._wanted.request.constraints.topology
+            topology = self._wanted.request.constraints.topology
             state = self._tables.states[row]
             gpus = admitted_gpus(state, self._wanted.request, self._wanted.limits)
             found = None
-            if wish is None or not wish.strict:
+            if topology is None or not topology.strict:
                 found = search(state, self._groups, gpus)
             if found is None:
                 return False
@@ -305,14 +305,14 @@ class Decider:
         return True
 
     def _walk_row(self, row: int) -> Walk:
-        """One row alone, with the GPUs it would give."""
+        """One row alone, with the GPUs it would allocate."""
         rows = np.array([row], dtype=np.int64)
         admitted = None if self._admitted is None else self._admitted[rows]
         return walk(
             self._view.take(rows),
             self._groups,
-            self._terms,
-            ground=Eligible(np.ones(1, dtype=np.bool_), admitted),
+            self._options,
+            eligible=Eligible(np.ones(1, dtype=np.bool_), admitted),
             want_gpus=True,
         )
 

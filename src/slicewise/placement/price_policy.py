@@ -32,23 +32,23 @@ _MOST_SCARCITY: Final = 9.0
 _BLOCK: Final = 1 << 13
 
 
-def price(ask: ScoringInput) -> Floats:
+def price(scoring: ScoringInput) -> Floats:
     """Scores of rows, for whole GPUs or for no GPU."""
-    prices = _prices(ask)
+    prices = _prices(scoring)
     if prices.short_of_cpu:
-        return fgd(ask)
-    count = 0 if ask.group is None else ask.group.count
-    return -100.0 * (_of_node(ask, prices) + _of_blocks(ask, prices, count))
+        return fgd(scoring)
+    count = 0 if scoring.group is None else scoring.group.count
+    return -100.0 * (_of_node(scoring, prices) + _of_blocks(scoring, prices, count))
 
 
-def price_gpu(ask: ScoringInput) -> Floats:
+def price_gpu(scoring: ScoringInput) -> Floats:
     """Scores of GPUs, for one share."""
-    prices, view = _prices(ask), ask.view
+    prices, view = _prices(scoring), scoring.view
     if prices.short_of_cpu:
-        return fgd_gpu(ask)
-    node = _of_node(ask, prices)
-    breaking = prices.toll + _of_blocks(ask, prices, 1)
-    may = ask.ok & ask.feasible[:, None]
+        return fgd_gpu(scoring)
+    node = _of_node(scoring, prices)
+    breaking = prices.toll + _of_blocks(scoring, prices, 1)
+    may = scoring.ok & scoring.feasible[:, None]
     count, width = view.whole.shape
     scores = np.full((width, count), -np.inf)
     # Few nodes are looked at all at once, many column by column, so that they stay in the cache.
@@ -57,16 +57,16 @@ def price_gpu(ask: ScoringInput) -> Floats:
         block = slice(first, first + step)
         at = np.flatnonzero(may[:, block].T)
         rows = at if step == 1 else at % count
-        cost = _of_slots(ask, prices, block, at)
+        cost = _of_slots(scoring, prices, block, at)
         cost += node.take(rows)
         cost += np.where(_flat(view.whole[:, block]).take(at), breaking.take(rows), 0.0)
         scores[block].reshape(-1)[at] = -100.0 * cost
     return scores.T
 
 
-def _of_slots(ask: ScoringInput, prices: PriceTables, block: slice, at: Ints) -> Floats:
+def _of_slots(scoring: ScoringInput, prices: PriceTables, block: slice, at: Ints) -> Floats:
     """The worth that a share takes from the leftovers of these GPUs of some columns."""
-    view, group = ask.view, ask.group
+    view, group = scoring.view, scoring.group
     assert group is not None
     size = _flat(view.size[:, block]).take(at)
     cores = _flat(view.free_cores[:, block]).take(at)
@@ -83,29 +83,29 @@ def _flat(gpus: NDArray[T]) -> NDArray[T]:
     return gpus.T.reshape(-1)
 
 
-def _of_node(ask: ScoringInput, prices: PriceTables) -> Floats:
+def _of_node(scoring: ScoringInput, prices: PriceTables) -> Floats:
     """What the move costs wherever on the node it goes."""
-    view = ask.view
+    view = scoring.view
     cost: Floats = _FULLER * view.room / (FULL * np.maximum(view.gpus, 1))
     cost += _ORDER * prices.position[view.rows]
-    taken = _taken(ask)
+    taken = _taken(scoring)
     if prices.cpu_per_gpu:
         before = _stranded(view.room / FULL, view.cpu, prices)
-        after = _stranded(view.room / FULL - taken, view.cpu - ask.cpu, prices)
+        after = _stranded(view.room / FULL - taken, view.cpu - scoring.cpu, prices)
         cost += np.where(view.cpu >= PLENTY // 2, 0.0, after - before)
-    if ask.group is not None and len(prices.rare_share):
-        cost += _scarcity(ask, prices)[view.node_class] * taken
+    if scoring.group is not None and len(prices.rare_share):
+        cost += _scarcity(scoring, prices)[view.node_class] * taken
     return cost
 
 
-def _taken(ask: ScoringInput) -> Floats:
+def _taken(scoring: ScoringInput) -> Floats:
     """GPUs that the pod takes of each row, by what it takes most of."""
-    group = ask.group
+    group = scoring.group
     if group is None:
-        return np.zeros(len(ask.view.rows))
-    part = np.full(len(ask.view.rows), group.cores / FULL)
+        return np.zeros(len(scoring.view.rows))
+    part = np.full(len(scoring.view.rows), group.cores / FULL)
     if group.memory:
-        largest = np.maximum(ask.view.memory.max(axis=1), 1)
+        largest = np.maximum(scoring.view.memory.max(axis=1), 1)
         part = np.maximum(part, np.minimum(group.memory / largest, 1.0))
     return part * group.count
 
@@ -116,9 +116,9 @@ def _stranded(room: Floats, cpu: Ints, prices: PriceTables) -> Floats:
     return stranded
 
 
-def _scarcity(ask: ScoringInput, prices: PriceTables) -> Floats:
+def _scarcity(scoring: ScoringInput, prices: PriceTables) -> Floats:
     """Per node class, the demand of choosy pods waiting for each GPU's room there."""
-    tables = ask.tables
+    tables = scoring.tables
     classes = len(tables.classes)
     room = np.bincount(tables.view.node_class, weights=tables.view.room, minlength=classes) / FULL
     inside = np.maximum(np.where(prices.rare, room, 0.0).sum(axis=1), 1e-9)
@@ -128,9 +128,9 @@ def _scarcity(ask: ScoringInput, prices: PriceTables) -> Floats:
     return shares
 
 
-def _of_blocks(ask: ScoringInput, prices: PriceTables, count: int) -> Floats:
-    """Whole GPUs spoilt for pods that want several of them, when such sets are few."""
-    whole, everywhere = ask.view.whole_count, ask.tables.view
+def _of_blocks(scoring: ScoringInput, prices: PriceTables, count: int) -> Floats:
+    """Cost of breaking up sets of whole GPUs that pods of several GPUs need, when few are left."""
+    whole, everywhere = scoring.view.whole_count, scoring.tables.view
     cost = np.zeros(len(whole))
     if not count:
         return cost
@@ -138,18 +138,18 @@ def _of_blocks(ask: ScoringInput, prices: PriceTables, count: int) -> Floats:
     for size, share in prices.blocks:
         intact = int((everywhere.whole_count // size).sum())
         need = min(1.0, room * share / size / intact) if intact else 1.0
-        spoilt = size * (whole // size - (whole - count) // size) - count
-        cost += need * share * np.maximum(0, spoilt)
+        broken = size * (whole // size - (whole - count) // size) - count
+        cost += need * share * np.maximum(0, broken)
     return cost
 
 
-def _prices(ask: ScoringInput) -> PriceTables:
-    tables = ask.tables
+def _prices(scoring: ScoringInput) -> PriceTables:
+    tables = scoring.tables
     prices = tables.derived.get("prices")
     if (
         not isinstance(prices, PriceTables)
-        or prices.workload is not ask.workload
+        or prices.workload is not scoring.workload
         or prices.epoch != tables.epoch
     ):
-        prices = tables.derived["prices"] = PriceTables(tables, ask.workload)
+        prices = tables.derived["prices"] = PriceTables(tables, scoring.workload)
     return prices

@@ -105,7 +105,7 @@ def _extent(size: Size, levels: int) -> float:
 
 
 def _even(levels: int) -> Floats:
-    """Leftovers are worth what they are while nobody knows better."""
+    """Leftovers by their size alone, while no workload is known."""
     cores = np.arange(FULL + 1)[:, None] / FULL
     memory = np.arange(levels + 1)[None, :] / levels if levels else np.ones((1, 1))
     even: Floats = np.minimum(cores, memory)

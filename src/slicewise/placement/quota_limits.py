@@ -1,4 +1,4 @@
-"""What a namespace may still use: the quota's say in a decision."""
+"""What a namespace may still use under its quota."""
 
 from dataclasses import dataclass
 from typing import Final

@@ -17,27 +17,27 @@ _CPU_NORM: Final = 128000.0
 _GPU_NORM: Final = 8000.0
 
 
-def _cpu(ask: ScoringInput) -> Ints:
-    cpu: Ints = np.where(ask.view.cpu >= PLENTY, 0, ask.view.cpu)
+def _cpu(scoring: ScoringInput) -> Ints:
+    cpu: Ints = np.where(scoring.view.cpu >= PLENTY, 0, scoring.view.cpu)
     return cpu
 
 
-def _idle_milli(ask: ScoringInput) -> Ints:
-    return ask.view.idle * 10
+def _idle_milli(scoring: ScoringInput) -> Ints:
+    return scoring.view.idle * 10
 
 
-def binpack(ask: ScoringInput) -> Floats:
-    """Fuller nodes first, by the mean of compute and memory promised."""
-    return 100.0 - _free_percent(ask)
+def binpack(scoring: ScoringInput) -> Floats:
+    """Fuller nodes first, by the mean of compute and memory allocated."""
+    return 100.0 - _free_percent(scoring)
 
 
-def spread(ask: ScoringInput) -> Floats:
+def spread(scoring: ScoringInput) -> Floats:
     """Emptier nodes first."""
-    return _free_percent(ask)
+    return _free_percent(scoring)
 
 
-def _free_percent(ask: ScoringInput) -> Floats:
-    view = ask.view
+def _free_percent(scoring: ScoringInput) -> Floats:
+    view = scoring.view
     memory = view.memory.sum(axis=1)
     free = np.maximum(view.free_memory, 0).sum(axis=1)
     cores = view.idle / np.maximum(view.gpus, 1)
@@ -45,30 +45,30 @@ def _free_percent(ask: ScoringInput) -> Floats:
     return percent
 
 
-def best_fit(ask: ScoringInput) -> Floats:
+def best_fit(scoring: ScoringInput) -> Floats:
     """Least CPU and GPU left over after the pod."""
-    cpu = (_cpu(ask) - ask.cpu) / _CPU_NORM
-    gpu = (_idle_milli(ask) - 10 * ask.demand) / _GPU_NORM
+    cpu = (_cpu(scoring) - scoring.cpu) / _CPU_NORM
+    gpu = (_idle_milli(scoring) - 10 * scoring.demand) / _GPU_NORM
     return np.trunc(100.0 * (1.0 - (0.5 * cpu + 0.5 * gpu)))
 
 
-def dot_product(ask: ScoringInput) -> Floats:
+def dot_product(scoring: ScoringInput) -> Floats:
     """Nodes whose free resources look least like the request."""
-    cpu = _cpu(ask) / _CPU_NORM * (ask.cpu / _CPU_NORM)
-    gpu = _idle_milli(ask) / _GPU_NORM * (10 * ask.demand / _GPU_NORM)
+    cpu = _cpu(scoring) / _CPU_NORM * (scoring.cpu / _CPU_NORM)
+    gpu = _idle_milli(scoring) / _GPU_NORM * (10 * scoring.demand / _GPU_NORM)
     return np.trunc(100.0 * (1.0 - (cpu + gpu) / 2.0))
 
 
-def packing(ask: ScoringInput) -> Floats:
+def packing(scoring: ScoringInput) -> Floats:
     """GPUs in use first, then idle GPUs of nodes in use, then small idle nodes."""
-    view, group = ask.view, ask.group
+    view, group = scoring.view, scoring.group
     if group is None:
         return np.zeros(len(view.gpus))
     if group.whole:
         touched: Ints = np.full(len(view.gpus), group.count)
         partly = np.zeros(len(view.gpus))
     else:
-        least = tightest(ask)
+        least = tightest(scoring)
         touched = np.where(least == FULL, group.count, 0)
         partly = np.maximum(100.0 - least * group.count // 10, 50.0)
     used = np.where(touched > 0, np.maximum(50 - touched, 33), partly)
@@ -77,15 +77,15 @@ def packing(ask: ScoringInput) -> Floats:
     return score
 
 
-def clustering(ask: ScoringInput) -> Floats:
+def clustering(scoring: ScoringInput) -> Floats:
     """Nodes that already run pods of the same kind: shared, one GPU, two GPUs and so on."""
-    if ask.group is None:
-        return np.zeros(len(ask.view.gpus))
-    bit = 1 << (ask.group.count if ask.group.whole else 0)
-    mix = _mix(ask.tables)[ask.view.rows]
+    if scoring.group is None:
+        return np.zeros(len(scoring.view.gpus))
+    bit = 1 << (scoring.group.count if scoring.group.whole else 0)
+    mix = _mix(scoring.tables)[scoring.view.rows]
     own, other = (mix & bit) != 0, (mix & ~bit) != 0
     base = np.select([own & ~other, own, mix == 0], [75, 50, 25], 0)
-    filled: Floats = np.trunc(25.0 * (_GPU_NORM - _idle_milli(ask)) / _GPU_NORM)
+    filled: Floats = np.trunc(25.0 * (_GPU_NORM - _idle_milli(scoring)) / _GPU_NORM)
     return filled + base.astype(np.float64)
 
 
@@ -116,45 +116,45 @@ def _mix(tables: NodeTables) -> Ints:
     return mix.bits
 
 
-def random(ask: ScoringInput) -> Floats:
+def random(scoring: ScoringInput) -> Floats:
     """A different order for every pod, the same for the same seed and pod."""
-    return _generator(ask).random(len(ask.view.rows))
+    return _generator(scoring).random(len(scoring.view.rows))
 
 
-def random_gpu(ask: ScoringInput) -> Floats:
+def random_gpu(scoring: ScoringInput) -> Floats:
     """A different GPU for every pod, the same for the same seed and pod."""
-    return _generator(ask).random(ask.ok.shape)
+    return _generator(scoring).random(scoring.ok.shape)
 
 
-def _generator(ask: ScoringInput) -> np.random.Generator:
-    salt = list(ask.salt.encode()) or [0]
-    return np.random.Generator(np.random.PCG64([ask.seed, *salt]))
+def _generator(scoring: ScoringInput) -> np.random.Generator:
+    salt = list(scoring.salt.encode()) or [0]
+    return np.random.Generator(np.random.PCG64([scoring.seed, *salt]))
 
 
-def tight_gpu(ask: ScoringInput) -> Floats:
+def tight_gpu(scoring: ScoringInput) -> Floats:
     """GPUs with the least free first: compute, then memory; memory first if that is asked."""
-    view = ask.view
+    view = scoring.view
     cores = view.free_cores.astype(np.float64)
     memory: Floats = view.free_memory / np.maximum(view.memory, 1)
-    if ask.group is not None and ask.group.cores == 0:
+    if scoring.group is not None and scoring.group.cores == 0:
         return -(memory * 1000.0 + cores / 1000.0)
     return -(cores + memory / 2.0)
 
 
-def loose_gpu(ask: ScoringInput) -> Floats:
+def loose_gpu(scoring: ScoringInput) -> Floats:
     """GPUs with the most free first."""
-    return -tight_gpu(ask)
+    return -tight_gpu(scoring)
 
 
-def load_gpu(ask: ScoringInput) -> Floats:
+def load_gpu(scoring: ScoringInput) -> Floats:
     """GPUs that were measured least busy first."""
-    return 100.0 - ask.view.load.astype(np.float64)
+    return 100.0 - scoring.view.load.astype(np.float64)
 
 
-def load(ask: ScoringInput) -> Floats:
+def load(scoring: ScoringInput) -> Floats:
     """Nodes with the least busy GPU among those that fit."""
-    if ask.group is None:
-        return np.zeros(len(ask.view.gpus))
-    quiet = np.where(ask.ok, 100.0 - ask.view.load, 0.0)
+    if scoring.group is None:
+        return np.zeros(len(scoring.view.gpus))
+    quiet = np.where(scoring.ok, 100.0 - scoring.view.load, 0.0)
     best: Floats = quiet.max(axis=1, initial=0.0)
     return best

@@ -11,7 +11,7 @@ from slicewise.placement.workload import PodShape, Workload
 
 @dataclass(slots=True)
 class ScoringInput:
-    """What scoring functions are asked: how good is each row, or each GPU, for this group?
+    """What scoring functions get, to score each row or each GPU for this group.
 
     `group` is None for a pod without GPUs; `ok` marks the GPUs with room for one share.
     """
@@ -38,8 +38,8 @@ class ScoringInput:
         return 0 if self.group is None else self.group.demand
 
 
-def tightest(ask: ScoringInput) -> Ints:
+def tightest(scoring: ScoringInput) -> Ints:
     """The least free percent among the GPUs that fit, per row; above 100 where none fits."""
-    room = np.where(ask.ok, ask.view.free_cores, 1 << 30)
+    room = np.where(scoring.ok, scoring.view.free_cores, 1 << 30)
     least: Ints = room.min(axis=1, initial=1 << 30)
     return least

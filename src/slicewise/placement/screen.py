@@ -1,6 +1,6 @@
 """Why rows refuse a request, for all rows at once: the reasons of `explain` without its details.
 
-What no eviction can mend depends on a node's class alone and is asked once per class.
+What no eviction can change depends on the node class alone and is checked once per class.
 """
 
 from dataclasses import dataclass
@@ -33,21 +33,21 @@ class NodeQuery:
     admitted: Bools | None  # (nodes, gpus)
 
 
-def read_reasons(case: NodeQuery, rows: Ints) -> list[Reason]:
+def read_reasons(query: NodeQuery, rows: Ints) -> list[Reason]:
     """The reason of each of these rows, all of which are known to refuse the request."""
     if not len(rows):
         return []
     found: Ints = np.full(len(rows), _NONE, dtype=np.int64)
-    wishes = case.request.constraints
-    strict = wishes.topology is not None and wishes.topology.strict
-    if wishes.uuids or wishes.uuids_refused or strict:
-        # GPUs named one by one, and GPUs joined as demanded, are not told by the class.
-        return [_explain(case, row) for row in rows.tolist()]
-    _fill_never(case, rows, found)
-    view = case.view if len(rows) == len(case.view.rows) else case.view.take(rows)
-    _fill_busy(case, rows, view, found)
+    constraints = query.request.constraints
+    strict = constraints.topology is not None and constraints.topology.strict
+    if constraints.uuids or constraints.uuids_refused or strict:
+        # Neither UUIDs nor strict topology are decided by the class.
+        return [_explain(query, row) for row in rows.tolist()]
+    _fill_never(query, rows, found)
+    view = query.view if len(rows) == len(query.view.rows) else query.view.take(rows)
+    _fill_busy(query, rows, view, found)
     left = found == _NONE
-    host = case.request.host
+    host = query.request.host
     found[left & (view.cpu < host.cpu)] = _AT[Reason.CPU]
     left = found == _NONE
     found[left & (view.host_memory < host.memory)] = _AT[Reason.HOST_MEMORY]
@@ -55,29 +55,29 @@ def read_reasons(case: NodeQuery, rows: Ints) -> list[Reason]:
     return [REASONS[at] for at in found.tolist()]
 
 
-def _explain(case: NodeQuery, row: int) -> Reason:
-    return explain(case.tables.states[row], case.request, case.limits).reason
+def _explain(query: NodeQuery, row: int) -> Reason:
+    return explain(query.tables.states[row], query.request, query.limits).reason
 
 
-def _fill_never(case: NodeQuery, rows: Ints, found: Ints) -> None:
-    classes = case.view.node_class[rows]
+def _fill_never(query: NodeQuery, rows: Ints, found: Ints) -> None:
+    classes = query.view.node_class[rows]
     for each in np.unique(classes).tolist():
         members = classes == each
-        node = case.tables.states[int(rows[int(members.argmax())])].node
-        refusal = never(NodeState.empty(node), case.request, case.limits)
+        node = query.tables.states[int(rows[int(members.argmax())])].node
+        refusal = never(NodeState.empty(node), query.request, query.limits)
         if refusal is not None:
             found[members] = _AT[refusal.reason]
 
 
-def _fill_busy(case: NodeQuery, rows: Ints, view: TableView, found: Ints) -> None:
+def _fill_busy(query: NodeQuery, rows: Ints, view: TableView, found: Ints) -> None:
     """What others hold: whole GPUs, compute or memory, by the first group that lacks it."""
-    gpus = _usable(case, view)
-    if case.admitted is not None:
-        gpus &= case.admitted[rows]
-    unread = _uncertain(case.tables)[rows]
-    for group in case.groups:
+    gpus = _usable(query, view)
+    if query.admitted is not None:
+        gpus &= query.admitted[rows]
+    unread = _uncertain(query.tables)[rows]
+    for group in query.groups:
         code = _lack(view, group, gpus)
-        # Explained as `explain` does: somebody who cannot be read may be the cause.
+        # As `explain` says it: the pod whose allocation cannot be read may be the cause.
         code[(code != _NONE) & unread] = _AT[Reason.UNREADABLE]
         left = found == _NONE
         found[left] = code[left]
@@ -100,10 +100,10 @@ def _lack(view: TableView, group: Group, gpus: Bools) -> Ints:
     return code
 
 
-def _usable(case: NodeQuery, view: TableView) -> Bools:
+def _usable(query: NodeQuery, view: TableView) -> Bools:
     width = view.model.shape[1]
-    table = np.zeros((len(case.tables.classes), width), dtype=np.bool_)
-    for at, each in enumerate(case.tables.classes):
+    table = np.zeros((len(query.tables.classes), width), dtype=np.bool_)
+    for at, each in enumerate(query.tables.classes):
         table[at, : len(each.gpus)] = [gpu.usable for gpu in each.gpus]
     usable: Bools = table[view.node_class]
     return usable

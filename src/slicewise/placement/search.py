@@ -37,8 +37,8 @@ def feasible(state: NodeState, request: Request, limits: QuotaLimits) -> bool:
     if request.lone & state.node.counted:
         return False
     gpus = admitted_gpus(state, request, limits)
-    wish = request.constraints.topology
-    if wish is not None and wish.strict and any(group.count > 1 for group in groups):
+    topology = request.constraints.topology
+    if topology is not None and topology.strict and any(group.count > 1 for group in groups):
         return len(groups) == 1 and _linked(state, groups[0], gpus, request)
     return search(state, groups, gpus) is not None
 

@@ -18,7 +18,7 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 
-# A node whose CPU and memory nobody told us is never short of them.
+# A node that does not publish its CPU and memory is never short of them.
 PLENTY: Final = 1 << 62
 NO_GPU: Final = -1
 _LOG_LIMIT: Final = 1 << 16
@@ -28,10 +28,10 @@ _LOG_LIMIT: Final = 1 << 16
 class TableView:
     """The arrays that scoring reads: all rows of the tables, or some of them."""
 
-    free_cores: Ints  # (nodes, gpus), percent; -1 where no GPU may be promised
-    free_memory: Ints  # (nodes, gpus), MiB; -1 where no GPU may be promised
+    free_cores: Ints  # (nodes, gpus), percent; -1 where no GPU is usable
+    free_memory: Ints  # (nodes, gpus), MiB; -1 where no GPU is usable
     memory: Ints  # (nodes, gpus), MiB the GPU has; 0 where there is no GPU
-    whole: Bools  # (nodes, gpus), usable GPUs nobody holds any part of
+    whole: Bools  # (nodes, gpus), usable GPUs that no pod holds any part of
     size: Ints  # (nodes, gpus), number of the memory size
     model: Ints  # (nodes, gpus), number of the model; the last one where there is no GPU
     load: Ints  # (nodes, gpus), measured percent of use

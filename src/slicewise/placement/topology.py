@@ -5,7 +5,7 @@ from itertools import combinations
 from math import comb
 from typing import Final
 
-from slicewise.model import Nearness, Node, TopologyWish
+from slicewise.model import Nearness, Node, TopologyConstraint
 
 _FAR: Final = 3
 _ONE_BRIDGE: Final = 30
@@ -32,22 +32,22 @@ def nearness(node: Node, one: int, other: int) -> int:
 
 
 @lru_cache(maxsize=16384)
-def nearest(node: Node, free: Gpus, count: int, wish: TopologyWish | None) -> Gpus | None:
-    """The best `count` of the free positions, or None if a strict wish cannot be met.
+def nearest(node: Node, free: Gpus, count: int, topology: TopologyConstraint | None) -> Gpus | None:
+    """The best `count` of the free positions, or None if a strict topology cannot be met.
 
     The worst pair decides, then the sum of all pairs, then how few near GPUs are left alone,
     then the lowest positions. One GPU is taken where it breaks the fewest near pairs.
     """
     if len(free) < count:
         return None
-    strict = wish is not None and wish.strict and count > 1
+    strict = topology is not None and topology.strict and count > 1
     if node.links is None and all(gpu.numa is None for gpu in node.gpus):
         return None if strict else free[:count]
     best = min(
         _subsets(node, free, count),
         key=lambda subset: (*_spread(node, subset), _left_alone(node, free, subset), subset),
     )
-    if wish is not None and strict and _spread(node, best)[0] > wish.nearness:
+    if topology is not None and strict and _spread(node, best)[0] > topology.nearness:
         return None
     return best
 

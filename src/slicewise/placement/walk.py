@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from slicewise.model import FULL, Role, TopologyWish
+from slicewise.model import FULL, Role, TopologyConstraint
 from slicewise.placement.fits import fit_mask
 from slicewise.placement.groups import Group
 from slicewise.placement.policy import GPU_SCORES, JOINT, NODE_SCORES, Policy
@@ -29,13 +29,13 @@ class WalkOptions:
     workload: Workload
     shape: PodShape
     cpu: int
-    wish: TopologyWish | None = None
+    topology: TopologyConstraint | None = None
     salt: str = ""
 
-    def ask(
+    def scoring_input(
         self, view: TableView, group: Group | None, *, ok: Bools, feasible: Bools
     ) -> ScoringInput:
-        """The question to put to scoring functions for one group."""
+        """The input of the scoring functions for one group."""
         return ScoringInput(
             tables=self.tables,
             view=view,
@@ -62,7 +62,7 @@ class Eligible:
 class Walk:
     """The outcome per row; `gpus` holds one mask of chosen GPUs per group when asked for.
 
-    A lone share is scored GPU by GPU: `room` has those scores, so that nobody scores again.
+    A lone share is scored GPU by GPU: `room` has those scores, so that they are not computed again.
     """
 
     feasible: Bools  # (nodes,)
@@ -74,40 +74,40 @@ class Walk:
 def walk(
     view: TableView,
     groups: Sequence[Group],
-    terms: WalkOptions,
+    options: WalkOptions,
     *,
-    ground: Eligible,
+    eligible: Eligible,
     want_gpus: bool,
 ) -> Walk:
     """Place the groups on every feasible row of the view, for scores or for GPUs."""
     if not groups:
         ok = np.zeros(view.whole.shape, dtype=np.bool_)
-        ask = terms.ask(view, None, ok=ok, feasible=ground.feasible)
-        return Walk(ground.feasible, _score(ask, terms.policy, None))
-    outcome = Walk(ground.feasible, np.zeros(len(ground.feasible)))
-    scoring = [group for group in groups if group.role is not Role.INIT] or list(groups)
+        scoring = options.scoring_input(view, None, ok=ok, feasible=eligible.feasible)
+        return Walk(eligible.feasible, _score(scoring, options.policy, None))
+    outcome = Walk(eligible.feasible, np.zeros(len(eligible.feasible)))
+    scored = [group for group in groups if group.role is not Role.INIT] or list(groups)
     current, before = view, view
     taken: dict[int, Bools] = {}
     for at, group in enumerate(groups):
         init = group.role is Role.INIT
-        ask = _step(before if init else current, group, terms, outcome, ground.admitted)
+        scoring = _step(before if init else current, group, options, outcome, eligible.admitted)
         if group.container in taken:
-            ask.ok &= ~taken[group.container]
-        _narrow(ask, terms, outcome)
+            scoring.ok &= ~taken[group.container]
+        _narrow(scoring, options, outcome)
         if not outcome.feasible.any():
             break
-        if group is not scoring[0]:
-            ask.cpu = 0
-        gpus = _gpu_scores(ask, terms.policy)
-        if group in scoring and not want_gpus:
+        if group is not scored[0]:
+            scoring.cpu = 0
+        gpus = _gpu_scores(scoring, options.policy)
+        if group in scored and not want_gpus:
             if gpus is not None and len(groups) == 1:
-                outcome.room = np.where(ask.ok, _total(gpus, terms.policy), -np.inf)
-            outcome.scores = outcome.scores + _score(ask, terms.policy, gpus, outcome.room)
-            if group.count > 1 and terms.wish is not None:
-                outcome.scores = outcome.scores + _closeness(ask, terms)
+                outcome.room = np.where(scoring.ok, _total(gpus, options.policy), -np.inf)
+            outcome.scores = outcome.scores + _score(scoring, options.policy, gpus, outcome.room)
+            if group.count > 1 and options.topology is not None:
+                outcome.scores = outcome.scores + _closeness(scoring, options)
         if not want_gpus and at + 1 == len(groups):
             break
-        chosen = _choose(ask, terms, gpus, outcome.gpus if init else [])
+        chosen = _choose(scoring, options, gpus, outcome.gpus if init else [])
         outcome.gpus.append(chosen)
         taken[group.container] = chosen | taken.get(group.container, chosen)
         if not init:
@@ -118,22 +118,22 @@ def walk(
 
 
 def _step(
-    view: TableView, group: Group, terms: WalkOptions, outcome: Walk, admitted: Bools | None
+    view: TableView, group: Group, options: WalkOptions, outcome: Walk, admitted: Bools | None
 ) -> ScoringInput:
     ok = fit_mask(view, group)
     if admitted is not None:
         ok &= admitted
-    return terms.ask(view, group, ok=ok, feasible=outcome.feasible)
+    return options.scoring_input(view, group, ok=ok, feasible=outcome.feasible)
 
 
-def _narrow(ask: ScoringInput, terms: WalkOptions, outcome: Walk) -> None:
+def _narrow(scoring: ScoringInput, options: WalkOptions, outcome: Walk) -> None:
     """Drop the rows on which this group does not fit."""
-    group = ask.group
+    group = scoring.group
     assert group is not None
-    outcome.feasible = outcome.feasible & (ask.ok.sum(axis=1, dtype=np.int64) >= group.count)
-    ask.feasible = outcome.feasible
-    if group.count > 1 and terms.wish is not None and terms.wish.strict:
-        ask.feasible = outcome.feasible = outcome.feasible & _linked(ask, terms)
+    outcome.feasible = outcome.feasible & (scoring.ok.sum(axis=1, dtype=np.int64) >= group.count)
+    scoring.feasible = outcome.feasible
+    if group.count > 1 and options.topology is not None and options.topology.strict:
+        scoring.feasible = outcome.feasible = outcome.feasible & _linked(scoring, options)
 
 
 def _joint(group: Group | None, policy: Policy) -> bool:
@@ -144,12 +144,12 @@ def _joint(group: Group | None, policy: Policy) -> bool:
     )
 
 
-def _gpu_scores(ask: ScoringInput, policy: Policy) -> dict[str, Floats] | None:
+def _gpu_scores(scoring: ScoringInput, policy: Policy) -> dict[str, Floats] | None:
     """GPU scores by name, where they decide between nodes as well."""
-    if not _joint(ask.group, policy):
+    if not _joint(scoring.group, policy):
         return None
     names = {name for name, _ in policy.gpu} | {name for name, _ in policy.node if name in JOINT}
-    return {name: GPU_SCORES[name](ask) for name in sorted(names)}
+    return {name: GPU_SCORES[name](scoring) for name in sorted(names)}
 
 
 def _total(scores: dict[str, Floats], policy: Policy) -> Floats:
@@ -163,15 +163,18 @@ def _total(scores: dict[str, Floats], policy: Policy) -> Floats:
 
 
 def _score(
-    ask: ScoringInput, policy: Policy, gpus: dict[str, Floats] | None, room: Floats | None = None
+    scoring: ScoringInput,
+    policy: Policy,
+    gpus: dict[str, Floats] | None,
+    room: Floats | None = None,
 ) -> Floats:
     """The weighed score of every row."""
-    total = np.zeros(len(ask.feasible))
+    total = np.zeros(len(scoring.feasible))
     if gpus is None:
         for name, weight in policy.node:
-            total += weight * NODE_SCORES[name](ask)
+            total += weight * NODE_SCORES[name](scoring)
         return total
-    best = np.where(ask.ok, _total(gpus, policy), -np.inf) if room is None else room
+    best = np.where(scoring.ok, _total(gpus, policy), -np.inf) if room is None else room
     if policy.node == policy.gpu:
         top: Floats = best.max(axis=1, initial=-np.inf)
         return top
@@ -181,34 +184,37 @@ def _score(
         if name in JOINT:
             total += weight * gpus[name][rows, first]
         else:
-            total += weight * NODE_SCORES[name](ask)
+            total += weight * NODE_SCORES[name](scoring)
     return total
 
 
 def _choose(
-    ask: ScoringInput, terms: WalkOptions, gpus: dict[str, Floats] | None, earlier: list[Bools]
+    scoring: ScoringInput,
+    options: WalkOptions,
+    gpus: dict[str, Floats] | None,
+    earlier: list[Bools],
 ) -> Bools:
     """The GPUs each row gives to the group, as a mask."""
-    group, view = ask.group, ask.view
+    group, view = scoring.group, scoring.view
     assert group is not None
-    if group.whole and _known_links(ask.tables, view):
-        return _nearest_gpus(ask, terms)
+    if group.whole and _known_links(scoring.tables, view):
+        return _nearest_gpus(scoring, options)
     if gpus is not None:
-        scores = _total(gpus, terms.policy)
+        scores = _total(gpus, options.policy)
     else:
-        names = [(name, weight) for name, weight in terms.policy.gpu if name not in JOINT]
-        scores = np.zeros(ask.ok.shape)
+        names = [(name, weight) for name, weight in options.policy.gpu if name not in JOINT]
+        scores = np.zeros(scoring.ok.shape)
         for name, weight in names or [("best-fit", 1.0)]:
-            scores = scores + weight * GPU_SCORES[name](ask)
+            scores = scores + weight * GPU_SCORES[name](scoring)
     for held in earlier:
         # An init container costs nothing where the pod's own containers will sit anyway.
         scores = scores + 1e9 * held
-    chosen = np.zeros(ask.ok.shape, dtype=np.bool_)
-    room = np.where(ask.ok, scores, -np.inf)
+    chosen = np.zeros(scoring.ok.shape, dtype=np.bool_)
+    room = np.where(scoring.ok, scores, -np.inf)
     rows = np.arange(len(chosen))
     for _ in range(group.count):
         gpu = room.argmax(axis=1)
-        chosen[rows, gpu] |= ask.ok[rows, gpu]
+        chosen[rows, gpu] |= scoring.ok[rows, gpu]
         room[rows, gpu] = -np.inf
     return chosen
 
@@ -217,41 +223,41 @@ def _known_links(tables: NodeTables, view: TableView) -> bool:
     return any(tables.linked[each] for each in np.unique(view.node_class).tolist())
 
 
-def _nearest_gpus(ask: ScoringInput, terms: WalkOptions) -> Bools:
-    chosen = np.zeros(ask.ok.shape, dtype=np.bool_)
-    for row, subset in _subsets(ask, terms):
+def _nearest_gpus(scoring: ScoringInput, options: WalkOptions) -> Bools:
+    chosen = np.zeros(scoring.ok.shape, dtype=np.bool_)
+    for row, subset in _subsets(scoring, options):
         chosen[row, list(subset)] = True
     return chosen
 
 
-def _subsets(ask: ScoringInput, terms: WalkOptions) -> list[tuple[int, tuple[int, ...]]]:
-    assert ask.group is not None
+def _subsets(scoring: ScoringInput, options: WalkOptions) -> list[tuple[int, tuple[int, ...]]]:
+    assert scoring.group is not None
     found = []
     known: dict[tuple[int, bytes], tuple[int, ...] | None] = {}
-    for row in np.flatnonzero(ask.feasible).tolist():
-        key = (int(ask.view.node_class[row]), ask.ok[row].tobytes())
+    for row in np.flatnonzero(scoring.feasible).tolist():
+        key = (int(scoring.view.node_class[row]), scoring.ok[row].tobytes())
         if key not in known:
-            node = ask.tables.states[int(ask.view.rows[row])].node
-            free = tuple(np.flatnonzero(ask.ok[row]).tolist())
-            known[key] = nearest(node, free, ask.group.count, terms.wish)
+            node = scoring.tables.states[int(scoring.view.rows[row])].node
+            free = tuple(np.flatnonzero(scoring.ok[row]).tolist())
+            known[key] = nearest(node, free, scoring.group.count, options.topology)
         subset = known[key]
         if subset is not None:
             found.append((row, subset))
     return found
 
 
-def _linked(ask: ScoringInput, terms: WalkOptions) -> Bools:
+def _linked(scoring: ScoringInput, options: WalkOptions) -> Bools:
     """The rows that have GPUs as near as demanded."""
-    linked = np.zeros(len(ask.feasible), dtype=np.bool_)
-    linked[[row for row, _ in _subsets(ask, terms)]] = True
+    linked = np.zeros(len(scoring.feasible), dtype=np.bool_)
+    linked[[row for row, _ in _subsets(scoring, options)]] = True
     return linked
 
 
-def _closeness(ask: ScoringInput, terms: WalkOptions) -> Floats:
+def _closeness(scoring: ScoringInput, options: WalkOptions) -> Floats:
     """Points for rows whose best GPUs are near each other, enough to outweigh the policy."""
-    points = np.zeros(len(ask.feasible))
-    for row, subset in _subsets(ask, terms):
-        node = ask.tables.states[int(ask.view.rows[row])].node
+    points = np.zeros(len(scoring.feasible))
+    for row, subset in _subsets(scoring, options):
+        node = scoring.tables.states[int(scoring.view.rows[row])].node
         points[row] = 10.0 * quality(node, subset)
     return points
 

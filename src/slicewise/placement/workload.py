@@ -40,21 +40,21 @@ def shape_of(request: Request) -> PodShape:
     Several containers that ask for one share each count as one GPU while that can hold them;
     otherwise shares of unequal size count as the mean share on as many GPUs.
     """
-    cpu, wishes = int(request.host.cpu), request.constraints
+    cpu, constraints = int(request.host.cpu), request.constraints
     if not request.containers:
         return PodShape(cpu)
     last = [request.containers[at] for at in tuple(phases(request.containers))[-1]]
     asking = last or list(request.containers)
     shares = [share for container in asking for share in container.shares]
     cores, memory = sum(int(s.cores) for s in shares), sum(int(s.memory) for s in shares)
-    if wishes.together:
+    if constraints.together:
         count = len(asking[0].shares)
     elif cores <= FULL and all(len(container.shares) == 1 for container in asking):
         count = 1
     else:
         count = len(shares)
     cores, memory = min(FULL, -(-cores // count)), -(-memory // count)
-    return PodShape(cpu, cores, count, memory, wishes.models, wishes.models_refused)
+    return PodShape(cpu, cores, count, memory, constraints.models, constraints.models_refused)
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ class StateSettings:
 
 
 class StateListener(Protocol):
-    """Somebody who wants to hear what changed, once the ledger has taken it in."""
+    """Is called with every change, after the ledger has applied it."""
 
     def on_nodes(self, changes: Sequence[WatchEvent[NodeNotice]]) -> None:
         """Nodes were seen or are gone."""
@@ -71,7 +71,7 @@ class StateListener(Protocol):
 
 
 class NodeOverlay(Protocol):
-    """Somebody who knows more of nodes and pods than the API server shows of them."""
+    """Adds what agents report to nodes and pods of which the API server shows less."""
 
     def complete_node(self, notice: NodeNotice) -> NodeNotice:
         """The notice with what it lacks, or as it is."""
@@ -100,9 +100,9 @@ class LiveState:
         """Reads pods and nodes as the ledger knows them; for the Writes beside this state."""
         self.workload_stats = WorkloadStats()
         self.dirty = asyncio.Event()
-        """Set whenever pods or nodes have changed; whoever acts on that clears it."""
+        """Set whenever pods or nodes have changed; the consumer clears it."""
         self.quota_changed = asyncio.Event()
-        """Set whenever the quota has changed; whoever acts on that clears it."""
+        """Set whenever the quota has changed; the consumer clears it."""
         self._requests = CachedPodReader(dialects)
         # Its tables follow one node at a time, so it shares them with no other planner.
         self._chooser = GpuChooser(
@@ -114,7 +114,7 @@ class LiveState:
         self._clock = clock
         self._may_decide = may_decide
         self.listener: StateListener | None = None
-        """Hears of every change of nodes and pods, once the ledger knows it."""
+        """Is called with every change of nodes and pods, after the ledger has applied it."""
         self.overlay: NodeOverlay | None = None
         """Completes nodes and pods before the ledger reads them; set before the start."""
         self._shown_nodes: dict[str, NodeNotice] = {}
@@ -181,7 +181,7 @@ class LiveState:
         _log.info("synced", nodes=nodes.known, pods=pods.known)
 
     async def stop(self) -> None:
-        """Follow the cluster no more."""
+        """Stop following the cluster."""
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()
@@ -189,7 +189,7 @@ class LiveState:
         self.synced.clear()
 
     def reread_node(self, node: str) -> None:
-        """Take in anew what the overlay says of a node and of its pods."""
+        """Apply again what the overlay says of a node and of its pods."""
         notice = self._shown_nodes.get(node)
         if notice is not None:
             self._apply(self._feed.on_node(self._complete_node(notice)))
@@ -230,7 +230,7 @@ class LiveState:
         self._tasks.append(task)
 
     def _notice_end(self, task: asyncio.Task[None]) -> None:
-        """Be ready no more when one of ours ends by itself, which none ever should."""
+        """Stop being ready when a task of ours ends by itself, which none ever should."""
         if not task.cancelled():
             self._broken = True
             _log.critical("state failed", task=task.get_name(), exc_info=task.exception())

@@ -1,4 +1,4 @@
-"""What those who answer from the cluster's state need of it."""
+"""The interface through which services read the cluster's state."""
 
 from typing import Protocol
 
@@ -8,7 +8,7 @@ from slicewise.placement import Planner
 
 
 class ClusterState(Protocol):
-    """The cluster as it is known here, kept current by somebody else."""
+    """The current cluster."""
 
     @property
     def ledger(self) -> Ledger:

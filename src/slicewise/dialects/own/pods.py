@@ -33,7 +33,7 @@ from slicewise.model import (
     PodRecord,
     Request,
     Share,
-    TopologyWish,
+    TopologyConstraint,
     count,
 )
 
@@ -52,7 +52,7 @@ POLICY: Final = "slicewise.io/policy"
 _SHARE: Final = re.compile(r"([0-9]{1,3})%(?::([0-9]{1,13}))?")
 _SHARES_FORM: Final = "shares like 'whole,30%:4096,0%:2048'"
 _WISHES: Final = {
-    prefix + nearness.name.lower(): TopologyWish(nearness, strict)
+    prefix + nearness.name.lower(): TopologyConstraint(nearness, strict)
     for nearness in Nearness
     for prefix, strict in (("", False), ("preferred:", False), ("required:", True))
 }
@@ -170,7 +170,7 @@ def _read_share(field: str, text: str, entry: str) -> Share:
         raise DialectError(f"{field}: {error}") from error
 
 
-def _read_topology(text: str | None) -> TopologyWish | None:
+def _read_topology(text: str | None) -> TopologyConstraint | None:
     if text is None:
         return None
     if text not in _WISHES:
