@@ -4,7 +4,6 @@ Without an extender to ask, its state and handlers are built here from the API s
 code on the same cluster, minus what a running extender has decided and not yet written.
 """
 
-import asyncio
 import contextlib
 import json
 import ssl
@@ -21,13 +20,12 @@ import click
 from slicewise.cli.cluster_access import FILE, CannotTell, warn
 from slicewise.explain.candidates import LeftOut, name_short_nodes
 from slicewise.extender.handlers import Extender
+from slicewise.extender.run import open_extender
 from slicewise.kube.client import Call, Client
 from slicewise.kube.errors import RefusedError
-from slicewise.kube.pod_writer import PodWriter
 from slicewise.model import SlicewiseError
 from slicewise.placement import read_policy
 from slicewise.state.access import choose_settings
-from slicewise.state.live import LiveState
 
 F = TypeVar("F", bound=Callable[..., Any])
 URL: Final = "SLICEWISE_URL"
@@ -126,19 +124,16 @@ async def open_call(client: Client, target: ExtenderTarget) -> AsyncIterator[Ext
         yield _ask_service(client, target.service)
         return
     settings = await choose_settings(client, target.policy, warn)
-    state = LiveState(client, settings)
-    try:
+    async with contextlib.AsyncExitStack() as stack:
         try:
-            async with asyncio.timeout(_SYNC_SECONDS):
-                await state.start()
+            opened = open_extender(client, settings, _SYNC_SECONDS)
+            extender = await stack.enter_async_context(opened)
         except TimeoutError as error:
             raise CannotTell(f"the cluster was not read within {_SYNC_SECONDS:.0f} s") from error
-        yield _ask_ourselves(Extender(state, PodWriter(client, state.reader)))
-    finally:
-        await state.stop()
+        yield _ask_here(extender)
 
 
-def _ask_ourselves(extender: Extender) -> ExtenderCall:
+def _ask_here(extender: Extender) -> ExtenderCall:
     async def ask(
         path: str, query: Mapping[str, str] | None = None, body: Any = None
     ) -> dict[str, Any]:

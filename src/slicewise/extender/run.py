@@ -152,6 +152,20 @@ async def serve_beside(client: Client, state: LiveState, component: str) -> Asyn
 
 
 @contextlib.asynccontextmanager
+async def open_extender(
+    client: Client, settings: StateSettings, seconds: float
+) -> AsyncIterator[Extender]:
+    """An extender without a listener, for a command; raises TimeoutError if it does not sync."""
+    state = LiveState(client, settings)
+    try:
+        async with asyncio.timeout(seconds):
+            await state.start()
+        yield Extender(state, PodWriter(client, state.reader))
+    finally:
+        await state.stop()
+
+
+@contextlib.asynccontextmanager
 async def _running(
     service: ExtenderServer,
     events: EventRecorder,
