@@ -34,7 +34,7 @@ def test_demo_places_every_system_and_explains_the_pod_that_waits():
     for system in (*SYSTEMS, "slicewise"):
         assert any(system in row for row in rows), f"{system} is missing:\n{shown}"
     expected = sum(each.pods for each in read_manifests(find_examples()))
-    assert f"{expected} pods placed as promised, 1 waits" in shown
+    assert f"{expected} pods placed as expected, 1 waits" in shown
     assert "smallest change: " in shown.partition("Pending: default/does-not-fit")[2]
 
 

@@ -1,4 +1,4 @@
-"""Whether every pod of a cluster was given what its system promises, judged from the API alone.
+"""Whether every pod of a cluster was allocated what its system documents, from the API alone.
 
 Nothing is taken from the extender's memory: pods and nodes are read as any agent would read them,
 each pod's own marks by its own dialect, and all of them are counted in a ledger made anew.
@@ -23,7 +23,7 @@ _UNMARKED: Final = (GPUSCHEDULER.name, SLICEWISE.name)
 
 @dataclass(frozen=True, slots=True)
 class CheckedPod:
-    """One pod and what it was given; `broken` says which promise was not kept."""
+    """One pod and what it was allocated; `broken` says what is wrong with it."""
 
     pod: Pod
     system: str
@@ -53,11 +53,11 @@ class AllocationCheck:
         return self.ledger.snapshot()
 
     def problems(self) -> tuple[Problem, ...]:
-        """What is wrong with the cluster: GPUs promised twice, marks that cannot be read."""
+        """What is wrong with the cluster: GPUs allocated twice, records that cannot be read."""
         return self.ledger.problems()
 
     def judge(self, pod: Pod) -> CheckedPod:
-        """What a pod was given, held against what its dialect promises."""
+        """What a pod was allocated, compared with what its dialect documents."""
         try:
             return self._judge(pod)
         except SlicewiseError as error:
@@ -85,14 +85,14 @@ class AllocationCheck:
 
 
 def _check_room(request: Request, node: Node) -> str:
-    """Which promise a node breaks on which the kubelet chooses whole GPUs."""
+    """What is wrong on a node on which the kubelet chooses whole GPUs."""
     wanted = sum(len(each.shares) for each in request.containers)
     gpus = admitted_gpus(NodeState.empty(node), request, UNLIMITED)
     return "" if len(gpus) >= wanted else f"node {node.name} lacks GPUs of the model"
 
 
 def _check_gpus(request: Request, allocation: Allocation, node: Node) -> str:
-    """Which promise an allocation breaks: its amounts, its models or its links."""
+    """What is wrong with an allocation: its amounts, its models or its links."""
     admitted = set(admitted_gpus(NodeState.empty(node), request, UNLIMITED))
     given = {each.name: each.slices for each in allocation.containers}
     for container in request.containers:
@@ -105,7 +105,7 @@ def _check_gpus(request: Request, allocation: Allocation, node: Node) -> str:
             if node.position(piece.gpu) not in admitted:
                 return f"{container.name} is on gpu {piece.gpu}, which it does not admit"
     wish = request.constraints.topology
-    # A wish that is only preferred promises nothing.
+    # A wish that is only preferred may be left unfulfilled.
     if wish is not None and wish.strict:
         gpus = [node.position(gpu) or 0 for gpu in allocation.gpus]
         if node.links is None or not all(

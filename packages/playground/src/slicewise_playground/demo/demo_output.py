@@ -54,7 +54,7 @@ def show_usage(snapshot: Snapshot) -> None:
 
 
 def show_problems(lines: Iterable[str]) -> None:
-    """What did not go as promised."""
+    """What did not go as expected."""
     for line in lines:
         _console().print(line, style="red", highlight=False, markup=False, soft_wrap=True)
 

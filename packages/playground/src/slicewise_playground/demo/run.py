@@ -124,7 +124,7 @@ def _is_silent(pod: dict[str, Any]) -> bool:
 
 
 def report(run: DemoRun, placed: bool) -> bool:
-    """Show everything; true when every promise was kept."""
+    """Show everything; true when every allocation is as expected."""
     truth = run.truth()
     bound = [truth.judge(pod) for pod in truth.pods if pod.node is not None]
     waiting = [pod for pod in truth.pods if pod.node is None]
@@ -146,7 +146,7 @@ def report(run: DemoRun, placed: bool) -> bool:
         broken.append("not every pod was placed in time")
     show_problems(broken)
     if not broken:
-        say(f"{len(bound)} pods placed as promised, {len(waiting)} waits with its reasons")
+        say(f"{len(bound)} pods placed as expected, {len(waiting)} waits with its reasons")
     return not broken
 
 
