@@ -148,6 +148,7 @@ def test_figures_of_a_silent_agent_are_unknown():
 
     assert not shown.answers
     assert "use unknown" in write_head([shown])
+    assert "; agent silent" in write_plain([shown])
 
 
 def test_agents_own_report_is_understood():

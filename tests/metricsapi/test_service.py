@@ -1,19 +1,21 @@
 import asyncio
+import contextlib
 import http.client
 import json
 import ssl
 import threading
-from contextlib import contextmanager
 
+import aiohttp
 import pytest
 import trustme
 
 from reports.listener import reporting, until
 from reports.values import node, pod
-from slicewise.httpd import ServerSettings, Tls
+from slicewise.httpd import HttpResponse, ServerSettings, Tls
 from slicewise.kube.client import Client
 from slicewise.kube.credentials import Access
 from slicewise.metricsapi.auth import NODE_CLAIM
+from slicewise.metricsapi.run import run_metrics_api
 from slicewise.metricsapi.server import MetricsApiServer, MetricsApiSettings
 from slicewise.model.backoff import Backoff
 from slicewise.reports import Reporter, ReportTiming, trust
@@ -61,7 +63,7 @@ class Borrowed:
         return "agent"
 
 
-@contextmanager
+@contextlib.contextmanager
 def serving(playground, **settings):
     """The service on a loop of its own, and a way to run things on that loop."""
     loop = asyncio.new_event_loop()
@@ -212,3 +214,38 @@ def test_watcher_that_never_reads_is_dropped_and_leaves_nothing(playground):
         with pytest.raises((http.client.IncompleteRead, ConnectionError)):
             response.read()
         line.close()
+
+
+def test_scheduler_it_is_given_answers_under_both_groups(playground, tmp_path, monkeypatch):
+    # Settings of the collector belong to a process of its own.
+    monkeypatch.setattr("gc.set_threshold", lambda *_: None)
+    config = playground.write_kubeconfig(tmp_path / "kubeconfig")
+    settings = MetricsApiSettings(listen=LISTEN, kubeconfig=config)
+    paths = [f"{PREFIX}/schedule/filter", "/apis/nvidia-gpu-scheduler/v1/schedule/filter"]
+    ended = []
+
+    @contextlib.asynccontextmanager
+    async def echo(client, state, component):
+        async def handle(request):
+            return HttpResponse(200, request.path.encode())
+
+        yield handle
+        ended.append(component)
+
+    async def scene():
+        stop, started = asyncio.Event(), asyncio.Future()
+        running = asyncio.create_task(
+            run_metrics_api(settings, stop, scheduler=echo, started=started.set_result)
+        )
+        url = await asyncio.wait_for(started, 60)
+        answers = []
+        async with aiohttp.ClientSession(headers={"Authorization": "Bearer reader"}) as session:
+            for path in paths:
+                async with session.post(url + path, ssl=False) as answer:
+                    answers.append(await answer.text())
+        stop.set()
+        await running
+        return answers
+
+    assert asyncio.run(scene()) == [paths[0], paths[0]]
+    assert ended == ["slicewise-metrics-api"]

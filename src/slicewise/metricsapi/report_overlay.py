@@ -34,7 +34,7 @@ _UNKNOWN: Final = MiB(1)
 
 
 class ReportOverlay:
-    """Completes nodes that publish a mere count, and pods that no mark gives GPUs to."""
+    """Completes nodes that publish a mere count, and pods whose GPUs no record names."""
 
     def __init__(self, registry: NodeRegistry) -> None:
         self._registry = registry
@@ -70,7 +70,7 @@ class ReportOverlay:
 
 
 async def follow_reports(broadcaster: Broadcaster, state: LiveState) -> None:
-    """Have the ledger look again at every node whose agent told something new."""
+    """Have the ledger reread every node whose agent reported something new."""
     await asyncio.gather(_follow(broadcaster, state, NODES), _follow(broadcaster, state, PODS))
 
 
@@ -79,7 +79,7 @@ async def _follow(broadcaster: Broadcaster, state: LiveState, subject: str) -> N
     broadcaster.subscribe(subject, watcher)
     try:
         while True:
-            facts = [event.item for event in await watcher.take()]
+            objects = [event.item for event in await watcher.take()]
             if watcher.overrun.is_set():
                 broadcaster.unsubscribe(subject, watcher)
                 watcher = broadcaster.make_watcher()
@@ -87,7 +87,7 @@ async def _follow(broadcaster: Broadcaster, state: LiveState, subject: str) -> N
                 names = set(state.snapshot().slots)
             else:
                 names = {
-                    item.held.node if isinstance(item, PodObject) else item.name for item in facts
+                    item.held.node if isinstance(item, PodObject) else item.name for item in objects
                 }
             for name in sorted(names):
                 state.reread_node(name)

@@ -56,6 +56,8 @@ class NodeUsageView:
     name: str
     gpus: tuple[GpuView, ...]
     unplaced: tuple[str, ...] = ()
+    silent: bool = False
+    """Whether its agent was heard once and is heard no more."""
 
     @property
     def answers(self) -> bool:
@@ -110,7 +112,8 @@ def view_node(state: NodeState, ledger: Ledger, reported: ReportedNode | None) -
         )
         for at, gpu in enumerate(state.node.gpus)
     )
-    return NodeUsageView(state.node.name, gpus, tuple(unplaced))
+    silent = reported is not None and reported.silent
+    return NodeUsageView(state.node.name, gpus, tuple(unplaced), silent)
 
 
 def _split(

@@ -94,7 +94,7 @@ def _write_node(node: NodeUsageView, *, idle: bool) -> Iterator[TopRow]:
             _percent(used),
             f"{memory}/{size}",
             _mib(used),
-            _models(node.gpus),
+            _models(node.gpus) + ("; agent silent" if node.silent else ""),
         ),
         "bold",
     )
