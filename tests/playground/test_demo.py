@@ -95,7 +95,7 @@ def gpushare_pod(name, units, **annotations):
     ("annotations", "broken"),
     [
         pytest.param({"IDX": "0", "POD": "3"}, "", id="marked"),
-        pytest.param({}, "carries no marks", id="unmarked"),
+        pytest.param({}, "carries no record", id="unmarked"),
         pytest.param({"IDX": "9", "POD": "3"}, "IDX='9'", id="no-such-gpu"),
     ],
 )

@@ -58,7 +58,7 @@ def judge_agent(
             fix = "look at the agent's pod there, and that it listens on the node's own address"
             yield warning(AGENTS, what, fix, name)
         else:
-            fix = "run the Slicewise agent there, if it is to measure use and isolate pods"
+            fix = "run the Slicewise agent there, if it is to measure usage and hand out GPUs"
             yield note(AGENTS, f"no agent of Slicewise answers on port {port}", fix, name)
         return
     if not answer.ready:

@@ -1,7 +1,7 @@
 """Whether every pod of a cluster was allocated what its system documents, from the API alone.
 
 Nothing is taken from the extender's memory: pods and nodes are read as any agent would read them,
-each pod's own marks by its own dialect, and all of them are counted in a ledger made anew.
+each pod's own record by its own dialect, and all of them are counted in a new ledger.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,7 +17,7 @@ from slicewise.kube.objects import KeyFilter, NodeBody, ObjectReader, PodBody
 from slicewise.model import Allocation, Node, NodeState, Pod, Request, SlicewiseError, Snapshot
 from slicewise.placement import UNLIMITED, admitted_gpus
 
-# These record nothing in marks of their own.
+# These record nothing in annotations of their own.
 _UNMARKED: Final = (GPUSCHEDULER.name, SLICEWISE.name)
 
 
@@ -74,13 +74,13 @@ class AllocationCheck:
         allocation = dialect.pods.read_allocation(pod, request, node)
         if allocation is None:
             # Where NVIDIA's own plugin serves the GPUs, the kubelet chooses and tells nobody.
-            broken = "" if dialect.pods.records_nothing and not node.agent else "carries no marks"
+            broken = "" if dialect.pods.records_nothing and not node.agent else "carries no record"
             return CheckedPod(pod, dialect.name, None, broken or _check_room(request, node))
         broken = _check_gpus(request, allocation, node)
         if not broken and dialect.name not in _UNMARKED:
             bare = {key: text for key, text in pod.annotations.items() if key != ALLOCATION}
             own = dialect.pods.read_allocation(replace(pod, annotations=bare), request, node)
-            broken = "" if own == allocation else "its system's own marks say otherwise"
+            broken = "" if own == allocation else "its system's own record says otherwise"
         return CheckedPod(pod, dialect.name, allocation, broken)
 
 
