@@ -8,13 +8,7 @@ from slicewise.dialects.gpuscheduler import GPUSCHEDULER
 from slicewise.dialects.gpushare import GPUSHARE, GPUSHARE_MIB
 from slicewise.dialects.own import SLICEWISE
 from slicewise.dialects.registry import DEFAULT, Dialects, build_dialects
-from slicewise.dialects.shared.dialect import (
-    AgentPart,
-    Dialect,
-    NodePart,
-    PodPart,
-    SchedulerPart,
-)
+from slicewise.dialects.shared.dialect import AgentPart, Dialect, NodePart, PodPart, SchedulerPart
 from slicewise.dialects.shared.inventory import (
     AGENT,
     CORDONED,

@@ -202,15 +202,7 @@ def _join_routes(dialects: Sequence[Dialect]) -> dict[str, ExtenderRoute]:
 
 
 # In the order in which a node's inventories are believed. A new dialect is one line here.
-DEFAULT: Final = Dialects(
-    (
-        SLICEWISE,
-        TKESTACK,
-        GPUSHARE,
-        ELASTIC,
-        GPUSCHEDULER,
-    )
-)
+DEFAULT: Final = Dialects((SLICEWISE, TKESTACK, GPUSHARE, ELASTIC, GPUSCHEDULER))
 
 
 def build_dialects(gpushare_unit: MiB) -> Dialects:

@@ -44,11 +44,7 @@ ALL: Final = "all"
 
 
 def build_config(
-    dialect: str,
-    url: str,
-    scheduler: str = "default-scheduler",
-    *,
-    dialects: Dialects = DEFAULT,
+    dialect: str, url: str, scheduler: str = "default-scheduler", *, dialects: Dialects = DEFAULT
 ) -> dict[str, Any]:
     """The whole configuration for one system, or for all of them at once."""
     config = dialects.extender_configs[SLICEWISE.name if dialect == ALL else dialect]

@@ -14,13 +14,7 @@ import msgspec
 from slicewise.model import Gpu, InventoryError, MiB, Percent
 from slicewise.model.gpu import check_gpus
 from slicewise.nvml.driver import DriverError, GpuDevice, Load, Process
-from slicewise.nvml.known_gpus import (
-    FARTHEST,
-    REMAPPING_FAILED,
-    LinkDistance,
-    Pair,
-    recovery_words,
-)
+from slicewise.nvml.known_gpus import FARTHEST, REMAPPING_FAILED, LinkDistance, Pair, recovery_words
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 31) - 1)]
 Word = Annotated[str, msgspec.Meta(pattern=r"^[!-~]{1,90}$")]

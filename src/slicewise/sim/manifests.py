@@ -11,12 +11,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from slicewise.explain.manifests import (
-    ManifestError,
-    PodTemplate,
-    parse_documents,
-    read_template,
-)
+from slicewise.explain.manifests import ManifestError, PodTemplate, parse_documents, read_template
 from slicewise.model import (
     Container,
     Node,

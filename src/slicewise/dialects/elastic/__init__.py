@@ -10,13 +10,7 @@ from slicewise.dialects.shared.dialect import Dialect
 
 ELASTIC: Final = Dialect(
     name="elastic",
-    keys=(
-        "elasticgpu.io/",
-        "elasticgpu.com/",
-        "elastic-gpu/",
-        "nano-gpu/",
-        "nano-gpu.io/",
-    ),
+    keys=("elasticgpu.io/", "elasticgpu.com/", "elastic-gpu/", "nano-gpu/", "nano-gpu.io/"),
     pods=PODS,
     node=NODE,
     agent=AGENT,

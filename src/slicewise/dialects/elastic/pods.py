@@ -72,10 +72,7 @@ CURRENT: Final = ElasticNames(
 )
 # Schedulers built from the last source ask for these, while every agent reads the keys above.
 ALIAS: Final = ElasticNames(
-    "elasticgpu.com/gpu-core",
-    "elasticgpu.com/gpu-memory",
-    CURRENT.assumed,
-    CURRENT.container,
+    "elasticgpu.com/gpu-core", "elasticgpu.com/gpu-memory", CURRENT.assumed, CURRENT.container
 )
 EDITIONS: Final = (CURRENT, ALIAS, PERCENT, NANO, NANO_OLD)
 

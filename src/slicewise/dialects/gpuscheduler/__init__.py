@@ -10,10 +10,7 @@ from slicewise.dialects.shared.dialect import Dialect
 
 GPUSCHEDULER: Final = Dialect(
     name="gpuscheduler",
-    keys=(
-        "nvidia.com/",
-        "nvidia-gpu-scheduler/",
-    ),
+    keys=("nvidia.com/", "nvidia-gpu-scheduler/"),
     pods=PODS,
     node=NODE,
     agent=AGENT,

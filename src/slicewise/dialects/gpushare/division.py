@@ -9,13 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from slicewise.dialects.shared.indexes import gpu_with_minor, used_gpu
-from slicewise.dialects.shared.texts import (
-    annotation,
-    is_count,
-    read_json,
-    read_number,
-    refuse,
-)
+from slicewise.dialects.shared.texts import annotation, is_count, read_json, read_number, refuse
 from slicewise.model import (
     MAX_MEMORY,
     Allocation,
@@ -81,8 +75,7 @@ def divide_exactly(request: Request, gpus: Sequence[Gpu], node: Node, memory: Mi
             left -= part
             slices[each.name].append(Slice(gpu.index, Percent(0), MiB(part)))
     return Allocation(
-        node.name,
-        tuple(ContainerAllocation(name, tuple(given)) for name, given in slices.items()),
+        node.name, tuple(ContainerAllocation(name, tuple(given)) for name, given in slices.items())
     )
 
 

@@ -29,12 +29,7 @@ from slicewise.dialects.shared.limits import (
     read_memory,
 )
 from slicewise.dialects.shared.records import add_full_record, complete_record, prefer_full_record
-from slicewise.dialects.shared.texts import (
-    annotation,
-    label,
-    read_number,
-    refuse,
-)
+from slicewise.dialects.shared.texts import annotation, label, read_number, refuse
 from slicewise.model import (
     Allocation,
     Constraints,

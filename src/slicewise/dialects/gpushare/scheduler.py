@@ -35,11 +35,7 @@ def _inspect_node(state: NodeState) -> dict[str, Any]:
 
 def _inspect_gpu(state: NodeState, at: int, gpu: Gpu) -> dict[str, Any]:
     pods = [
-        {
-            "name": holding.name,
-            "namespace": holding.namespace,
-            "usedGPU": _units_up(piece.memory),
-        }
+        {"name": holding.name, "namespace": holding.namespace, "usedGPU": _units_up(piece.memory)}
         for holding in state.holdings
         for piece in holding.charges
         if piece.gpu == gpu.index

@@ -119,12 +119,7 @@ class SchedulerPart:
 
 
 _ABSENT: Final[Any] = None
-_PARTS: Final = {
-    "pods": PodPart,
-    "node": NodePart,
-    "agent": AgentPart,
-    "scheduler": SchedulerPart,
-}
+_PARTS: Final = {"pods": PodPart, "node": NodePart, "agent": AgentPart, "scheduler": SchedulerPart}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

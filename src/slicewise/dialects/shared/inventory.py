@@ -16,16 +16,7 @@ from slicewise.dialects.shared.texts import (
     refuse,
     write_json,
 )
-from slicewise.model import (
-    FULL,
-    DialectError,
-    Gpu,
-    Links,
-    MiB,
-    Node,
-    NodeNotice,
-    read_count,
-)
+from slicewise.model import FULL, DialectError, Gpu, Links, MiB, Node, NodeNotice, read_count
 
 GPUS: Final = "slicewise.io/gpus"
 AGENT: Final = "slicewise.io/agent"

@@ -11,13 +11,7 @@ from typing import Final
 
 from slicewise.dialects.shared.indexes import gpu_at, used_gpu
 from slicewise.dialects.shared.inventory import is_invented
-from slicewise.dialects.shared.texts import (
-    annotation,
-    is_count,
-    read_json,
-    refuse,
-    write_json,
-)
+from slicewise.dialects.shared.texts import annotation, is_count, read_json, refuse, write_json
 from slicewise.model import (
     FULL,
     MAX_MEMORY,
