@@ -24,8 +24,8 @@ from e2e.gpu_cluster import GpuCluster
 from e2e.promises import Gpu, describe_gpus, make_devices, promised_gpus
 from e2e.reports import Report, read_reports
 from fakes.nvml import build_library
-from slicewise.nvml.lines import FILE_VARIABLE, write_library_file
 from slicewise_testbed.control_plane import ControlPlane
+from slicewise_testbed.nvml_file import FILE_VARIABLE, write_library_file
 from slicewise_testbed.ports import free_port
 from slicewise_testbed.real_nodes import RealNodes
 from slicewise_testbed.runtimes import Runtime

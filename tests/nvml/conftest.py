@@ -4,8 +4,8 @@ import pytest
 
 from fakes.nvml import build_library
 from slicewise.nvml.library import LibraryDriver
-from slicewise.nvml.lines import FILE_VARIABLE, write_library_file
 from slicewise.nvml.simulated import SimulatedDriver
+from slicewise_testbed.nvml_file import FILE_VARIABLE, write_library_file
 
 
 class Machine:

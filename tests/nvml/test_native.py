@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fakes.nvml import build_library
-from slicewise.nvml.lines import FILE_VARIABLE, write_library_file
+from slicewise_testbed.nvml_file import FILE_VARIABLE, write_library_file
 
 _CHECK = Path(__file__).parents[2] / "native" / "nvml" / "checks" / "check.py"
 

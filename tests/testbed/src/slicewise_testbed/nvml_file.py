@@ -1,4 +1,4 @@
-"""The same description for the C library: one fact a line, a GPU's facts below its line."""
+"""A description of GPUs for the C library: one fact a line, a GPU's facts below its line."""
 
 import os
 from collections.abc import Iterator
