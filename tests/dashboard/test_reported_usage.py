@@ -208,6 +208,21 @@ def test_absent_metrics_api_is_tried_again_after_a_while(code):
     assert scene.read()["n0"].gpus[0].cores == 80
 
 
+def test_figures_stay_while_the_metrics_api_restarts_and_agents_are_asked_when_it_stays_away():
+    scene, metrics = Scene(), MetricsScene()
+    scene.serve(metrics)
+    metrics.tell(report("n0", cores=80))
+    scene.read()
+    scene.client.answers[LIST_PATH] = RefusedError(503, "ServiceUnavailable", "")
+    scene.client.answers[agent_path("n0")] = report("n0", cores=5)
+
+    scene.now = 10.0
+    assert scene.read()["n0"].gpus[0].cores == 80
+    assert scene.asked() == []
+    scene.now = 40.0
+    assert scene.read()["n0"].gpus[0].cores == 5
+
+
 @pytest.mark.parametrize("broken", [LostError("gone"), {"items": 5}, "text"])
 def test_lost_answer_keeps_the_figures_for_a_while_and_asks_no_agent(broken):
     scene, metrics = Scene(), MetricsScene()

@@ -95,14 +95,16 @@ class ReportListReader:
             call = Call("list", RESOURCE, LIST_PATH, query)
             self._take(await self._client.read_once(call, seconds=_LIST_SECONDS))
         except (KubeError, msgspec.DecodeError) as error:
-            if isinstance(error, RefusedError) and error.code in _NOT_SERVED:
-                self._forget()
-                self._absent_until = now + _ABSENT_SECONDS
-                return None
-            # One lost answer is no reason to ask every agent; what is old is not shown, though.
-            if now - self._read_at > _STALE_SECONDS:
-                self._forget()
-            return self._nodes
+            fresh = bool(self._version) and now - self._read_at <= _STALE_SECONDS
+            code = error.code if isinstance(error, RefusedError) else None
+            # A restart or a lost answer is no reason to ask every agent while figures are fresh.
+            if fresh and code not in (403, 404):
+                return self._nodes
+            self._nodes, self._version = {}, ""
+            if code not in _NOT_SERVED:
+                return self._nodes
+            self._absent_until = now + _ABSENT_SECONDS
+            return None
         self._read_at = now
         return self._nodes
 
@@ -116,9 +118,6 @@ class ReportListReader:
             silent = item.status.agent == SILENT
             self._nodes[item.metadata.name] = ReportedNode(item.report, silent)
         self._version = found.metadata.resource_version
-
-    def _forget(self) -> None:
-        self._nodes, self._version = {}, ""
 
 
 class AgentReportReader:
