@@ -74,23 +74,6 @@ def test_no_folder_has_more_modules_than_one_can_survey():
     assert {name: count for name, count in counts.items() if count > MOST_MODULES} == {}
 
 
-def test_front_door_is_only_a_door():
-    door = sources(PRODUCT / "cli")
-
-    assert len(door) <= 30
-    assert sum(len(path.read_text().splitlines()) for path in door) <= 4_000
-
-
-def test_only_the_front_door_imports_click():
-    others = [path for path in sources(PRODUCT) if path.relative_to(PRODUCT).parts[0] != "cli"]
-
-    assert [
-        str(path.relative_to(ROOT))
-        for path in others
-        if re.search(r"^\s*(import|from) click\b", path.read_text(), re.MULTILINE)
-    ] == []
-
-
 def test_packages_are_typed():
     assert (PRODUCT / "py.typed").exists()
     assert (PLAYGROUND / "py.typed").exists()
