@@ -50,8 +50,8 @@ def share(uid, cores=30, gpu=0, **facts):
         PlacementRequest(request),
         "n0",
     )
-    marks = DEFAULT.record_allocation(pod, request, placement.allocation, state.node, now_ns=1)
-    return apply_record(pod, marks)
+    record = DEFAULT.record_allocation(pod, request, placement.allocation, state.node, now_ns=1)
+    return apply_record(pod, record)
 
 
 def ledger_of(*pods, node=None):
@@ -73,14 +73,14 @@ def gpus(ledger):
     }
 
 
-def test_bound_pod_that_names_no_gpu_is_given_one_at_once():
+def test_bound_pod_that_names_no_gpu_is_assigned_one_at_once():
     ledger = ledger_of(plain())
 
     assert sorted(used(ledger)) == [0, 100]
     assert not ledger.problems()
 
 
-def test_given_gpu_is_of_the_wanted_model():
+def test_assigned_gpu_is_of_the_wanted_model():
     assert gpus(ledger_of(plain(model=T4))) == {"u0": (1,)}
 
 
@@ -131,7 +131,7 @@ def test_model_that_only_one_gpu_has_is_left_to_who_wants_it():
     assert not ledger.problems()
 
 
-def test_pod_that_names_its_gpu_comes_before_one_that_was_given_it():
+def test_pod_that_names_its_gpu_comes_before_one_that_was_assigned_it():
     ledger = ledger_of(plain("u0"))
     first = gpus(ledger)["u0"][0]
 
@@ -152,21 +152,21 @@ def test_gpu_whose_record_is_being_written_moves_no_more():
     assert [problem.trouble for problem in ledger.problems()] == ["OverCommitted"]
 
 
-def test_record_takes_the_place_of_what_was_given():
+def test_record_takes_the_place_of_what_was_chosen():
     ledger = ledger_of(plain("u0"))
     adopted = ledger.adopted_pod("u0")
-    marks = DEFAULT.record_allocation(
+    record = DEFAULT.record_allocation(
         adopted.pod, adopted.request, adopted.allocation, adopted.node, now_ns=1
     )
     before = used(ledger)
 
-    ledger.apply(PodSeen(replace(apply_record(adopted.pod, marks), version=2)))
+    ledger.apply(PodSeen(replace(apply_record(adopted.pod, record), version=2)))
 
     assert ledger.adopted_pods() == ()
     assert used(ledger) == before
 
 
-def test_ill_gpu_keeps_the_pod_it_was_given_to():
+def test_unhealthy_gpu_keeps_the_pod_it_was_assigned_to():
     ledger = ledger_of(plain("u0"))
     at = gpus(ledger)["u0"][0]
 
@@ -184,7 +184,7 @@ def test_ended_pod_gives_its_gpu_back(phase):
     assert used(ledger) == (0, 0)
 
 
-def test_pod_that_ran_before_our_agent_is_not_given_a_gpu_that_may_be_anothers():
+def test_pod_that_ran_before_our_agent_is_not_assigned_a_gpu_that_may_be_anothers():
     ledger = ledger_of(plain("u0", phase=Phase.RUNNING))
 
     assert ledger.adopted_pods() == ()
@@ -204,7 +204,7 @@ def test_pod_seen_waiting_keeps_its_gpu_when_it_runs():
     assert sorted(used(ledger)) == [0, 100]
 
 
-def test_pod_of_a_system_that_records_is_never_given_gpus():
+def test_pod_of_a_system_that_records_is_never_assigned_gpus():
     pod = builders.pod(limits={"aliyun.com/gpu-mem": 3}, node="n0")
 
     assert ledger_of(pod).adopted_pods() == ()
@@ -218,7 +218,7 @@ def test_list_in_any_order_gives_what_the_records_leave():
     assert gpus(ledger) == {"u0": (1,)}
 
 
-def test_what_was_given_goes_with_its_node_and_is_given_anew_when_it_returns():
+def test_choice_goes_with_its_node_and_is_made_anew_when_it_returns():
     ledger = ledger_of(plain("u0"), plain("u1"), plain("u2"))
     ledger.problems()
 
@@ -325,10 +325,10 @@ def test_holds_count_for_nothing_in_a_quota():
 
 
 models = st.sampled_from([A10, T4])
-claims = st.lists(st.tuples(st.integers(1, 3), st.none() | models), max_size=6)
+asked_pods = st.lists(st.tuples(st.integers(1, 3), st.none() | models), max_size=6)
 
 
-@given(gpus=st.lists(models, min_size=1, max_size=6), asked=claims, busy=st.integers(0, 5))
+@given(gpus=st.lists(models, min_size=1, max_size=6), asked=asked_pods, busy=st.integers(0, 5))
 def test_shared_out_gpus_are_free_of_the_model_and_nobody_elses(gpus, asked, busy):
     node = mixed(models=gpus)
     state = NodeState.empty(node)
@@ -352,22 +352,22 @@ def test_shared_out_gpus_are_free_of_the_model_and_nobody_elses(gpus, asked, bus
     assert len(taken) == len(set(taken))
 
 
-@given(asked=claims, seed=st.randoms(use_true_random=False))
-def test_what_is_given_does_not_depend_on_the_order_of_claims(asked, seed):
+@given(asked=asked_pods, seed=st.randoms(use_true_random=False))
+def test_what_is_assigned_does_not_depend_on_the_order_of_pods(asked, seed):
     state = NodeState.empty(mixed(models=(A10, A10, T4, T4)))
     pods = [plain(f"u{at}", count, model) for at, (count, model) in enumerate(asked)]
-    given_claims = [UnassignedPod(pod.uid, DEFAULT.read_request(pod)) for pod in pods]
-    shuffled = list(given_claims)
+    pods_in_order = [UnassignedPod(pod.uid, DEFAULT.read_request(pod)) for pod in pods]
+    shuffled = list(pods_in_order)
     seed.shuffle(shuffled)
 
     assert assign_all(state, shuffled, GpuChooser()) == assign_all(
-        state, given_claims, GpuChooser()
+        state, pods_in_order, GpuChooser()
     )
 
 
-def test_what_was_given_on_another_node_is_not_kept():
-    claim = UnassignedPod("u0", builders.whole(), Allocation("elsewhere"))
+def test_what_was_assigned_on_another_node_is_not_kept():
+    pod = UnassignedPod("u0", builders.whole(), Allocation("elsewhere"))
 
-    found = assign_all(NodeState.empty(mixed()), [claim], GpuChooser())
+    found = assign_all(NodeState.empty(mixed()), [pod], GpuChooser())
 
     assert found["u0"].node == "n0"

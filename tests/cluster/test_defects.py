@@ -174,7 +174,7 @@ def test_defect_gpuscheduler_n7_completed_pod_frees_its_gpus(ledger):
     assert cores(ledger) == (0, 0)
 
 
-def test_defect_gpuscheduler_n11_last_gpu_is_promised_once(ledger):
+def test_defect_gpuscheduler_n11_last_gpu_is_allocated_once(ledger):
     whole = builders.whole(2)
     pieces = (builders.piece(0, 100, 40960), builders.piece(1, 100, 40960))
     both = Allocation("n0", (ContainerAllocation("c0", pieces),))

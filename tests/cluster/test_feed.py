@@ -64,17 +64,17 @@ def test_lost_node_takes_its_reports_with_it():
     assert feed.problems() == ()
 
 
-def test_listed_minor_numbers_make_gpus_ill_and_well_again():
+def test_listed_minor_numbers_make_gpus_unhealthy_and_healthy_again():
     feed, ledger = Feed(), Ledger(DEFAULT)
     feed_all(ledger, feed.on_node(notice()))
 
     feed_all(ledger, feed.on_unhealthy_list("n0", "1"))
-    ill = health(ledger)
+    unhealthy = health(ledger)
     feed_all(ledger, feed.on_unhealthy_list("n0", "0"))
     other = health(ledger)
     feed_all(ledger, feed.on_unhealthy_list("n0", None))
 
-    assert (ill, other, health(ledger)) == ([True, False], [False, True], [True, True])
+    assert (unhealthy, other, health(ledger)) == ([True, False], [False, True], [True, True])
 
 
 def test_list_that_came_before_its_node_counts_when_the_node_comes():
@@ -86,7 +86,7 @@ def test_list_that_came_before_its_node_counts_when_the_node_comes():
     assert health(ledger) == [False, True]
 
 
-def test_gpus_stay_ill_when_their_node_comes_back():
+def test_gpus_stay_unhealthy_when_their_node_comes_back():
     feed, ledger = Feed(), Ledger(DEFAULT)
     feed.on_unhealthy_list("n0", "0")
     feed_all(ledger, feed.on_node(notice()))
@@ -97,15 +97,15 @@ def test_gpus_stay_ill_when_their_node_comes_back():
     assert health(ledger) == [False, True]
 
 
-def test_gpu_is_ill_by_minor_number_whatever_its_uuid_becomes():
+def test_gpu_is_unhealthy_by_minor_number_whatever_its_uuid_becomes():
     feed = Feed()
     plain = NodeNotice("n0", capacity={"aliyun.com/gpu-count": 2, "aliyun.com/gpu-mem": 80})
     feed.on_node(plain)
     feed.on_unhealthy_list("n0", "1")
 
-    _, well, ill = feed.on_node(notice(version=2))
+    _, healthy, unhealthy = feed.on_node(notice(version=2))
 
-    assert (well.healthy, ill) == (True, GpuHealth("n0", "GPU-n0-1", False))
+    assert (healthy.healthy, unhealthy) == (True, GpuHealth("n0", "GPU-n0-1", False))
 
 
 def test_strange_entries_of_a_list_are_reported_and_gpu_0_is_not_blamed():

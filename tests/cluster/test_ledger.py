@@ -180,8 +180,8 @@ def test_assuming_again_moves_the_share(ledger):
 
 @pytest.mark.parametrize("mark", ["not json", None])
 def test_pod_with_unreadable_marks_is_charged_to_every_gpu_and_reported(ledger, mark):
-    marks = annotate(builders.fraction(30, 4096)) | ({} if mark is None else {ALLOCATION: mark})
-    ledger.apply(PodSeen(builders.pod(uid="u0", node="n0", annotations=marks)))
+    record = annotate(builders.fraction(30, 4096)) | ({} if mark is None else {ALLOCATION: mark})
+    ledger.apply(PodSeen(builders.pod(uid="u0", node="n0", annotations=record)))
 
     assert used(ledger) == ((30, 30), (4096, 4096))
     assert [problem.subject for problem in ledger.problems()] == ["default/p0"]
@@ -238,7 +238,7 @@ def test_stale_node_event_does_not_bring_a_deleted_node_back(ledger):
     assert "n0" not in ledger.snapshot()
 
 
-def test_ill_gpu_takes_nothing_new_and_keeps_what_it_holds(ledger):
+def test_unhealthy_gpu_takes_nothing_new_and_keeps_what_it_holds(ledger):
     ledger.apply(PodSeen(bound(allocation=allocated(builders.piece(0, 30, 4096)))))
 
     ledger.apply(GpuHealth("n0", "GPU-n0-0", healthy=False))

@@ -147,8 +147,8 @@ class LedgerMachine(RuleBasedStateMachine):
     def create_silent_pod(self, count):
         uid = f"u{self.next_version()}"
         request = builders.whole(count)
-        marks = {**annotate(request), SILENT: ""}
-        pod = builders.pod(uid=uid, name=uid, annotations=marks, version=self.version)
+        record = {**annotate(request), SILENT: ""}
+        pod = builders.pod(uid=uid, name=uid, annotations=record, version=self.version)
         self.truth[uid] = Truth(pod, request)
         self.watch.append(PodSeen(pod))
 
@@ -201,8 +201,8 @@ class LedgerMachine(RuleBasedStateMachine):
         current = truth is not None and truth.pod.version == adopted.pod.version
         if truth is not None and current and outcome != "refused":
             truth.allocation = adopted.allocation
-            marks = {**annotate(truth.request, adopted.allocation), SILENT: ""}
-            self.write(uid, annotations=marks)
+            record = {**annotate(truth.request, adopted.allocation), SILENT: ""}
+            self.write(uid, annotations=record)
         if truth is not None and (outcome == "lost answer" or not current):
             self.ledger.apply(PodSeen(truth.pod))
         if not current or outcome == "refused":
@@ -231,8 +231,8 @@ class LedgerMachine(RuleBasedStateMachine):
         accepted = outcome != "refused" and truth is not None and truth.pod.node is None
         if truth is not None and accepted:
             truth.allocation = assume.allocation
-            marks = annotate(truth.request, assume.allocation)
-            self.write(uid, node=assume.allocation.node, annotations=marks)
+            record = annotate(truth.request, assume.allocation)
+            self.write(uid, node=assume.allocation.node, annotations=record)
         if outcome == "lost answer" and truth is not None:
             # The outcome is unknown to the extender, which therefore reads the pod.
             self.ledger.apply(PodSeen(truth.pod))
@@ -394,7 +394,7 @@ class LedgerMachine(RuleBasedStateMachine):
             assert memory <= gpu.memory
 
     @invariant()
-    def nothing_bound_or_promised_is_lost(self):
+    def nothing_bound_or_assumed_is_lost(self):
         snapshot = self.ledger.snapshot()
         for uid, truth in self.truth.items():
             allocation = truth.allocation
@@ -428,7 +428,7 @@ class LedgerMachine(RuleBasedStateMachine):
         if all(self.healthy.values()) and all(
             adopted.allocation for adopted in self.ledger.adopted_pods()
         ):
-            # An ill GPU keeps whom it was given to, and who starves depends on who came first.
+            # An unhealthy GPU keeps its pod, and who is left out depends on who came first.
             assert gpus_given(rebuilt) == gpus_given(self.ledger)
 
 

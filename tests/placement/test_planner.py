@@ -172,7 +172,7 @@ def test_refused_model_and_named_uuids_decide_per_gpu_on_a_mixed_node():
     assert allocated(place(snapshot, builders.request([WHOLE_GPU], constraints=want))) == [[1]]
 
 
-def test_ill_and_mig_gpus_are_passed_over():
+def test_unhealthy_and_mig_gpus_are_passed_over():
     gpus = [builders.gpu(0, healthy=False), builders.gpu(1, mig=True), builders.gpu(2)]
 
     snapshot = builders.snapshot(builders.node(gpus=gpus))

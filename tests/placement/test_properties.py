@@ -118,7 +118,7 @@ def planner_for(policy, request):
 
 @settings(max_examples=200)
 @given(clusters, requests(), policies)
-def test_no_placement_overfills_a_gpu_or_takes_an_ill_one(snapshot, request, policy):
+def test_no_placement_overfills_a_gpu_or_takes_an_unhealthy_one(snapshot, request, policy):
     placement = planner_for(policy, request).place(snapshot, PlacementRequest(request))
     if placement is None:
         return

@@ -142,11 +142,6 @@ class Ledger:
             if entry.pod is not None and entry.request is not None and entry.request.containers:
                 yield entry.pod
 
-    def node_of(self, uid: str) -> str | None:
-        """The node on which the pod is counted, bound or assumed."""
-        entry = self._entries.get(uid)
-        return None if entry is None else entry.node
-
     def reserved_on(self, uid: str) -> tuple[tuple[str, str], ...]:
         """Every node on which something counts for the pod, and under which UID."""
         entry = self._entries.get(uid)

@@ -35,7 +35,6 @@ class NodeStateStore:
         self._write(slot, state)
 
     def drop(self, name: str) -> None:
-        """Remove the node."""
         slot = self._own_slots().pop(name, None)
         if slot is not None:
             self._write(slot, None)

@@ -30,5 +30,4 @@ class NodeDetails:
 
     @property
     def name(self) -> str:
-        """What the node is called."""
         return self.notice.name

@@ -75,7 +75,6 @@ class FragmentationState:
         )
 
     def put(self, rows: Ints, part: "FragmentationState") -> None:
-        """Replace these states."""
         self.idle[rows], self.cpu[rows], self.node_class[rows] = (
             part.idle,
             part.cpu,
@@ -174,7 +173,6 @@ class FragmentationTable:
         )
 
     def amounts(self, state: FragmentationState) -> Floats:
-        """Fragmentation of these states."""
         return fragmentation(state, self.target, self.denied)
 
     def grades(self, count: int, cores: int | None, cpu: int) -> NDArray[np.int8]:

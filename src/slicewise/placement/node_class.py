@@ -39,6 +39,5 @@ class NodeClass(NamedTuple):
 
 
 def class_of(node: Node) -> NodeClass:
-    """The class of this node."""
     gpus = tuple(GpuClass(gpu.model, gpu.memory, gpu.usable, gpu.numa) for gpu in node.gpus)
     return NodeClass(gpus, node.links, node.host, node.counted, node.pool)

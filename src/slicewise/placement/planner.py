@@ -30,7 +30,7 @@ from slicewise.placement.screen import NodeQuery, read_reasons
 from slicewise.placement.search import search
 from slicewise.placement.tables import Bools, NodeTables
 from slicewise.placement.walk import Eligible, Walk, WalkOptions, walk
-from slicewise.placement.workload import Workload, shape_of
+from slicewise.placement.workload import Workload
 
 Load = Mapping[str, Sequence[int]]
 
@@ -179,7 +179,6 @@ class Decider:
             tables=planner.tables,
             policy=planner.policy,
             workload=planner.workload,
-            shape=shape_of(request),
             cpu=int(request.host.cpu),
             topology=request.constraints.topology,
             salt=wanted.salt,

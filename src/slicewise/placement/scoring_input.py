@@ -6,7 +6,7 @@ import numpy as np
 
 from slicewise.placement.groups import Group
 from slicewise.placement.tables import Bools, Ints, NodeTables, TableView
-from slicewise.placement.workload import PodShape, Workload
+from slicewise.placement.workload import Workload
 
 
 @dataclass(slots=True)
@@ -23,7 +23,6 @@ class ScoringInput:
     ok: Bools  # (nodes, gpus)
     feasible: Bools  # (nodes,)
     workload: Workload
-    shape: PodShape
     seed: int = 0
     salt: str = ""
 

@@ -86,11 +86,6 @@ class NodeTables:
             self._write_load(load)
         return self.view
 
-    @property
-    def nbytes(self) -> int:
-        """How much memory the arrays take."""
-        return sum(int(getattr(self.view, name).nbytes) for name in TableView.__slots__)
-
     def _follow(self, snapshot: Snapshot) -> None:
         for old, new in zip(self._snapshot.chunks, snapshot.chunks, strict=True):
             if old is new:

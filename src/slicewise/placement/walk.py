@@ -17,7 +17,7 @@ from slicewise.placement.policy import GPU_SCORES, JOINT, NODE_SCORES, Policy
 from slicewise.placement.scoring_input import ScoringInput
 from slicewise.placement.tables import Bools, Floats, NodeTables, TableView
 from slicewise.placement.topology import nearest, quality
-from slicewise.placement.workload import PodShape, Workload
+from slicewise.placement.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,6 @@ class WalkOptions:
     tables: NodeTables
     policy: Policy
     workload: Workload
-    shape: PodShape
     cpu: int
     topology: TopologyConstraint | None = None
     salt: str = ""
@@ -44,7 +43,6 @@ class WalkOptions:
             ok=ok,
             feasible=feasible,
             workload=self.workload,
-            shape=self.shape,
             seed=self.policy.seed,
             salt=self.salt,
         )

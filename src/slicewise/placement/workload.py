@@ -65,7 +65,6 @@ class Workload:
 
     @classmethod
     def of(cls, shapes: Iterable[PodShape]) -> "Workload":
-        """The workload made of these pods."""
         return cls(MappingProxyType(dict(Counter(shapes))))
 
     @cached_property

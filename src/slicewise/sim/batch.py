@@ -38,7 +38,6 @@ class ReplayResult:
 
 
 def run_job(job: ReplayJob) -> ReplayResult:
-    """Replay one job in this process."""
     trace = _read_trace(job.folder, job.trace)
     policy = read_policy(job.policy.removesuffix(LEARNED), job.seed)
     options = ReplayOptions(learn=job.policy.endswith(LEARNED), fragmentation=False)

@@ -39,12 +39,10 @@ class _Stock:
 
     @property
     def gpus(self) -> int:
-        """GPUs in all."""
         return sum(count for count, _ in self.pools)
 
     @property
     def demand(self) -> int:
-        """Percent asked for in all."""
         return sum(size * count for size, count in zip(self.sizes, self.wanted, strict=True))
 
 
@@ -97,7 +95,6 @@ class _Program(ABC):
         self._worth = np.zeros(rows)
 
     def solve(self) -> float:
-        """The best value there is."""
         for _ in range(_STEPS):
             duals: Floats = np.linalg.solve(self._basis.T, self._worth).astype(np.float64)
             held = np.linalg.solve(self._basis, self.limits)

@@ -45,8 +45,6 @@ PUBLISHED: Final = {
 
 @dataclass(frozen=True, slots=True)
 class OpenbFolder:
-    """A folder with the openb files."""
-
     path: Path
 
     def trace_names(self) -> tuple[str, ...]:

@@ -172,7 +172,6 @@ class _Clock:
         heapq.heappush(self._leaving, (until, uid))
 
     def advance(self, now: float) -> None:
-        """Bring the cluster to this moment."""
         while self._leaving and self._leaving[0][0] <= now:
             end, gone = heapq.heappop(self._leaving)
             self._count(end)

@@ -53,7 +53,6 @@ class SteadySummary:
 
 
 def summarise(record: ReplayRecord, seed: int) -> Summary:
-    """The numbers of one replay."""
     allocation, fragmentation = record.allocation_curve(), record.fragmentation_curve()
     last = record.allocated[-1] if record.allocated else 0
     memory = record.allocated_memory[-1] if record.allocated_memory else 0

@@ -181,7 +181,6 @@ class LiveState:
         _log.info("synced", nodes=nodes.known, pods=pods.known)
 
     async def stop(self) -> None:
-        """Stop following the cluster."""
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()
