@@ -4,12 +4,13 @@ Nothing is redirected and the page asks by relative paths, so that it works behi
 """
 
 import asyncio
+import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib.resources import files
 from typing import Final
 
-from slicewise.dashboard.assets import Asset, read_assets
 from slicewise.dashboard.auth import AccessDecision, Authorizer
 from slicewise.dashboard.feed import EVENT_STREAM, FeedSettings, stream_events
 from slicewise.dashboard.tables import PageTables
@@ -45,8 +46,24 @@ _WORDS: Final = {
     AccessDecision.UNAVAILABLE: b"the API server could not be asked: retry later\n",
 }
 
+_TYPES: Final = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+
 FindPod = Callable[[str, str], Awaitable[Pod | None]]
 """A pod by namespace and name, as the API server has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asset:
+    """One file: its bytes, its type, and a name for exactly these bytes."""
+
+    body: bytes
+    content_type: str
+    tag: str
 
 
 @dataclass(slots=True, kw_only=True)
@@ -57,6 +74,20 @@ class PageContext:
     find: FindPod
     feed: FeedSettings
     readers: int = 0
+
+
+def read_assets() -> Mapping[str, Asset]:
+    """Every file of the page by its path; the page itself is at the root."""
+    found: dict[str, Asset] = {}
+    for file in sorted(files("slicewise.dashboard").joinpath("page").iterdir(), key=str):
+        ending = "." + file.name.rpartition(".")[2]
+        if ending not in _TYPES:
+            continue
+        body = file.read_bytes()
+        tag = f'"{hashlib.sha256(body).hexdigest()[:16]}"'
+        path = "/" if file.name == "index.html" else f"/{file.name}"
+        found[path] = Asset(body, _TYPES[ending], tag)
+    return found
 
 
 def build_handler(context: PageContext) -> Handler:

@@ -10,9 +10,8 @@ import structlog
 
 from slicewise import __version__
 from slicewise.dashboard.auth import AccessDecision, Authorizer, LoopbackAuthorizer, TokenAuthorizer
-from slicewise.dashboard.reported_usage import ReportedUsage
 from slicewise.dashboard.server import DashboardServer, PageSettings
-from slicewise.dashboard.usage import UsageSource
+from slicewise.dashboard.usage import ReportedUsage, UsageSource
 from slicewise.kube.access_reviews import AccessReviews, ResourceAttributes
 from slicewise.kube.client import Client
 from slicewise.kube.credentials import Access

@@ -1,4 +1,5 @@
-"""Which form a client wants: the original's bare documents, Kubernetes' objects, or a table.
+"""Which form a client wants: the original's bare documents, Kubernetes' objects, or a table;
+and which objects, by name and by label.
 
 A client that sends what only Kubernetes' own clients send gets what those understand; all
 others get the original's documents to the letter.
@@ -21,6 +22,7 @@ from slicewise.metricsapi.api_versions import (
 )
 from slicewise.metricsapi.broadcaster import ObjectEvent
 from slicewise.metricsapi.tables import METADATA, Tabulator
+from slicewise.model import SlicewiseError
 
 # Parameters that the original ignored and that kubectl and client libraries send.
 _KUBERNETES: Final = frozenset(
@@ -36,6 +38,7 @@ _KUBERNETES: Final = frozenset(
         "labelSelector",
     }
 )
+_NAME: Final = "metadata.name"
 RAW: Final = "raw"
 OBJECTS: Final = "objects"
 TABLE: Final = "table"
@@ -123,3 +126,49 @@ def wants_table(accept: str) -> bool:
         if "as" not in facts:
             return False
     return False
+
+
+class SelectorError(SlicewiseError):
+    """A selector that cannot be served."""
+
+
+@dataclass(frozen=True, slots=True)
+class SelectorTerm:
+    """One condition: the value of a key is this, or is not."""
+
+    key: str
+    value: str
+    equal: bool
+
+
+def read_selector(query: Mapping[str, str], writer: DocumentWriter) -> Callable[[ApiObject], bool]:
+    """Whether an object is wanted, by the selectors of a request."""
+    fields = _read_terms("fieldSelector", query.get("fieldSelector", ""))
+    for term in fields:
+        if term.key != _NAME:
+            raise SelectorError(f"fieldSelector {term.key!r}: expected {_NAME}")
+    labels = _read_terms("labelSelector", query.get("labelSelector", ""))
+    if not fields and not labels:
+        return lambda _: True
+
+    def wanted(item: ApiObject) -> bool:
+        metadata = writer.write_metadata(item)
+        own = metadata.get("labels", {})
+        return all((metadata["name"] == t.value) == t.equal for t in fields) and all(
+            (own.get(t.key) == t.value) == t.equal for t in labels
+        )
+
+    return wanted
+
+
+def _read_terms(parameter: str, text: str) -> list[SelectorTerm]:
+    terms = []
+    for part in filter(None, text.split(",")):
+        for sign in ("!=", "==", "="):
+            key, found, value = part.partition(sign)
+            if found:
+                terms.append(SelectorTerm(key.strip(), value.strip(), sign != "!="))
+                break
+        else:
+            raise SelectorError(f"{parameter} {part!r}: expected key=value or key!=value")
+    return terms

@@ -26,11 +26,16 @@ from slicewise.metricsapi.api_versions import (
 from slicewise.metricsapi.auth import RequestAuth
 from slicewise.metricsapi.broadcaster import Broadcaster, ObjectEvent
 from slicewise.metricsapi.discovery import write_group, write_groups, write_resources
-from slicewise.metricsapi.formats import TABLE, ResponseFormat, choose_format
+from slicewise.metricsapi.formats import (
+    TABLE,
+    ResponseFormat,
+    SelectorError,
+    choose_format,
+    read_selector,
+)
 from slicewise.metricsapi.node_reports import list_reports, read_report
 from slicewise.metricsapi.objects import make_node_object
 from slicewise.metricsapi.registry import NodeRegistry
-from slicewise.metricsapi.selectors import SelectorError, read_selector
 from slicewise.metricsapi.status import NOT_FOUND, refuse
 from slicewise.metricsapi.watch_stream import (
     PART,

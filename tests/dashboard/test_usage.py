@@ -8,8 +8,7 @@ import builders
 from fakes.cluster import FakeState
 from metricsapi.scene import Scene as MetricsScene
 from reports.values import gpu, node
-from slicewise.dashboard.reported_usage import ReportedUsage
-from slicewise.dashboard.usage import MeasuredGpu, MeasuredNode, MeasuredPod
+from slicewise.dashboard.usage import MeasuredGpu, MeasuredNode, MeasuredPod, ReportedUsage
 from slicewise.httpd import Stream
 from slicewise.kube.errors import LostError, RefusedError
 from slicewise.reports import ContainerReport, DeviceReport, MeasuredUse, PodReport
