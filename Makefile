@@ -9,7 +9,7 @@ SLICEWISE_DATA ?= $(wildcard $(CURDIR)/../shared/data/openb)
 export SLICEWISE_DATA
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check native test kube e2e bench demo table format clean
+.PHONY: help setup check native test kube e2e bench dist demo table format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,8 +36,11 @@ native: setup ## build the C library that stands for NVML, and check its layouts
 	@$(MAKE) --no-print-directory -C native/nvml
 	@$(BIN)/python native/nvml/checks/check.py out/native/nvml
 
-test: setup native ## run the fast tests, and say what was skipped
-	$(BIN)/pytest -n auto -q
+test: setup native ## run the fast tests, and say what was skipped and covered
+	@mkdir -p out
+	$(BIN)/python -m slipcover --source src/slicewise,packages/playground/src --json --out out/coverage.json \
+		-m pytest -n auto -q
+	@$(BIN)/python tests/coverage_line.py out/coverage.json
 
 kube: setup ## build the Kubernetes binaries into the cache, once
 	@$(BIN)/slicewise-testbed build
@@ -48,6 +51,10 @@ e2e: kube ## run the tests that need a real cluster; never skips
 bench: setup ## measure, one JSON object a line; ONLY=prefix runs a part
 	@$(BIN)/python -m bench $(ONLY)
 
+dist: setup ## build wheels and source archives of product and playground into dist/
+	$(BIN)/hatchling build -t sdist -t wheel -d $(CURDIR)/dist
+	cd packages/playground && $(abspath $(BIN))/hatchling build -t sdist -t wheel -d $(CURDIR)/dist
+
 demo: setup ## place every system's examples on simulated nodes; ONCE=1 checks and leaves
 	@$(BIN)/slicewise demo $(if $(ONCE),--once)
 
@@ -55,4 +62,4 @@ table: setup ## every openb trace under every policy, with the bounds
 	$(BIN)/slicewise compare
 
 clean: ## remove what the other targets made, but not the binaries of make kube
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis out
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis out dist

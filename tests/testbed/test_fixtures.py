@@ -26,7 +26,7 @@ def run(tmp_path):
 
     def command(*arguments):
         return subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments],
+            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-ra", *arguments],
             cwd=tmp_path,
             env=environment,
             capture_output=True,
@@ -37,13 +37,21 @@ def run(tmp_path):
     return command
 
 
-@pytest.mark.parametrize("arguments", [(), ("--cluster=auto",)], ids=["plain", "auto"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param((), id="plain"),
+        pytest.param(("--cluster=auto",), id="auto"),
+        pytest.param(("-n2",), id="parallel"),
+    ],
+)
 def test_last_line_says_what_was_skipped_and_what_enables_it(run, arguments):
     done = run(*arguments)
 
     last = done.stdout.strip().splitlines()[-1]
     assert done.returncode == 0
-    assert last.startswith("skipped 1 cluster tests; `make e2e` runs them (`make kube` builds")
+    assert "test_slow" not in done.stdout
+    assert last.startswith("skipped 1 cluster test; `make e2e` runs them (`make kube` builds")
 
 
 def test_required_cluster_tests_are_refused_rather_than_skipped(run):

@@ -1,11 +1,12 @@
 """The testbed as pytest fixtures, and the rule for tests marked `cluster`.
 
-They are skipped unless asked for: --cluster=auto runs what this machine can, --cluster=require
+They are left out unless asked for: --cluster=auto runs what this machine can, --cluster=require
 refuses to start when it cannot run them all.
 """
 
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,8 @@ from slicewise_testbed.testbed import Testbed
 
 # Pods for real nodes select this label, since the control plane may have simulated ones as well.
 REAL = "testbed.slicewise.dev/real"
-_SKIPPED = "cluster test"
+_SKIPPED = "skipped_cluster_tests"
+_LEFT_OUT = pytest.StashKey[int]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -34,7 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip cluster tests that are not asked for, or refuse to run without what they need."""
+    """Leave out cluster tests that are not asked for, or refuse to run without what they need."""
     marked = [item for item in items if item.get_closest_marker("cluster")]
     mode = config.getoption("--cluster")
     lacking = missing_for_cluster() if mode != "off" else ""
@@ -42,20 +44,35 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     if mode == "require":
         raise pytest.UsageError(f"cluster tests cannot run: {lacking}")
-    reason = f"{_SKIPPED}: {lacking}" if lacking else f"{_SKIPPED}: not asked for"
-    for item in marked:
-        item.add_marker(pytest.mark.skip(reason=reason))
+    config.stash[_LEFT_OUT] = len(marked)
+    items[:] = [item for item in items if item not in set(marked)]
+    config.hook.pytest_deselected(items=marked)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker of pytest-xdist tells how many it left out."""
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output[_SKIPPED] = session.config.stash.get(_LEFT_OUT, 0)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Hear it from a worker; every worker collects, and leaves out, the same tests."""
+    told = getattr(node, "workeroutput", {}).get(_SKIPPED, 0)
+    if told:
+        node.config.stash[_LEFT_OUT] = told
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Say in one last line what was skipped and what would run it."""
+    """Say in one last line what was left out and what would run it."""
     reporter = config.pluginmanager.get_plugin("terminalreporter")
-    reports = reporter.stats.get("skipped", ()) if reporter else ()
-    skipped = sum(_SKIPPED in str(report.longrepr) for report in reports)
+    skipped = config.stash.get(_LEFT_OUT, 0)
     if reporter and skipped:
         need = missing_for_cluster()
         how = f"`make e2e` runs them ({need})" if need else "`make e2e` runs them"
-        reporter.write_line(f"skipped {skipped} cluster tests; {how}")
+        plural = "" if skipped == 1 else "s"
+        reporter.write_line(f"skipped {skipped} cluster test{plural}; {how}")
 
 
 def missing_for_cluster() -> str:
