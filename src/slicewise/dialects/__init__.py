@@ -21,26 +21,8 @@ from slicewise.dialects.shared.records import ALLOCATION, apply_record
 from slicewise.dialects.tkestack import TKESTACK
 
 __all__ = [
-    "AGENT",
-    "ALLOCATION",
-    "CORDONED",
-    "COUNTED",
-    "DEFAULT",
-    "ELASTIC",
-    "GPUS",
-    "GPUSCHEDULER",
-    "GPUSHARE",
-    "GPUSHARE_MIB",
-    "SLICEWISE",
-    "TKESTACK",
-    "AgentPart",
-    "Dialect",
-    "Dialects",
-    "NodePart",
-    "PodPart",
-    "SchedulerPart",
-    "apply_record",
-    "build_dialects",
-    "read_gpus",
+    "AGENT", "ALLOCATION", "CORDONED", "COUNTED", "DEFAULT", "ELASTIC", "GPUS", "GPUSCHEDULER",
+    "GPUSHARE", "GPUSHARE_MIB", "SLICEWISE", "TKESTACK", "AgentPart", "Dialect", "Dialects",
+    "NodePart", "PodPart", "SchedulerPart", "apply_record", "build_dialects", "read_gpus",
     "write_gpus",
-]
+]  # fmt: skip

@@ -22,21 +22,7 @@ from slicewise.httpd.server import Server, ThreadedServer
 from slicewise.httpd.settings import ServerSettings, Tls
 
 __all__ = [
-    "Answer",
-    "Body",
-    "CutError",
-    "Handler",
-    "HttpRequest",
-    "HttpResponse",
-    "Peer",
-    "Pieces",
-    "Router",
-    "Server",
-    "ServerSettings",
-    "Stream",
-    "ThreadedServer",
-    "Tls",
-    "Upgrade",
-    "decode_json",
-    "json_response",
-]
+    "Answer", "Body", "CutError", "Handler", "HttpRequest", "HttpResponse", "Peer", "Pieces",
+    "Router", "Server", "ServerSettings", "Stream", "ThreadedServer", "Tls", "Upgrade",
+    "decode_json", "json_response",
+]  # fmt: skip

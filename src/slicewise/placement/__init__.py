@@ -19,27 +19,8 @@ from slicewise.placement.tables import NodeTables
 from slicewise.placement.workload import PodShape, Workload, shape_of
 
 __all__ = [
-    "POLICIES",
-    "UNLIMITED",
-    "Decision",
-    "Eviction",
-    "Load",
-    "NodeTables",
-    "Placement",
-    "PlacementRequest",
-    "Planner",
-    "PodShape",
-    "Policy",
-    "QuotaLimits",
-    "Screener",
-    "Screening",
-    "Workload",
-    "admitted_gpus",
-    "evict",
-    "explain",
-    "feasible",
-    "fit_mask",
-    "preempt",
-    "read_policy",
-    "shape_of",
-]
+    "POLICIES", "UNLIMITED", "Decision", "Eviction", "Load", "NodeTables", "Placement",
+    "PlacementRequest", "Planner", "PodShape", "Policy", "QuotaLimits", "Screener", "Screening",
+    "Workload", "admitted_gpus", "evict", "explain", "feasible", "fit_mask", "preempt",
+    "read_policy", "shape_of",
+]  # fmt: skip

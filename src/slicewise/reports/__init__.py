@@ -29,26 +29,8 @@ from slicewise.reports.report import (
 from slicewise.reports.reporter import Reporter, ReportTiming
 
 __all__ = [
-    "PATH",
-    "PROTOCOL",
-    "ContainerReport",
-    "Credentials",
-    "DeviceReport",
-    "FileCredentials",
-    "GpuReport",
-    "MeasuredUse",
-    "NodeReport",
-    "PodReport",
-    "ProcessReport",
-    "ReportDelta",
-    "ReportError",
-    "ReportReceiver",
-    "ReportSink",
-    "ReportTiming",
-    "Reporter",
-    "apply_delta",
-    "find_delta",
-    "name_brand",
-    "number_brand",
-    "trust",
-]
+    "PATH", "PROTOCOL", "ContainerReport", "Credentials", "DeviceReport", "FileCredentials",
+    "GpuReport", "MeasuredUse", "NodeReport", "PodReport", "ProcessReport", "ReportDelta",
+    "ReportError", "ReportReceiver", "ReportSink", "ReportTiming", "Reporter", "apply_delta",
+    "find_delta", "name_brand", "number_brand", "trust",
+]  # fmt: skip
