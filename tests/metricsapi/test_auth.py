@@ -359,7 +359,7 @@ def test_old_agents_nonsense_is_answered_with_success_and_changes_nothing(path):
     answer = ask(scene, path, "POST", token="", body=b"{nonsense")
 
     assert answer.status == 200
-    assert scene.registry.node_records == {}
+    assert scene.registry.records == {}
 
 
 def test_old_agent_without_credentials_is_refused_unless_admitted():
@@ -367,14 +367,14 @@ def test_old_agent_without_credentials_is_refused_unless_admitted():
 
     assert old(scene, "/hostgpuinfo", INVENTORY, token="").status == 401
     assert ask(scene, "/health", token="", node="n1").status == 200
-    assert scene.registry.node_records == {}
+    assert scene.registry.records == {}
 
 
 def test_probe_is_nobodys_heartbeat():
     scene = old_scene()
 
     assert ask(scene, "/health", token="").status == 200
-    assert scene.registry.node_records == {}
+    assert scene.registry.records == {}
 
 
 def test_report_over_a_connection_beats_nothing_of_other_nodes():

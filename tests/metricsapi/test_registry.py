@@ -29,7 +29,7 @@ def test_node_is_ill_after_its_time_of_silence(seconds, health):
     scene.seconds = seconds
     scene.registry.sweep()
 
-    assert scene.registry.node_records["n1"].health is health
+    assert scene.registry.records["n1"].health is health
 
 
 def test_beat_makes_a_silent_node_well_at_once():
@@ -40,8 +40,8 @@ def test_beat_makes_a_silent_node_well_at_once():
 
     session.heartbeat()
 
-    assert scene.registry.node_records["n1"].health is AgentHealth.HEARD
-    assert len(scene.registry.node_records) == 1
+    assert scene.registry.records["n1"].health is AgentHealth.HEARD
+    assert len(scene.registry.records) == 1
 
 
 def test_closed_connection_alone_does_not_make_a_node_ill():
@@ -51,7 +51,7 @@ def test_closed_connection_alone_does_not_make_a_node_ill():
     scene.seconds = 1.0
     scene.registry.sweep()
 
-    assert scene.registry.node_records["n1"].health is AgentHealth.HEARD
+    assert scene.registry.records["n1"].health is AgentHealth.HEARD
 
 
 def test_newer_connection_of_a_node_replaces_the_older():
@@ -70,7 +70,7 @@ def test_newer_connection_of_a_node_replaces_the_older():
 
     assert closed == ["old"]
     assert held(scene) == {"ml/b": "n1"}
-    assert scene.registry.node_records["n1"].health is AgentHealth.SILENT
+    assert scene.registry.records["n1"].health is AgentHealth.SILENT
     assert new.current
 
 
@@ -101,12 +101,12 @@ def test_node_that_left_the_cluster_is_forgotten_once_it_is_silent():
     scene = Scene()
     scene.tell(node(pods=[pod("a")]))
     scene.registry.on_node_deleted("n1")
-    assert "n1" in scene.registry.node_records
+    assert "n1" in scene.registry.records
 
     scene.seconds = 10.0
     scene.registry.sweep()
 
-    assert scene.registry.node_records == {}
+    assert scene.registry.records == {}
     assert held(scene) == {}
 
 
@@ -118,7 +118,7 @@ def test_silent_node_that_is_still_in_the_cluster_is_kept():
     scene.seconds = 1e6
     scene.registry.sweep()
 
-    assert scene.registry.node_records["n1"].health is AgentHealth.SILENT
+    assert scene.registry.records["n1"].health is AgentHealth.SILENT
 
 
 def test_versions_grow_from_one_process_to_the_next():
@@ -135,9 +135,9 @@ def test_changed_gpu_changes_the_node_and_not_its_pods():
     scene = Scene()
     session = scene.tell(node(pods=[pod("a")]))
     before = next(scene.registry.pods())
-    revision = scene.registry.node_records["n1"].revision
+    revision = scene.registry.records["n1"].revision
 
     session.replace(node(gpus=(gpu(healthy=False),), pods=[pod("a")]))
 
-    assert scene.registry.node_records["n1"].revision > revision
+    assert scene.registry.records["n1"].revision > revision
     assert next(scene.registry.pods()) == before

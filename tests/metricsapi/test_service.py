@@ -147,8 +147,8 @@ def test_agent_that_stops_is_ill_and_one_that_returns_is_well(playground):
         async def health(word):
             await until(
                 lambda: (
-                    "n1" in service.registry.node_records
-                    and service.registry.node_records["n1"].health.value == word
+                    "n1" in service.registry.records
+                    and service.registry.records["n1"].health.value == word
                 )
             )
 
@@ -183,9 +183,9 @@ def test_node_that_was_deleted_is_forgotten(playground):
 
         async def report_and_fall_silent():
             service.registry.open("n1").replace(node(pods=[pod("a")]))
-            await until(lambda: service.registry.node_records["n1"].health.value == "False")
+            await until(lambda: service.registry.records["n1"].health.value == "False")
             playground.delete("nodes", "n1")
-            await until(lambda: not service.registry.node_records)
+            await until(lambda: not service.registry.records)
 
         run(report_and_fall_silent())
 

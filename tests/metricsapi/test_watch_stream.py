@@ -208,7 +208,7 @@ def test_watcher_that_overran_is_given_nothing_more():
     async def filling():
         scene = Scene()
         scene.tell(node())
-        view = make_node_object(scene.registry, scene.registry.node_records["n1"])
+        view = make_node_object(scene.registry, scene.registry.records["n1"])
         watcher = WatchQueue(limit=2)
         for at in range(4):
             watcher.put(ObjectEvent(at, "ADDED", view))

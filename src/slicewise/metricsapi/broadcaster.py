@@ -111,7 +111,7 @@ class Broadcaster:
 
     def pod_changed(self, held: HeldPod, *, new: bool) -> None:
         assert self._registry is not None
-        report = self._registry.node_records[held.node].report
+        report = self._registry.records[held.node].report
         item = PodObject(held, report, held.revision)
         self._publish(PODS, ObjectEvent(held.revision, "ADDED" if new else "MODIFIED", item))
 
@@ -121,17 +121,15 @@ class Broadcaster:
         item = PodObject(held, NodeReport(node=held.node), revision, gone=self._registry.now())
         self._publish(PODS, ObjectEvent(revision, "DELETED", item))
 
-    def node_changed(self, node_record: NodeRecord, *, new: bool) -> None:
+    def node_changed(self, record: NodeRecord, *, new: bool) -> None:
         """A node's GPUs, what is busy of them, or its health are others than before."""
         assert self._registry is not None
-        view = make_node_object(self._registry, node_record)
+        view = make_node_object(self._registry, record)
         self._publish(NODES, ObjectEvent(view.revision, "ADDED" if new else "MODIFIED", view))
 
-    def node_gone(self, node_record: NodeRecord, revision: int) -> None:
+    def node_gone(self, record: NodeRecord, revision: int) -> None:
         assert self._registry is not None
-        view = replace(
-            make_node_object(self._registry, node_record), revision=revision, forgotten=True
-        )
+        view = replace(make_node_object(self._registry, record), revision=revision, forgotten=True)
         self._publish(NODES, ObjectEvent(revision, "DELETED", view))
 
     def _publish(self, subject: str, event: ObjectEvent) -> None:

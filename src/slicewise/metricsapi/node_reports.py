@@ -54,7 +54,7 @@ def list_reports(registry: NodeRegistry, since: str = "") -> Answer:
 
 
 def read_report(registry: NodeRegistry, name: str) -> HttpResponse:
-    record = registry.node_records.get(name)
+    record = registry.records.get(name)
     if record is None or record.created is None:
         return refuse(404, f'nodereports.{GROUP} "{name}" not found')
     head = _ENCODER.encode({"kind": KIND, "apiVersion": f"{GROUP}/{VERSION}"})[:-1]

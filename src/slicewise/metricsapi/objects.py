@@ -31,16 +31,16 @@ class NodeObject:
         return dict(sorted(found.items()))
 
 
-def make_node_object(registry: NodeRegistry, node_record: NodeRecord) -> NodeObject:
+def make_node_object(registry: NodeRegistry, record: NodeRecord) -> NodeObject:
     return NodeObject(
-        node_record.name,
-        node_record.report,
-        node_record.health,
-        registry.last_heard(node_record),
-        node_record.created,
-        node_record.received,
-        node_record.since,
-        node_record.revision,
+        record.name,
+        record.report,
+        record.health,
+        registry.last_heard(record),
+        record.created,
+        record.received,
+        record.since,
+        record.revision,
     )
 
 

@@ -77,10 +77,10 @@ class RegistryListener(Protocol):
     def pod_gone(self, held: HeldPod, revision: int) -> None:
         """No node holds devices for this pod any more."""
 
-    def node_changed(self, node_record: NodeRecord, *, new: bool) -> None:
+    def node_changed(self, record: NodeRecord, *, new: bool) -> None:
         """A node's GPUs, what is busy of them, or its health are others than before."""
 
-    def node_gone(self, node_record: NodeRecord, revision: int) -> None:
+    def node_gone(self, record: NodeRecord, revision: int) -> None:
         """A node is forgotten."""
 
 
@@ -95,7 +95,7 @@ class NodeRegistry:
         now: Callable[[], datetime] = lambda: datetime.now().astimezone(),
         silence: float = SILENCE_SECONDS,
     ) -> None:
-        self.node_records: dict[str, NodeRecord] = {}
+        self.records: dict[str, NodeRecord] = {}
         self.now = now
         self.clock = clock
         self._watchers = watchers
@@ -111,11 +111,11 @@ class NodeRegistry:
 
     def open(self, node: str) -> "AgentSession":
         """A session for an agent of this node; an older one of the same node is closed."""
-        node_record = self._record(node)
-        before, node_record.session = node_record.session, AgentSession(self, node_record)
+        record = self._record(node)
+        before, record.session = record.session, AgentSession(self, record)
         if before is not None:
             before.close()
-        return node_record.session
+        return record.session
 
     def pods(self) -> Iterator[HeldPod]:
         """Every pod once, by namespace and name; of several nodes the last to tell counts."""
@@ -124,14 +124,14 @@ class NodeRegistry:
 
     def nodes(self) -> list[NodeRecord]:
         """Every node that sent an inventory, by name."""
-        known = self.node_records
+        known = self.records
         return [known[name] for name in sorted(known) if known[name].created is not None]
 
-    def last_heard(self, node_record: NodeRecord) -> datetime | None:
+    def last_heard(self, record: NodeRecord) -> datetime | None:
         """When the node's agent was heard last; None when never."""
-        if node_record.health is AgentHealth.UNKNOWN:
+        if record.health is AgentHealth.UNKNOWN:
             return None
-        ago = self.clock() - node_record.heard
+        ago = self.clock() - record.heard
         return datetime.fromtimestamp(self.now().timestamp() - ago).astimezone()
 
     def heartbeat(self, node: str) -> None:
@@ -140,31 +140,31 @@ class NodeRegistry:
 
     def report(self, node: str) -> NodeReport:
         """What is known of a node; an empty report when nothing is."""
-        node_record = self.node_records.get(node)
-        return NodeReport(node=node) if node_record is None else node_record.report
+        record = self.records.get(node)
+        return NodeReport(node=node) if record is None else record.report
 
     def tell(self, report: NodeReport) -> None:
         """An agent that keeps no connection says how its node is; that is no sign of life."""
-        node_record = self._record(report.node)
-        self._take(node_record, report)
+        record = self._record(report.node)
+        self._take(record, report)
 
-    def replace(self, node_record: NodeRecord, report: NodeReport) -> None:
+    def replace(self, record: NodeRecord, report: NodeReport) -> None:
         """The node is so now, by an agent that is heard."""
         # Heard first, so that the first event of a new node says that it is healthy.
-        self.hear(node_record)
-        self._take(node_record, report)
+        self.hear(record)
+        self._take(record, report)
 
-    def _take(self, node_record: NodeRecord, report: NodeReport) -> None:
-        before = node_record.report
-        new = node_record.created is None
-        node_record.received = self.now()
-        node_record.created = node_record.created or node_record.received
-        node_record.report = report
-        self._note_report(node_record)
+    def _take(self, record: NodeRecord, report: NodeReport) -> None:
+        before = record.report
+        new = record.created is None
+        record.received = self.now()
+        record.created = record.created or record.received
+        record.report = report
+        self._note_report(record)
         if new or before.pods is not report.pods:
-            self._match_pods(node_record, report)
+            self._match_pods(record, report)
         if new or (not _same_parts(before, report) and shape(before) != shape(report)):
-            self._note_node(node_record, new=new)
+            self._note_node(record, new=new)
 
     @property
     def report_version(self) -> str:
@@ -184,70 +184,70 @@ class NodeRegistry:
         """The nodes whose report or health changed after a revision, and those deleted since."""
         changed = [each for each in self.nodes() if each.report_revision > revision]
         deleted = {name for at, name in self._deleted if at > revision}
-        return changed, sorted(deleted - self.node_records.keys())
+        return changed, sorted(deleted - self.records.keys())
 
     def sweep(self) -> None:
         """Notice which agents have fallen silent."""
         late = self.clock() - self._silence
-        for node_record in list(self.node_records.values()):
-            if node_record.heard < late and node_record.health is AgentHealth.HEARD:
-                self._set_health(node_record, AgentHealth.SILENT)
-                if not node_record.listed:
-                    self.forget(node_record.name)
+        for record in list(self.records.values()):
+            if record.heard < late and record.health is AgentHealth.HEARD:
+                self._set_health(record, AgentHealth.SILENT)
+                if not record.listed:
+                    self.forget(record.name)
 
     def on_node(self, name: str) -> None:
-        node_record = self.node_records.get(name)
-        if node_record is not None:
-            node_record.listed = True
+        record = self.records.get(name)
+        if record is not None:
+            record.listed = True
 
     def on_node_deleted(self, name: str) -> None:
         """The cluster has this node no more; it is forgotten as soon as it is silent."""
-        node_record = self.node_records.get(name)
-        if node_record is None:
+        record = self.records.get(name)
+        if record is None:
             return
-        node_record.listed = False
-        if node_record.health is not AgentHealth.HEARD:
+        record.listed = False
+        if record.health is not AgentHealth.HEARD:
             self.forget(name)
 
     def forget(self, name: str) -> None:
-        node_record = self.node_records.pop(name, None)
-        if node_record is None:
+        record = self.records.pop(name, None)
+        if record is None:
             return
         _log.info("node forgotten", node=name)
-        self._match_pods(node_record, NodeReport(node=name))
-        if node_record.session is not None:
-            node_record.session.close()
-        if node_record.created is not None:
-            self._watchers.node_gone(node_record, self._step())
+        self._match_pods(record, NodeReport(node=name))
+        if record.session is not None:
+            record.session.close()
+        if record.created is not None:
+            self._watchers.node_gone(record, self._step())
             self._note_deletion(name)
 
     def _record(self, name: str) -> NodeRecord:
-        node_record = self.node_records.get(name)
-        if node_record is None:
-            node_record = self.node_records[name] = NodeRecord(name, NodeReport(node=name))
-        return node_record
+        record = self.records.get(name)
+        if record is None:
+            record = self.records[name] = NodeRecord(name, NodeReport(node=name))
+        return record
 
     def _step(self) -> int:
         self.revision += 1
         return self.revision
 
-    def hear(self, node_record: NodeRecord) -> None:
-        node_record.heard = self.clock()
-        if node_record.health is not AgentHealth.HEARD:
-            self._set_health(node_record, AgentHealth.HEARD)
+    def hear(self, record: NodeRecord) -> None:
+        record.heard = self.clock()
+        if record.health is not AgentHealth.HEARD:
+            self._set_health(record, AgentHealth.HEARD)
 
-    def _set_health(self, node_record: NodeRecord, health: AgentHealth) -> None:
-        _log.info("node health changed", node=node_record.name, healthy=health.value)
-        node_record.health = health
-        node_record.since = self.now()
-        self._note_report(node_record)
-        if node_record.created is not None:
-            self._note_node(node_record, new=False)
+    def _set_health(self, record: NodeRecord, health: AgentHealth) -> None:
+        _log.info("node health changed", node=record.name, healthy=health.value)
+        record.health = health
+        record.since = self.now()
+        self._note_report(record)
+        if record.created is not None:
+            self._note_node(record, new=False)
 
-    def _note_report(self, node_record: NodeRecord) -> None:
+    def _note_report(self, record: NodeRecord) -> None:
         self._report_revision += 1
-        node_record.report_revision = self._report_revision
-        node_record.encoded = None
+        record.report_revision = self._report_revision
+        record.encoded = None
 
     def _note_deletion(self, name: str) -> None:
         self._report_revision += 1
@@ -255,42 +255,42 @@ class NodeRegistry:
         while len(self._deleted) > _DELETIONS:
             self._deletions_known_since = self._deleted.popleft()[0]
 
-    def _note_node(self, node_record: NodeRecord, *, new: bool) -> None:
-        node_record.revision = self._step()
-        self._watchers.node_changed(node_record, new=new)
+    def _note_node(self, record: NodeRecord, *, new: bool) -> None:
+        record.revision = self._step()
+        self._watchers.node_changed(record, new=new)
 
-    def _match_pods(self, node_record: NodeRecord, report: NodeReport) -> None:
+    def _match_pods(self, record: NodeRecord, report: NodeReport) -> None:
         """Have exactly the pods of the report, telling of those that changed."""
         told = {pod.key: pod for pod in report.pods}
-        for key in [key for key in node_record.pods if key not in told]:
-            self._drop_pod(node_record, key)
+        for key in [key for key in record.pods if key not in told]:
+            self._drop_pod(record, key)
         for key, pod in told.items():
-            held = node_record.pods.get(key)
+            held = record.pods.get(key)
             if held is not None and held.pod is pod:
                 continue
             if held is None or pod_shape(held.pod) != pod_shape(pod):
-                self._put_pod(node_record, pod)
+                self._put_pod(record, pod)
             else:
                 # Use changes all the time, and no watcher waits for it.
-                self._keep(node_record, HeldPod(pod, node_record.name, held.changed, held.revision))
+                self._keep(record, HeldPod(pod, record.name, held.changed, held.revision))
 
-    def _put_pod(self, node_record: NodeRecord, pod: PodReport) -> None:
+    def _put_pod(self, record: NodeRecord, pod: PodReport) -> None:
         holders = self._holders.setdefault(pod.key, {})
         new = not holders
-        holders.pop(node_record.name, None)
-        held = HeldPod(pod, node_record.name, self.now(), self._step())
-        self._keep(node_record, held)
+        holders.pop(record.name, None)
+        held = HeldPod(pod, record.name, self.now(), self._step())
+        self._keep(record, held)
         self._watchers.pod_changed(held, new=new)
 
-    def _keep(self, node_record: NodeRecord, held: HeldPod) -> None:
-        node_record.pods[held.pod.key] = held
-        self._holders[held.pod.key][node_record.name] = held
+    def _keep(self, record: NodeRecord, held: HeldPod) -> None:
+        record.pods[held.pod.key] = held
+        self._holders[held.pod.key][record.name] = held
 
-    def _drop_pod(self, node_record: NodeRecord, key: str) -> None:
-        held = node_record.pods.pop(key)
+    def _drop_pod(self, record: NodeRecord, key: str) -> None:
+        held = record.pods.pop(key)
         holders = self._holders[key]
         shown = next(reversed(holders.values()))
-        del holders[node_record.name]
+        del holders[record.name]
         if not holders:
             del self._holders[key]
             self._watchers.pod_gone(held, self._step())
@@ -298,7 +298,7 @@ class NodeRegistry:
             # A pod that was made anew elsewhere lives on there.
             left = next(reversed(holders.values()))
             moved = HeldPod(left.pod, left.node, self.now(), self._step())
-            self._keep(self.node_records[left.node], moved)
+            self._keep(self.records[left.node], moved)
             self._watchers.pod_changed(moved, new=False)
 
 
@@ -307,9 +307,9 @@ class AgentSession:
 
     __slots__ = ("_hang_up", "_node_record", "_registry")
 
-    def __init__(self, registry: NodeRegistry, node_record: NodeRecord) -> None:
+    def __init__(self, registry: NodeRegistry, record: NodeRecord) -> None:
         self._registry = registry
-        self._node_record = node_record
+        self._node_record = record
         self._hang_up: Callable[[], None] | None = None
 
     def keep(self, hang_up: Callable[[], None]) -> None:

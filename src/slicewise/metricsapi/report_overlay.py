@@ -41,7 +41,7 @@ class ReportOverlay:
 
     def complete_node(self, notice: NodeNotice) -> NodeNotice:
         """The notice with the GPUs its agent reports; a silent node's are unhealthy."""
-        node_record = self._registry.node_records.get(notice.name)
+        node_record = self._registry.records.get(notice.name)
         if node_record is None or GPUS in notice.annotations or GPU not in notice.capacity:
             return notice
         node = read_reported_node(node_record)
@@ -52,7 +52,7 @@ class ReportOverlay:
 
     def complete_pod(self, pod: Pod) -> Pod:
         """The pod with the whole GPUs that the kubelet gave it, as its agent reports them."""
-        node_record = None if pod.node is None else self._registry.node_records.get(pod.node)
+        node_record = None if pod.node is None else self._registry.records.get(pod.node)
         if node_record is None or ALLOCATION in pod.annotations:
             return pod
         held = node_record.pods.get(f"{pod.namespace}/{pod.name}")

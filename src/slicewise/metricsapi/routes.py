@@ -213,14 +213,12 @@ class MetricsRoutes:
 
     def _facts(self, resource: ServedResource) -> list[ApiObject]:
         if resource.subject == PODS:
-            node_records = self._registry.node_records
+            records = self._registry.records
             return [
-                PodObject(held, node_records[held.node].report, held.revision)
+                PodObject(held, records[held.node].report, held.revision)
                 for held in self._registry.pods()
             ]
-        return [
-            make_node_object(self._registry, node_record) for node_record in self._registry.nodes()
-        ]
+        return [make_node_object(self._registry, record) for record in self._registry.nodes()]
 
 
 def _always(answer: HttpResponse) -> Callable[[HttpRequest], HttpResponse]:
