@@ -3,16 +3,19 @@
 from typing import Final
 
 from slicewise.dialects import Dialects
-from slicewise.model import Allocation, Container, Node, Pod, Request
+from slicewise.model import Container, Pod, Request
 
 _SHARED: Final = 1 << 16
 
 
 class CachedPodReader:
-    """A Reader that shares equal requests and reads pods of one template only once."""
+    """A PodReader that shares equal requests and reads pods of one template only once."""
 
     def __init__(self, dialects: Dialects) -> None:
         self._dialects = dialects
+        self.read_allocation = dialects.read_allocation
+        self.records_nothing = dialects.records_nothing
+        self.read_target = dialects.read_target
         self._shared: dict[Request, Request] = {}
         self._read: dict[tuple[object, ...], tuple[tuple[Container, ...], Request]] = {}
 
@@ -32,15 +35,3 @@ class CachedPodReader:
             # A bound pod carries a record that no other has.
             self._read[key] = (pod.containers, request)
         return request
-
-    def read_allocation(self, pod: Pod, node: Node, request: Request) -> Allocation | None:
-        """The allocation recorded on the pod for this node; None when there is no record."""
-        return self._dialects.read_allocation(pod, node, request)
-
-    def records_nothing(self, pod: Pod) -> bool:
-        """Whether the pod's system never records its GPUs."""
-        return self._dialects.records_nothing(pod)
-
-    def read_target(self, pod: Pod) -> str | None:
-        """The node named in an unbound pod's record, if there is one."""
-        return self._dialects.read_target(pod)

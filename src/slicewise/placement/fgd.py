@@ -75,11 +75,8 @@ class FragmentationState:
         )
 
     def put(self, rows: Ints, part: "FragmentationState") -> None:
-        self.idle[rows], self.cpu[rows], self.node_class[rows] = (
-            part.idle,
-            part.cpu,
-            part.node_class,
-        )
+        self.idle[rows], self.cpu[rows] = part.idle, part.cpu
+        self.node_class[rows] = part.node_class
         self.small[:, rows], self.large[:, rows] = part.small, part.large
 
 

@@ -4,7 +4,7 @@ One loop serves every policy: filter the rows, score them, take the first best, 
 The answer depends on the arguments alone; what is kept between calls only saves time.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import repeat
@@ -43,32 +43,19 @@ class Placement:
     score: float
 
 
-class Refusals(Mapping[str, Refusal]):
-    """Why each node refused; computed lazily, when read."""
-
-    def __init__(self, names: Collection[str], read: Callable[[str], Refusal]) -> None:
-        self._names = dict.fromkeys(names)
-        self._read = read
-
-    def __getitem__(self, name: str) -> Refusal:
-        if name not in self._names:
-            raise KeyError(name)
-        return self._read(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-
 @dataclass(frozen=True, slots=True)
 class Decision:
     """A placement if there is one, and the nodes that could or could not take the pod."""
 
     placement: Placement | None
     scores: Mapping[str, float]
-    refusals: Mapping[str, Refusal]
+    refused: Sequence[str]
+    explain: Callable[[str], Refusal]
+
+    @property
+    def refusals(self) -> dict[str, Refusal]:
+        """Why each node refused; each explanation is computed anew."""
+        return {name: self.explain(name) for name in self.refused}
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +118,8 @@ class Planner:
         return Decision(
             placement=decider.best(),
             scores={names[row]: float(scores[row]) for row in fitting},
-            refusals=Refusals(refused, decider.explain),
+            refused=refused,
+            explain=decider.explain,
         )
 
 

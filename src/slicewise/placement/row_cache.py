@@ -1,9 +1,12 @@
 """Values derived from table rows, recomputed only for rows that changed."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from slicewise.model import NodeState
 from slicewise.placement.tables import Ints, NodeTables
 
 
@@ -25,3 +28,24 @@ class RowCache:
         elif self._seen < len(tables.changes):
             self._rebuild(np.unique(np.asarray(tables.changes[self._seen :], dtype=np.int64)))
         self._seen = len(tables.changes)
+
+
+class RowValues:
+    """One number per row, read from the state of its node."""
+
+    def __init__(self, tables: NodeTables, dtype: Any, read: Callable[[NodeState], int]) -> None:
+        self._tables = tables
+        self._read = read
+        self._values: NDArray[Any] = np.zeros(0, dtype=dtype)
+        self._cache = RowCache(tables, self._rebuild)
+
+    def current(self) -> NDArray[Any]:
+        """The numbers of the tables as they are."""
+        self._cache.refresh()
+        return self._values
+
+    def _rebuild(self, rows: Ints) -> None:
+        states = self._tables.states
+        if len(self._values) != len(states):
+            self._values = np.zeros(len(states), dtype=self._values.dtype)
+        self._values[rows] = [self._read(states[row]) for row in rows.tolist()]

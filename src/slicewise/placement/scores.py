@@ -8,8 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from slicewise.model import FULL, whole_gpus
-from slicewise.placement.row_cache import RowCache
+from slicewise.model import FULL, NodeState, whole_gpus
+from slicewise.placement.row_cache import RowValues
 from slicewise.placement.scoring_input import ScoringInput, tightest
 from slicewise.placement.tables import PLENTY, Floats, Ints, NodeTables
 
@@ -89,31 +89,20 @@ def clustering(scoring: ScoringInput) -> Floats:
     return filled + base.astype(np.float64)
 
 
-class _Mix:
-    """Which kinds of GPU pods each row runs, as bits."""
-
-    def __init__(self, tables: NodeTables) -> None:
-        self._tables = tables
-        self.bits: Ints = np.zeros(0, dtype=np.int64)
-        self.cache = RowCache(tables, self._rebuild)
-
-    def _rebuild(self, rows: Ints) -> None:
-        if len(self.bits) != len(self._tables.names):
-            self.bits = np.zeros(len(self._tables.names), dtype=np.int64)
-        for row in rows.tolist():
-            bits = 0
-            for holding in self._tables.states[row].holdings:
-                if holding.charges:
-                    bits |= 1 << whole_gpus(holding.charges)
-            self.bits[row] = bits
-
-
 def _mix(tables: NodeTables) -> Ints:
+    """Which kinds of GPU pods each row runs, as bits."""
     mix = tables.derived.get("mix")
-    if not isinstance(mix, _Mix):
-        mix = tables.derived["mix"] = _Mix(tables)
-    mix.cache.refresh()
-    return mix.bits
+    if not isinstance(mix, RowValues):
+        mix = tables.derived["mix"] = RowValues(tables, np.int64, _mix_of)
+    return mix.current()
+
+
+def _mix_of(state: NodeState) -> int:
+    bits = 0
+    for holding in state.holdings:
+        if holding.charges:
+            bits |= 1 << whole_gpus(holding.charges)
+    return bits
 
 
 def random(scoring: ScoringInput) -> Floats:

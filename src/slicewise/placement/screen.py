@@ -4,6 +4,7 @@ What no eviction can change depends on the node class alone and is checked once 
 """
 
 from dataclasses import dataclass
+from operator import attrgetter
 
 import numpy as np
 
@@ -12,13 +13,14 @@ from slicewise.placement.explain import explain, never
 from slicewise.placement.fits import fit_mask
 from slicewise.placement.groups import Group
 from slicewise.placement.quota_limits import QuotaLimits
-from slicewise.placement.row_cache import RowCache
+from slicewise.placement.row_cache import RowValues
 from slicewise.placement.tables import Bools, Ints, NodeTables, TableView
 
 REASONS = tuple(Reason)
 _AT = {reason: at for at, reason in enumerate(REASONS)}
 _NONE = -1
 _DERIVED = "uncertain"
+_certain = attrgetter("certain")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,28 +111,10 @@ def _usable(query: NodeQuery, view: TableView) -> Bools:
     return usable
 
 
-class _Uncertain:
-    """Which rows hold a pod whose allocation cannot be read."""
-
-    def __init__(self, tables: NodeTables) -> None:
-        self._tables = tables
-        self.rows: Bools = np.zeros(0, dtype=np.bool_)
-        self._cache = RowCache(tables, self._rebuild)
-
-    def read(self) -> Bools:
-        """The mask, in step with the tables."""
-        self._cache.refresh()
-        return self.rows
-
-    def _rebuild(self, rows: Ints) -> None:
-        if len(self.rows) != len(self._tables.names):
-            self.rows = np.zeros(len(self._tables.names), dtype=np.bool_)
-        for row in rows.tolist():
-            self.rows[row] = any(not each.certain for each in self._tables.states[row].holdings)
-
-
 def _uncertain(tables: NodeTables) -> Bools:
+    """Which rows hold a pod whose allocation cannot be read."""
     known = tables.derived.get(_DERIVED)
-    if not isinstance(known, _Uncertain):
-        known = tables.derived[_DERIVED] = _Uncertain(tables)
-    return known.read()
+    if not isinstance(known, RowValues):
+        known = RowValues(tables, np.bool_, lambda state: not all(map(_certain, state.holdings)))
+        tables.derived[_DERIVED] = known
+    return known.current()

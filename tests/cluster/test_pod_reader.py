@@ -18,6 +18,9 @@ class Counting:
         self.reads += 1
         return DEFAULT.read_request(pod)
 
+    def __getattr__(self, name):
+        return getattr(DEFAULT, name)
+
 
 def test_equal_requests_of_different_pods_are_one_object():
     requests = CachedPodReader(DEFAULT)
