@@ -37,38 +37,38 @@ def proxy():
     return ThreadedServer(handle)
 
 
-def ask(service, *question, **body):
+def ask(service, path, body):
     async def run(url):
         async with (
             Client(Access(url)) as client,
             open_call(client, ExtenderTarget(service=service)) as asks,
         ):
-            return await asks(*question, **body)
+            return await asks(path, body)
 
     with proxy() as server:
         return asyncio.run(run(server.url))
 
 
 def test_pod_is_explained_through_the_proxy():
-    answer = ask("gpu/extender:3456", "/explain", {"pod": "default/p0"})
+    answer = ask("gpu/extender:3456", "/explain", {"Pod": POD, "NodeNames": ["a"]})
 
     assert answer["best"]["node"] == "a"
 
 
 def test_pods_are_foretold_through_the_proxy():
-    answer = ask("gpu/extender:3456", "/what-if", body={"Pods": [{"Pod": POD}, {"Pod": POD}]})
+    answer = ask("gpu/extender:3456", "/what-if", {"Pods": [{"Pod": POD}, {"Pod": POD}]})
 
     assert [each["fits"] for each in answer["pods"]] == [True, False]
 
 
 @pytest.mark.parametrize(
-    ("service", "pod", "words"),
+    ("service", "pods", "words"),
     [
-        pytest.param("gpu/extender:3456", "default/nobody", "not found", id="pod"),
-        pytest.param("gpu/other:1", "default/p0", "services is forbidden", id="rights"),
-        pytest.param("gpu/", "default/p0", "expected namespace/name:port", id="name"),
+        pytest.param("gpu/extender:3456", [], "Pods is empty: expected pods", id="pods"),
+        pytest.param("gpu/other:1", [{"Pod": POD}], "services is forbidden", id="rights"),
+        pytest.param("gpu/", [{"Pod": POD}], "expected namespace/name:port", id="name"),
     ],
 )
-def test_what_the_proxy_or_the_extender_refuses_is_said(service, pod, words):
+def test_what_the_proxy_or_the_extender_refuses_is_said(service, pods, words):
     with pytest.raises(CannotTell, match=words):
-        ask(service, "/explain", {"pod": pod})
+        ask(service, "/what-if", {"Pods": pods})

@@ -9,10 +9,10 @@ import json
 import ssl
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 from urllib.parse import urlencode
 
 import click
@@ -28,6 +28,8 @@ from slicewise.placement import read_policy
 from slicewise.state.access import choose_settings
 
 F = TypeVar("F", bound=Callable[..., Any])
+ExtenderCall = Callable[[str, Any], Awaitable[dict[str, Any]]]
+"""Posts a body to a path of the extender; raises CannotTell when there is no answer."""
 URL: Final = "SLICEWISE_URL"
 _SYNC_SECONDS: Final = 120.0
 # No scheduler waits for answers while this process places pods for itself.
@@ -51,15 +53,6 @@ class ExtenderTarget:
             read_policy(self.policy)
         except SlicewiseError as error:
             raise click.BadParameter(str(error), param_hint="--policy") from error
-
-
-class ExtenderCall(Protocol):
-    """One request to the extender, wherever it runs."""
-
-    async def __call__(
-        self, path: str, query: Mapping[str, str] | None = None, body: Any = None
-    ) -> dict[str, Any]:
-        """The answer, decoded; raises CannotTell when there is none."""
 
 
 def target_options(command: F) -> F:
@@ -134,14 +127,12 @@ async def open_call(client: Client, target: ExtenderTarget) -> AsyncIterator[Ext
 
 
 def _ask_here(extender: Extender) -> ExtenderCall:
-    async def ask(
-        path: str, query: Mapping[str, str] | None = None, body: Any = None
-    ) -> dict[str, Any]:
-        data = b"" if body is None else json.dumps(body).encode()
+    async def ask(path: str, body: Any) -> dict[str, Any]:
+        data = json.dumps(body).encode()
         if path == "/what-if":
             response = await extender.what_if(data, _MAX_PODS)
         else:
-            response = await extender.explain(data, dict(query or {}))
+            response = await extender.explain(data, {})
         if response.status != 200:
             raise CannotTell(_read_error(bytes(response.body), response.status))
         answer: dict[str, Any] = json.loads(response.body)
@@ -156,16 +147,9 @@ def _ask_service(client: Client, service: str) -> ExtenderCall:
         raise CannotTell(f"--service={service!r}: expected namespace/name:port")
     home = f"/api/v1/namespaces/{namespace or 'kube-system'}/services/{name}/proxy"
 
-    async def ask(
-        path: str, query: Mapping[str, str] | None = None, body: Any = None
-    ) -> dict[str, Any]:
+    async def ask(path: str, body: Any) -> dict[str, Any]:
         try:
-            if body is None:
-                call = Call("get", "services/proxy", home + path, query or {})
-                content = await client.read_once(call)
-            else:
-                call = Call("create", "services/proxy", home + path, query or {})
-                content = await client.send(call, body)
+            content = await client.send(Call("create", "services/proxy", home + path), body)
         except RefusedError as error:
             # The extender's own errors come through as they are, and are no Status.
             raise CannotTell(_read_error(error.message.encode(), error.code)) from error
@@ -182,7 +166,7 @@ async def add_suggestions(
     short = name_short_nodes(left_out)
     if not short or told.get("best") or told.get("fits") or told.get("smallestChange"):
         return
-    more = await ask("/explain", body={"Pod": pod, "NodeNames": short})
+    more = await ask("/explain", {"Pod": pod, "NodeNames": short})
     told["nodes"] = [*told["nodes"], *(node for node in more["nodes"] if not node["fits"])]
     if "smallestChange" in more:
         told["smallestChange"] = more["smallestChange"]

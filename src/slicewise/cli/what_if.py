@@ -145,7 +145,7 @@ async def ask_cluster(
     if not wanted:
         return _NOTHING
     async with open_call(client, target) as ask:
-        answer = _combine(await ask("/what-if", body=_body(wanted)), wanted)
+        answer = _combine(await ask("/what-if", _body(wanted)), wanted)
         first, (pod, _, left_out) = answer["pods"][0], wanted[0]
         # Later pods were refused by a cluster that has the earlier ones on it.
         await add_suggestions(ask, pod, first, left_out)

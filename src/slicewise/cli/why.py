@@ -80,6 +80,6 @@ async def explain(
         if not names and not left_out:
             raise CannotTell(f'node "{node}" not found')
     async with open_call(client, target) as ask:
-        answer = await ask("/explain", body={"Pod": body, "NodeNames": names})
+        answer = await ask("/explain", {"Pod": body, "NodeNames": names})
         await add_suggestions(ask, body, answer, left_out)
     return {**answer, "leftOut": left_out} if left_out else answer
