@@ -14,9 +14,9 @@ from slicewise.diagnose.audit_report import (
     audit_finding,
     confirm,
 )
-from slicewise.diagnose.evidence import Evidence, SpecFile
-from slicewise.kubelet.holders import Holder
+from slicewise.diagnose.evidence import Evidence, SpecFile, UnitHolder
 from slicewise.model import Slice
+from slicewise.nodeagent.audit.auditor import build_evidence
 from slicewise.nodeagent.node_pods import NodePod
 from slicewise.nodeagent.plugin.cdi import name_units
 from slicewise.nodeagent.usage.cgroups import CgroupRef
@@ -27,12 +27,12 @@ CORES = "slicewise.io/cores"
 WHOLE = builders.piece(0, 100, 40960)
 
 
-def grant(pod: NodePod, container: str = "c0", start: int = 0, **facts) -> Holder:
+def grant(pod: NodePod, container: str = "c0", start: int = 0, **facts) -> UnitHolder:
     units = {CORES: frozenset(f"{CORES}-{start + at}" for at in range(30))}
-    return Holder(pod.namespace, pod.name, container, facts.get("units", units))
+    return UnitHolder(pod.namespace, pod.name, container, facts.get("units", units))
 
 
-def spec(pod: NodePod, holder: Holder, *gpus: str) -> SpecFile:
+def spec(pod: NodePod, holder: UnitHolder, *gpus: str) -> SpecFile:
     """The spec of the units that a container of the pod holds."""
     name = name_units(CORES, holder.units[CORES])
     return SpecFile(name, pod.uid, holder.container, frozenset(gpus) or None)
@@ -40,7 +40,7 @@ def spec(pod: NodePod, holder: Holder, *gpus: str) -> SpecFile:
 
 def gather(
     *pods: NodePod,
-    holders: list[Holder] | None = None,
+    holders: list[UnitHolder] | None = None,
     specs: list[SpecFile] | None = None,
     gpus=GPUS,
     loads=None,
@@ -66,15 +66,14 @@ def gather(
         ]
     loads = loads or {device.gpu.uuid: scenes.load() for device in gpus}
     usage = measure("n0", gpus, pods, scenes.reading(loads, seen))
-    return Evidence(
-        usage=usage,
-        pods=pods,
-        holders=tuple(holders),
+    return build_evidence(
+        usage,
+        pods,
+        holders,
         specs=tuple(specs),
         resources=frozenset({CORES}),
         served=frozenset({CORES}),
         gaps=gaps,
-        name_spec=name_units,
     )
 
 

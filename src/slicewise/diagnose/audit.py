@@ -8,7 +8,7 @@ from typing import Final
 
 from slicewise.diagnose.audit_holdings import check_kubelet, check_specs
 from slicewise.diagnose.audit_report import AuditKind, AuditReport, audit_finding, sort_findings
-from slicewise.diagnose.evidence import AuditedPod, Evidence, StrayOrigin, StrayUse, name_gpu
+from slicewise.diagnose.evidence import AuditedPod, AuditedProcess, Evidence, StrayOrigin, name_gpu
 from slicewise.diagnose.findings import Finding
 from slicewise.model import FULL, Gpu, Slice
 
@@ -16,13 +16,13 @@ from slicewise.model import FULL, Gpu, Slice
 def audit(evidence: Evidence) -> AuditReport:
     """All that is wrong, most severe first."""
     found = (finding for check in _CHECKS for finding in check(evidence))
-    return AuditReport(evidence.usage.node, sort_findings(found), evidence.gaps)
+    return AuditReport(evidence.node, sort_findings(found), evidence.gaps)
 
 
 def _check_gpus(evidence: Evidence) -> Iterator[Finding]:
     """GPUs allocated beyond what they have, or though they are unhealthy."""
-    for each in evidence.usage.gpus:
-        gpu = each.device.gpu
+    for each in evidence.gpus:
+        gpu = each.gpu
         parts = _find_parts(evidence, gpu)
         pods = ", ".join(sorted(pod.full_name for pod, _ in parts))
         whole = [pod for pod, piece in parts if piece.cores == FULL]
@@ -42,7 +42,7 @@ def _check_gpus(evidence: Evidence) -> Iterator[Finding]:
                 "delete pods until the rest fits; the scheduler adds none meanwhile",
             )
         if parts and not gpu.usable:
-            why = each.device.trouble or ("in MIG mode" if gpu.mig else "unhealthy")
+            why = each.trouble or ("in MIG mode" if gpu.mig else "unhealthy")
             yield audit_finding(
                 AuditKind.UNHEALTHY_IN_USE,
                 name_gpu(gpu),
@@ -53,7 +53,7 @@ def _check_gpus(evidence: Evidence) -> Iterator[Finding]:
 
 def _check_records(evidence: Evidence) -> Iterator[Finding]:
     """Pods whose allocation is missing, unreadable or names GPUs that are not there."""
-    gpus = {each.device.gpu.index for each in evidence.usage.gpus}
+    gpus = {each.gpu.index for each in evidence.gpus}
     for pod in evidence.pods:
         if pod.trouble is not None:
             yield audit_finding(
@@ -74,32 +74,30 @@ def _check_records(evidence: Evidence) -> Iterator[Finding]:
 
 def _check_processes(evidence: Evidence) -> Iterator[Finding]:
     """Processes where they do not belong, and containers that use more than they were allocated."""
-    for stray in evidence.usage.strays:
-        yield audit_finding(
-            AuditKind.STRAY,
-            f"pid {stray.process.pid} on {name_gpu(stray.gpu)}",
-            f"{_origin(stray)}, {stray.process.memory} MiB",
-            _STRAY_REMEDIES[stray.origin],
-        )
-    for each in evidence.usage.trespasses:
-        owner = f"{each.pod.full_name}/{each.container}" if each.container else each.pod.full_name
-        yield audit_finding(
-            AuditKind.TRESPASS,
-            f"{owner} on {name_gpu(each.gpu)}",
-            f"process {each.process.pid} ({each.command}) uses {each.process.memory} MiB "
-            "of a GPU that the container does not hold",
-            "look for NVIDIA_VISIBLE_DEVICES or privileged in the pod, and delete it",
-        )
-    for use in evidence.usage.containers:
-        for held in use.gpus:
-            allocated = held.allocated.memory
-            if allocated and held.memory > allocated:
-                yield audit_finding(
-                    AuditKind.OVERUSE,
-                    f"{use.pod.full_name}/{use.container.name} on {name_gpu(held.device.gpu)}",
-                    f"it uses {held.memory} MiB and was allocated {allocated} MiB",
-                    "raise its request, or delete it before its neighbours run out of memory",
-                )
+    for each in evidence.processes:
+        if each.owner is None:
+            yield audit_finding(
+                AuditKind.STRAY,
+                f"pid {each.pid} on {name_gpu(each.gpu)}",
+                f"{_origin(each)}, {each.memory} MiB",
+                _STRAY_REMEDIES[each.origin],
+            )
+        else:
+            yield audit_finding(
+                AuditKind.TRESPASS,
+                f"{each.owner} on {name_gpu(each.gpu)}",
+                f"process {each.pid} ({each.command}) uses {each.memory} MiB "
+                "of a GPU that the container does not hold",
+                "look for NVIDIA_VISIBLE_DEVICES or privileged in the pod, and delete it",
+            )
+    for use in evidence.uses:
+        if use.allocated and use.used > use.allocated:
+            yield audit_finding(
+                AuditKind.OVERUSE,
+                f"{use.container} on {name_gpu(use.gpu)}",
+                f"it uses {use.used} MiB and was allocated {use.allocated} MiB",
+                "raise its request, or delete it before its neighbours run out of memory",
+            )
 
 
 _STRAY_REMEDIES: Final = {
@@ -124,7 +122,7 @@ def _find_parts(evidence: Evidence, gpu: Gpu) -> list[tuple[AuditedPod, Slice]]:
     ]
 
 
-def _origin(stray: StrayUse) -> str:
+def _origin(stray: AuditedProcess) -> str:
     if stray.origin is StrayOrigin.UNSEEN:
         return "the driver lists a process that /proc does not show"
     if stray.origin is StrayOrigin.POD:

@@ -1,7 +1,7 @@
 """The part of an audit that compares allocations with the kubelet's units and the CDI specs."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import combinations
 
 from slicewise.diagnose.audit_report import AuditKind, audit_finding
@@ -19,7 +19,7 @@ def check_kubelet(evidence: Evidence) -> Iterator[Finding]:
         yield from _judge_holder(holder, pods.get((holder.namespace, holder.pod)))
     for resource in sorted(evidence.resources):
         yield from _find_shared_units(resource, ours)
-    granted = {_name(holder) for holder in ours}
+    granted = {holder.full_name for holder in ours}
     for pod, container in walk_holding(evidence):
         name = f"{pod.full_name}/{container}"
         if name not in granted:
@@ -31,25 +31,15 @@ def check_kubelet(evidence: Evidence) -> Iterator[Finding]:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class _OurUnits:
-    """What a container holds of our resources alone."""
-
-    namespace: str
-    pod: str
-    container: str
-    units: Mapping[str, frozenset[str]]
-
-
 def _keep_ours(holders: Iterable[UnitHolder], resources: frozenset[str]) -> Iterator[UnitHolder]:
     for holder in holders:
         units = {name: ids for name, ids in holder.units.items() if ids and name in resources}
         if units:
-            yield _OurUnits(holder.namespace, holder.pod, holder.container, units)
+            yield replace(holder, units=units)
 
 
 def _judge_holder(holder: UnitHolder, pod: AuditedPod | None) -> Iterator[Finding]:
-    name = _name(holder)
+    name = holder.full_name
     listed = ", ".join(f"{len(ids)} of {each}" for each, ids in sorted(holder.units.items()))
     if pod is None:
         yield audit_finding(
@@ -68,7 +58,7 @@ def _judge_holder(holder: UnitHolder, pod: AuditedPod | None) -> Iterator[Findin
 
 
 def _find_shared_units(resource: str, holders: Iterable[UnitHolder]) -> Iterator[Finding]:
-    given = [(_name(each), each.units[resource]) for each in holders if resource in each.units]
+    given = [(each.full_name, each.units[resource]) for each in holders if resource in each.units]
     # Tens of thousands of units are common: only when the sums differ are pairs compared.
     if sum(len(ids) for _, ids in given) == len(frozenset().union(*(ids for _, ids in given))):
         return
@@ -102,7 +92,7 @@ def check_specs(evidence: Evidence) -> Iterator[Finding]:
                 f"it is for container {spec.container} of a pod that is gone ({spec.pod})",
                 "delete the file, or restart the agent",
             )
-    uuids = {each.device.gpu.index: each.device.gpu.uuid for each in evidence.usage.gpus}
+    uuids = {each.gpu.index: each.gpu.uuid for each in evidence.gpus}
     for (uid, container), specs in owned.items():
         yield from _compare_gpus(pods[uid], container, specs, uuids)
     yield from _find_missing_specs(evidence)
@@ -133,10 +123,10 @@ def _find_missing_specs(evidence: Evidence) -> Iterator[Finding]:
             for resource, ids in sorted(holder.units.items())
             if evidence.name_spec(resource, ids) not in names
         ]
-        if missing and _name(holder) in running:
+        if missing and holder.full_name in running:
             yield audit_finding(
                 AuditKind.MISSING_SPEC,
-                _name(holder),
+                holder.full_name,
                 f"it runs, but the CDI spec for its {_join(missing)} is gone",
                 "find out who removes files there; the agent writes it before the next start",
             )
@@ -144,7 +134,3 @@ def _find_missing_specs(evidence: Evidence) -> Iterator[Finding]:
 
 def _join(names: Iterable[str]) -> str:
     return ", ".join(sorted(names)) or "no GPU"
-
-
-def _name(holder: UnitHolder) -> str:
-    return f"{holder.namespace}/{holder.pod}/{holder.container}"

@@ -1,14 +1,10 @@
-"""What each of the four views says of a node, as the audit compares them.
-
-Protocols name what the audit reads of the agent's own values, and nothing more.
-"""
+"""What each of the four views says of a node, as the audit compares them."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
 
-from slicewise.model import Allocation, Gpu, MiB, Percent, Role, Slice
+from slicewise.model import Allocation, Gpu, MiB, Percent, Slice
 
 
 class StrayOrigin(Enum):
@@ -19,148 +15,77 @@ class StrayOrigin(Enum):
     UNSEEN = "unseen"
 
 
-class AuditedContainer(Protocol):
-    """One container that runs or is still to run."""
+@dataclass(frozen=True, slots=True)
+class AuditedPod:
+    """One pod of the node; `trouble` says why its allocation cannot be read.
+
+    `running` names its running containers, init containers aside, which the kubelet does not list.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    allocation: Allocation
+    charges: tuple[Slice, ...]
+    running: tuple[str, ...]
+    trouble: str | None = None
 
     @property
-    def name(self) -> str: ...
-    @property
-    def role(self) -> Role: ...
-    @property
-    def running(self) -> bool: ...
+    def full_name(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    def held(self, container: str) -> tuple[Slice, ...]:
+        return self.allocation.slices_of(container)
 
 
-class AuditedPod(Protocol):
-    """One pod of the node; `trouble` says why its allocation cannot be read."""
+@dataclass(frozen=True, slots=True)
+class AuditedGpu:
+    """One GPU, what is allocated of it over all pods, and what is wrong with it."""
 
-    @property
-    def uid(self) -> str: ...
-    @property
-    def namespace(self) -> str: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def full_name(self) -> str: ...
-    @property
-    def allocation(self) -> Allocation: ...
-    @property
-    def trouble(self) -> str | None: ...
-    @property
-    def living(self) -> Sequence[AuditedContainer]: ...
-    @property
-    def charges(self) -> Sequence[Slice]: ...
-
-    def held(self, container: str) -> Sequence[Slice]:
-        """The slices of one container."""
+    gpu: Gpu
+    cores: Percent
+    memory: MiB
+    trouble: str = ""
 
 
-class AuditedDevice(Protocol):
-    """A GPU as the driver shows it; `trouble` says what is wrong with it."""
+@dataclass(frozen=True, slots=True)
+class AuditedProcess:
+    """A process on a GPU: of no pod, or of an owner that does not hold the GPU.
 
-    @property
-    def gpu(self) -> Gpu: ...
-    @property
-    def trouble(self) -> str | None: ...
+    `owner` is its container or pod; without one, `origin` says why, and `pod` is an unknown UID.
+    """
 
-
-class GpuTotals(Protocol):
-    """What is allocated of one GPU over all pods."""
-
-    @property
-    def device(self) -> AuditedDevice: ...
-    @property
-    def cores(self) -> Percent: ...
-    @property
-    def memory(self) -> MiB: ...
+    gpu: Gpu
+    pid: int
+    memory: MiB
+    command: str
+    owner: str | None = None
+    origin: StrayOrigin = StrayOrigin.HOST
+    pod: str | None = None
 
 
-class HeldUse(Protocol):
-    """What one container was allocated of one GPU, and what it uses of it."""
+@dataclass(frozen=True, slots=True)
+class ContainerUse:
+    """What one container uses of one GPU, and was allocated of it."""
 
-    @property
-    def device(self) -> AuditedDevice: ...
-    @property
-    def allocated(self) -> Slice: ...
-    @property
-    def memory(self) -> MiB: ...
-
-
-class ContainerUse(Protocol):
-    """The GPUs of one container."""
-
-    @property
-    def pod(self) -> AuditedPod: ...
-    @property
-    def container(self) -> AuditedContainer: ...
-    @property
-    def gpus(self) -> Sequence[HeldUse]: ...
+    container: str
+    gpu: Gpu
+    used: MiB
+    allocated: MiB
 
 
-class GpuProcess(Protocol):
-    """A process that uses a GPU."""
-
-    @property
-    def pid(self) -> int: ...
-    @property
-    def memory(self) -> MiB: ...
-
-
-class StrayUse(Protocol):
-    """A process of no pod known here; `pod` is the unknown pod's UID."""
-
-    @property
-    def gpu(self) -> Gpu: ...
-    @property
-    def process(self) -> GpuProcess: ...
-    @property
-    def origin(self) -> StrayOrigin: ...
-    @property
-    def command(self) -> str: ...
-    @property
-    def pod(self) -> str | None: ...
-
-
-class TrespassUse(Protocol):
-    """A process on a GPU that its container does not hold."""
-
-    @property
-    def gpu(self) -> Gpu: ...
-    @property
-    def process(self) -> GpuProcess: ...
-    @property
-    def pod(self) -> AuditedPod: ...
-    @property
-    def container(self) -> str | None: ...
-    @property
-    def command(self) -> str: ...
-
-
-class AuditedUsage(Protocol):
-    """What the driver says of the node's GPUs, joined with who holds them."""
-
-    @property
-    def node(self) -> str: ...
-    @property
-    def gpus(self) -> Sequence[GpuTotals]: ...
-    @property
-    def containers(self) -> Sequence[ContainerUse]: ...
-    @property
-    def strays(self) -> Sequence[StrayUse]: ...
-    @property
-    def trespasses(self) -> Sequence[TrespassUse]: ...
-
-
-class UnitHolder(Protocol):
+@dataclass(frozen=True, slots=True)
+class UnitHolder:
     """A container by the names the kubelet tells, and all it holds: resource to ids."""
 
+    namespace: str
+    pod: str
+    container: str
+    units: Mapping[str, frozenset[str]]
+
     @property
-    def namespace(self) -> str: ...
-    @property
-    def pod(self) -> str: ...
-    @property
-    def container(self) -> str: ...
-    @property
-    def units(self) -> Mapping[str, frozenset[str]]: ...
+    def full_name(self) -> str:
+        return f"{self.namespace}/{self.pod}/{self.container}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +112,10 @@ class Evidence:
     left a moment ago: what they left is not yet due to be removed.
     """
 
-    usage: AuditedUsage
+    node: str
+    gpus: Sequence[AuditedGpu]
+    processes: Sequence[AuditedProcess]
+    uses: Sequence[ContainerUse]
     pods: Sequence[AuditedPod]
     holders: Sequence[UnitHolder] | None
     specs: Sequence[SpecFile] | None
@@ -199,12 +127,9 @@ class Evidence:
 
 
 def walk_holding(evidence: Evidence) -> Iterator[tuple[AuditedPod, str]]:
-    """The running containers that hold GPUs; of init containers the kubelet does not tell."""
+    """The running containers that hold GPUs."""
     for pod in evidence.pods:
-        for container in pod.living:
-            told = container.running and container.role is not Role.INIT
-            if told and pod.held(container.name):
-                yield pod, container.name
+        yield from ((pod, name) for name in pod.running if pod.held(name))
 
 
 def name_gpu(gpu: Gpu) -> str:

@@ -6,20 +6,30 @@ look is told.
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from slicewise.diagnose.audit import audit
 from slicewise.diagnose.audit_report import AuditReport, AuditVerdict, confirm
-from slicewise.diagnose.evidence import Evidence, SpecFile
+from slicewise.diagnose.evidence import (
+    AuditedGpu,
+    AuditedPod,
+    AuditedProcess,
+    ContainerUse,
+    Evidence,
+    SpecFile,
+    UnitHolder,
+)
 from slicewise.dialects.shared.injection import VISIBLE
 from slicewise.kubelet.errors import KubeletError
-from slicewise.kubelet.holders import HolderSource
+from slicewise.kubelet.holders import Holder, HolderSource
+from slicewise.model import Role
 from slicewise.nodeagent.agent import Agent
-from slicewise.nodeagent.node_pods import NodePods
+from slicewise.nodeagent.node_pods import NodePod, NodePods
 from slicewise.nodeagent.plugin.cdi import CdiSpecs, name_units
 from slicewise.nodeagent.settings import IdentityMode
+from slicewise.nodeagent.usage.node_usage import NodeUsage, StrayProcess, Trespass
 from slicewise.nodeagent.usage.sampler import UsageMeter, UsageSampler
 from slicewise.nvml.driver import GpuDevice
 
@@ -61,17 +71,63 @@ class EvidenceCollector:
                 specs = tuple(await asyncio.to_thread(self.specs))
             except OSError as error:
                 gaps.append(f"the CDI folder: {error}")
-        return Evidence(
-            usage=UsageMeter(self.pods, self.sampler).usage(),
-            pods=tuple(self.pods.pods()),
-            holders=holders,
+        return build_evidence(
+            UsageMeter(self.pods, self.sampler).usage(),
+            self.pods.pods(),
+            holders,
             specs=specs,
             resources=self.resources,
             served=self.served,
             departed=self.pods.departed(),
             gaps=tuple(gaps),
-            name_spec=name_units,
         )
+
+
+def build_evidence(
+    usage: NodeUsage, pods: Iterable[NodePod], holders: Iterable[Holder] | None, **views: Any
+) -> Evidence:
+    """What the driver, the API server and the kubelet say, in the audit's own values."""
+    strays = [_read_process(each, origin=each.origin, pod=each.pod) for each in usage.strays]
+    trespasses = [
+        _read_process(each, owner="/".join(filter(None, (each.pod.full_name, each.container))))
+        for each in usage.trespasses
+    ]
+    return Evidence(
+        node=usage.node,
+        gpus=[
+            AuditedGpu(each.device.gpu, each.cores, each.memory, each.device.trouble)
+            for each in usage.gpus
+        ],
+        processes=strays + trespasses,
+        uses=[
+            ContainerUse(
+                f"{each.pod.full_name}/{each.container.name}",
+                held.device.gpu,
+                held.memory,
+                held.allocated.memory,
+            )
+            for each in usage.containers
+            for held in each.gpus
+        ],
+        pods=[_read_pod(each) for each in pods],
+        holders=None
+        if holders is None
+        else [UnitHolder(each.namespace, each.pod, each.container, each.units) for each in holders],
+        name_spec=name_units,
+        **views,
+    )
+
+
+def _read_process(each: StrayProcess | Trespass, **facts: Any) -> AuditedProcess:
+    process = each.process
+    return AuditedProcess(each.gpu, process.pid, process.memory, each.command, **facts)
+
+
+def _read_pod(pod: NodePod) -> AuditedPod:
+    running = tuple(each.name for each in pod.living if each.running and each.role is not Role.INIT)
+    return AuditedPod(
+        pod.uid, pod.namespace, pod.name, pod.allocation, pod.charges, running, pod.trouble
+    )
 
 
 def collect_from(agent: Agent, kubelet: HolderSource, sampler: UsageSampler) -> EvidenceCollector:
