@@ -1,6 +1,7 @@
 """Our messages against protobuf's own, made from the definitions beside this file."""
 
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,35 @@ from hypothesis import strategies as st
 
 from slicewise.kubelet import podresources as pr
 from slicewise.kubelet import v1beta1 as dp
-from slicewise.kubelet.codec import WireError, decode, encode
+from slicewise.kubelet.codec import WireError, decode, encode, many, number, texts
 
 PROTOS = Path(__file__).parent / "protos"
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerPreference:
+    """Which units one container could get, and how many it needs; the plugin prefers none."""
+
+    available: tuple[str, ...] = texts(1)
+    must_include: tuple[str, ...] = texts(2)
+    size: int = number(3)
+
+
+@dataclass(frozen=True, slots=True)
+class PreferenceRequest:
+    """The kubelet asks which units to prefer."""
+
+    containers: tuple[ContainerPreference, ...] = many(1, ContainerPreference)
+
+
+@dataclass(frozen=True, slots=True)
+class PreferredIds:
+    ids: tuple[str, ...] = texts(1)
+
+
+@dataclass(frozen=True, slots=True)
+class PreferenceResponse:
+    containers: tuple[PreferredIds, ...] = many(1, PreferredIds)
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +68,9 @@ SAMPLES = [
     ("v1beta1.ListAndWatchResponse", dp.Devices((dp.Device("a", "Unhealthy"), dp.Device("b")))),
     (
         "v1beta1.PreferredAllocationRequest",
-        dp.PreferenceRequest((dp.ContainerPreference(("a", "b"), ("a",), 2),)),
+        PreferenceRequest((ContainerPreference(("a", "b"), ("a",), 2),)),
     ),
-    ("v1beta1.PreferredAllocationResponse", dp.PreferenceResponse((dp.PreferredIds(("a",)),))),
+    ("v1beta1.PreferredAllocationResponse", PreferenceResponse((PreferredIds(("a",)),))),
     ("v1beta1.AllocateRequest", dp.AllocateRequest((dp.ContainerAllocateRequest(("1", "2")),))),
     (
         "v1beta1.AllocateResponse",

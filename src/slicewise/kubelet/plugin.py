@@ -14,23 +14,10 @@ import grpc
 import grpc.aio
 import structlog
 
+from slicewise.kubelet import v1beta1
 from slicewise.kubelet.codec import WireError, decode, encode
 from slicewise.kubelet.errors import DeniedError, KubeletError
 from slicewise.kubelet.sockets import RECONNECT, socket_address, socket_stamp
-from slicewise.kubelet.v1beta1 import (
-    DEVICE_PLUGIN,
-    REGISTRATION,
-    VERSION,
-    AllocateRequest,
-    AllocateResponse,
-    ContainerAllocateResponse,
-    Options,
-    PreferenceResponse,
-    PreStartRequest,
-    RegisterRequest,
-    Unit,
-    encode_units,
-)
 
 _log = structlog.get_logger(__name__)
 KUBELET_SOCKET: Final = "kubelet.sock"
@@ -43,7 +30,7 @@ Stamp = tuple[int, int, int]
 class DevicePluginHandler(Protocol):
     """Answers the kubelet for one resource."""
 
-    async def allocate(self, ids: tuple[str, ...]) -> ContainerAllocateResponse:
+    async def allocate(self, ids: tuple[str, ...]) -> v1beta1.ContainerAllocateResponse:
         """What a container that holds these units receives."""
 
     async def pre_start(self, ids: tuple[str, ...]) -> None:
@@ -67,7 +54,7 @@ class DevicePlugin:
         self._folder = folder
         self._handler = handler
         self._state: Hashable = None
-        self._units: Callable[[], Iterable[Unit]] = tuple
+        self._units: Callable[[], Iterable[v1beta1.Unit]] = tuple
         self._changed = asyncio.Event()
         self._server: Any = None
         self._stamp: Stamp | None = None
@@ -81,7 +68,7 @@ class DevicePlugin:
         """Whether the socket the plugin made is still there."""
         return self._server is not None and socket_stamp(self.path) == self._stamp
 
-    def publish(self, state: Hashable, units: Callable[[], Iterable[Unit]]) -> None:
+    def publish(self, state: Hashable, units: Callable[[], Iterable[v1beta1.Unit]]) -> None:
         """Tell the kubelet of these units from now on, unless it was told of the same state.
 
         They are listed only when the kubelet listens, so that no list stays in memory.
@@ -100,11 +87,13 @@ class DevicePlugin:
         kubelet = self._folder / KUBELET_SOCKET
         stamp = socket_stamp(kubelet)
         await self._listen()
-        request = RegisterRequest(VERSION, self.offer.socket, self.offer.resource, self._options())
+        request = v1beta1.RegisterRequest(
+            v1beta1.VERSION, self.offer.socket, self.offer.resource, self._options()
+        )
         try:
             address = socket_address(kubelet)
             async with grpc.aio.insecure_channel(address, options=RECONNECT) as channel:
-                call = channel.unary_unary(f"/{REGISTRATION}/Register")
+                call = channel.unary_unary(f"/{v1beta1.REGISTRATION}/Register")
                 # A socket that was just made may refuse for a moment.
                 await call(encode(request), timeout=_REGISTER_SECONDS, wait_for_ready=True)
         except grpc.RpcError as error:
@@ -137,7 +126,7 @@ class DevicePlugin:
             "PreStartContainer": unary(self._pre_start),
         }
         server.add_generic_rpc_handlers(
-            (grpc.method_handlers_generic_handler(DEVICE_PLUGIN, handlers),)
+            (grpc.method_handlers_generic_handler(v1beta1.DEVICE_PLUGIN, handlers),)
         )
         try:
             server.add_insecure_port(socket_address(self.path))
@@ -147,8 +136,8 @@ class DevicePlugin:
         self._server = server
         self._stamp = socket_stamp(self.path)
 
-    def _options(self) -> Options:
-        return Options(pre_start_required=self.offer.pre_start)
+    def _options(self) -> v1beta1.Options:
+        return v1beta1.Options(pre_start_required=self.offer.pre_start)
 
     async def _get_options(self, _request: bytes, _call: Any) -> bytes:
         return encode(self._options())
@@ -156,20 +145,20 @@ class DevicePlugin:
     async def _list(self, _request: bytes, _call: Any) -> AsyncIterator[bytes]:
         while True:
             changed = self._changed
-            yield await asyncio.to_thread(lambda: encode_units(self._units()))
+            yield await asyncio.to_thread(lambda: v1beta1.encode_units(self._units()))
             await changed.wait()
 
     async def _allocate(self, request: bytes, call: Any) -> bytes:
         async def answer() -> bytes:
-            asked = decode(AllocateRequest, request).containers
+            asked = decode(v1beta1.AllocateRequest, request).containers
             given = [await self._handler.allocate(each.ids) for each in asked]
-            return encode(AllocateResponse(tuple(given)))
+            return encode(v1beta1.AllocateResponse(tuple(given)))
 
         return await self._answer("Allocate", answer, call)
 
     async def _pre_start(self, request: bytes, call: Any) -> bytes:
         async def answer() -> bytes:
-            await self._handler.pre_start(decode(PreStartRequest, request).ids)
+            await self._handler.pre_start(decode(v1beta1.PreStartRequest, request).ids)
             return b""
 
         return await self._answer("PreStartContainer", answer, call)
@@ -199,4 +188,5 @@ def describe(error: Any) -> str:
 
 
 async def _prefer_nothing(_request: bytes, _call: Any) -> bytes:
-    return encode(PreferenceResponse())
+    # A response without containers has no bytes.
+    return b""

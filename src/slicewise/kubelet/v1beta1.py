@@ -73,8 +73,6 @@ class AllocateRequest:
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """A folder of the host in a container."""
-
     container_path: str = text(1)
     host_path: str = text(2)
     read_only: bool = truth(3)
@@ -82,8 +80,6 @@ class Mount:
 
 @dataclass(frozen=True, slots=True)
 class DeviceSpec:
-    """A device node of the host in a container."""
-
     container_path: str = text(1)
     host_path: str = text(2)
     permissions: str = text(3)
@@ -91,8 +87,6 @@ class DeviceSpec:
 
 @dataclass(frozen=True, slots=True)
 class CdiDevice:
-    """A CDI device by its full name."""
-
     name: str = text(1)
 
 
@@ -107,42 +101,12 @@ class ContainerAllocateResponse:
 
 @dataclass(frozen=True, slots=True)
 class AllocateResponse:
-    """What the containers of one call get."""
-
     containers: tuple[ContainerAllocateResponse, ...] = many(1, ContainerAllocateResponse)
 
 
 @dataclass(frozen=True, slots=True)
 class PreStartRequest:
-    """The units of a container that is about to start."""
-
     ids: tuple[str, ...] = texts(1)
-
-
-@dataclass(frozen=True, slots=True)
-class ContainerPreference:
-    """Which units one container could get, and how many it needs."""
-
-    available: tuple[str, ...] = texts(1)
-    must_include: tuple[str, ...] = texts(2)
-    size: int = number(3)
-
-
-@dataclass(frozen=True, slots=True)
-class PreferenceRequest:
-    """The kubelet asks which units to prefer."""
-
-    containers: tuple[ContainerPreference, ...] = many(1, ContainerPreference)
-
-
-@dataclass(frozen=True, slots=True)
-class PreferredIds:
-    ids: tuple[str, ...] = texts(1)
-
-
-@dataclass(frozen=True, slots=True)
-class PreferenceResponse:
-    containers: tuple[PreferredIds, ...] = many(1, PreferredIds)
 
 
 @dataclass(frozen=True, slots=True)
