@@ -31,8 +31,6 @@ class ReplayJob:
 
 @dataclass(frozen=True, slots=True)
 class ReplayResult:
-    """A job and what it showed."""
-
     job: ReplayJob
     summary: Summary | SteadySummary
 

@@ -7,10 +7,11 @@ note; kinds that have no part in placement are passed over.
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 
+from slicewise.dialects import Dialects
 from slicewise.explain.manifests import ManifestError, PodTemplate, parse_documents, read_template
 from slicewise.model import (
     Container,
@@ -18,7 +19,6 @@ from slicewise.model import (
     NodeNotice,
     Pod,
     Quantity,
-    Request,
     Role,
     SlicewiseError,
     TraceError,
@@ -29,19 +29,6 @@ _MOST_REPLICAS: Final = 100_000
 _CONTROLLERS: Final = frozenset(
     {"Deployment", "StatefulSet", "ReplicaSet", "ReplicationController", "Job"}
 )
-
-
-class ManifestReader(Protocol):
-    """How nodes and pods are understood: by the dialects they are written in."""
-
-    def read_node(self, notice: NodeNotice) -> Node:
-        """The node with its GPUs."""
-        ...
-
-    def read_request(self, pod: Pod) -> Request:
-        """What the pod asks for."""
-        ...
-
 
 Amounts = dict[str, str | int | float]
 
@@ -89,13 +76,12 @@ class _Node(msgspec.Struct):
 class _Reading:
     """What has been read so far, and what was left out."""
 
-    reader: ManifestReader
+    dialects: Dialects
     nodes: dict[str, Node] = field(default_factory=dict)
     pods: dict[tuple[str, str], TracePod] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     def take(self, source: str, document: Mapping[str, Any]) -> None:
-        """Add one object, or note why it is left out."""
         kind = document.get("kind")
         where = f"{source}: {kind} {_name(document)}"
         try:
@@ -112,7 +98,7 @@ class _Reading:
     def _take_node(self, listed: _Node) -> None:
         if listed.metadata.name in self.nodes:
             raise TraceError("it is listed twice")
-        self.nodes[listed.metadata.name] = self.reader.read_node(
+        self.nodes[listed.metadata.name] = self.dialects.read_node(
             NodeNotice(
                 name=listed.metadata.name,
                 labels=listed.metadata.labels or {},
@@ -149,14 +135,14 @@ class _Reading:
             annotations=metadata.annotations or {},
             priority=spec.priority or 0,
         )
-        request = self.reader.read_request(pod)
+        request = self.dialects.read_request(pod)
         self.pods[key] = TracePod(metadata.name, request, namespace, pod.priority)
 
 
-def read_manifests(paths: Iterable[Path], reader: ManifestReader, name: str = "") -> Trace:
+def read_manifests(paths: Iterable[Path], dialects: Dialects, name: str = "") -> Trace:
     """The nodes and pods of these files, sorted by name."""
     files = list(paths)
-    reading = _Reading(reader)
+    reading = _Reading(dialects)
     for path in files:
         for document in _read_documents(path):
             reading.take(path.name, document)

@@ -84,7 +84,6 @@ class Replay:
         return uid
 
     def leave(self, uid: str) -> None:
-        """End a pod that was taken."""
         self.ledger.apply(PodGone(uid))
         demand, memory = self._held.pop(uid)
         self.allocated -= demand
@@ -168,7 +167,6 @@ class _Clock:
         self._now = 0.0
 
     def stay(self, uid: str, until: float) -> None:
-        """Remember when a pod will leave."""
         heapq.heappush(self._leaving, (until, uid))
 
     def advance(self, now: float) -> None:
@@ -179,7 +177,6 @@ class _Clock:
         self._count(now)
 
     def _count(self, now: float) -> None:
-        """Add what was held from the last moment until this one."""
         span = min(now, WARM_UP + MEASURED) - max(self._now, WARM_UP)
         if span > 0.0:
             weight = span / MEASURED

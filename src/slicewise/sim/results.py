@@ -76,7 +76,6 @@ def summarise(record: ReplayRecord, seed: int) -> Summary:
 
 
 def summarise_steady(steady: SteadyRecord, seed: int) -> SteadySummary:
-    """The numbers of one replay with departures."""
     sizes = {*steady.accepted, *steady.refused}
     return SteadySummary(
         policy=steady.policy,
@@ -99,7 +98,6 @@ def mean(values: Iterable[float]) -> float:
 
 
 def mean_curve(curves: Sequence[Sequence[float]]) -> tuple[float, ...]:
-    """The mean of several curves, point by point."""
     return tuple(mean(points) for points in zip(*curves, strict=True))
 
 
@@ -118,7 +116,6 @@ def bound_of(trace: Trace) -> Bounds | None:
 
 
 def describe(trace: Trace) -> dict[str, object]:
-    """The facts of a trace, as JSON shows them."""
     bounds = bound_of(trace)
     return {
         "trace": trace.name,
