@@ -13,9 +13,9 @@ from slicewise.httpd import (
     HttpRequest,
     HttpResponse,
     ServerSettings,
-    ThreadedServer,
     json_response,
 )
+from slicewise_playground.threaded_server import ThreadedServer
 
 CLEAN = {"node": "n0", "verdict": "clean", "findings": [], "gaps": []}
 FOUND = {

@@ -10,8 +10,8 @@ from slicewise.cli.main import main
 from slicewise.dialects.scheduler_config import build_config
 from slicewise.extender.handlers import Extender
 from slicewise.extender.routes import build_handler
-from slicewise.httpd import ThreadedServer
 from slicewise_playground.cluster import Playground
+from slicewise_playground.threaded_server import ThreadedServer
 
 
 def config(**changes):

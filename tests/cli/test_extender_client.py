@@ -11,9 +11,10 @@ from slicewise.cli.cluster_access import CannotTell
 from slicewise.cli.extender_client import ExtenderTarget, open_call
 from slicewise.extender.handlers import Extender
 from slicewise.extender.routes import build_handler
-from slicewise.httpd import HttpResponse, ThreadedServer
+from slicewise.httpd import HttpResponse
 from slicewise.kube.client import Client
 from slicewise.kube.credentials import Access
+from slicewise_playground.threaded_server import ThreadedServer
 
 HOME = "/api/v1/namespaces/gpu/services/extender:3456/proxy"
 POD = {

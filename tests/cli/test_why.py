@@ -11,7 +11,7 @@ from slicewise.cli.render.explain_text import describe
 from slicewise.explain.format import join_numbers
 from slicewise.extender.handlers import Extender
 from slicewise.extender.routes import build_handler
-from slicewise.httpd import ThreadedServer
+from slicewise_playground.threaded_server import ThreadedServer
 
 CAPACITY = {
     "cpu": "64",

@@ -26,11 +26,11 @@ from slicewise.httpd import (
     HttpRequest,
     HttpResponse,
     ServerSettings,
-    ThreadedServer,
     json_response,
 )
 from slicewise.nodeagent.usage.node_usage import measure
 from slicewise.nodeagent.usage.reporting import write_report
+from slicewise_playground.threaded_server import ThreadedServer
 from slicewise_testbed.links import Links
 from slicewise_testbed.testbed import wait_until
 

@@ -4,8 +4,9 @@ import ssl
 import pytest
 import trustme
 
-from slicewise.httpd import ServerSettings, ThreadedServer, Tls, json_response
+from slicewise.httpd import ServerSettings, Tls, json_response
 from slicewise.httpd.certificates import CertificateReloader
+from slicewise_playground.threaded_server import ThreadedServer
 
 
 @pytest.fixture

@@ -14,11 +14,11 @@ from slicewise.httpd import (
     Server,
     ServerSettings,
     Stream,
-    ThreadedServer,
     Tls,
     Upgrade,
     json_response,
 )
+from slicewise_playground.threaded_server import ThreadedServer
 
 
 def connect(server, **options):

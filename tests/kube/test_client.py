@@ -9,13 +9,14 @@ import trustme
 
 from conformance.bodies import pod
 from kube.lines import client
-from slicewise.httpd import ServerSettings, ThreadedServer, Tls, json_response
+from slicewise.httpd import ServerSettings, Tls, json_response
 from slicewise.kube.client import Call
 from slicewise.kube.credentials import Access, CommandToken, FileToken, read_in_cluster
 from slicewise.kube.errors import AccessError, LostError, RefusedError, UnreachedError
 from slicewise.kube.kubeconfig import find_access, read_kubeconfig
 from slicewise.model.backoff import Backoff
 from slicewise_playground.api.faults import InjectedFault
+from slicewise_playground.threaded_server import ThreadedServer
 
 LIST = Call("list", "pods", "/api/v1/pods")
 PODS = "/api/v1/namespaces/default/pods"

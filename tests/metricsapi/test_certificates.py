@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from cryptography import x509
 
-from slicewise.httpd import ServerSettings, ThreadedServer, Tls, json_response
+from slicewise.httpd import ServerSettings, Tls, json_response
 from slicewise.kube.errors import LostError
 from slicewise.kube.secrets import Secret
 from slicewise.kube.watch import Gone, Seen
@@ -23,6 +23,7 @@ from slicewise.metricsapi.certificates import (
     renew,
     write_identity,
 )
+from slicewise_playground.threaded_server import ThreadedServer
 
 HOST = "nvidia-gpu-scheduler.kube-system.svc"
 NOW = datetime(2026, 1, 5, tzinfo=UTC)

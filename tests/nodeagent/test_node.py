@@ -12,7 +12,7 @@ from nodeagent.audit.test_auditor import FakeKubelet
 from nodeagent.test_node_pods import local, record
 from nodeagent.test_pages import read_series
 from nodeagent.usage.test_cgroups import LAYOUT, put
-from slicewise.httpd import ServerSettings, ThreadedServer
+from slicewise.httpd import ServerSettings
 from slicewise.kube.watch import Gone, Seen
 from slicewise.kubelet.holders import Holder
 from slicewise.nodeagent.audit.auditor import Auditor, EvidenceCollector
@@ -21,6 +21,7 @@ from slicewise.nodeagent.pages import AgentPages
 from slicewise.nodeagent.usage.cgroups import ProcessTable
 from slicewise.nodeagent.usage.sampler import UsageMeter, UsageSampler
 from slicewise.nvml.simulated import SimulatedDriver
+from slicewise_playground.threaded_server import ThreadedServer
 
 CORES = "slicewise.io/cores"
 UID = "3f8c1b52-9d4e-4c0a-8f0e-5a7d2b6c1e90"

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import builders
-from slicewise.cli.service_runner import serving
 from slicewise.dialects import GPUS, write_gpus
 from slicewise.model import NodeState
 from slicewise_playground.cluster import Playground
 from slicewise_playground.demo.demo_page import check_page, serve_page, simulate_use
+from slicewise_playground.demo.service_thread import serving
 
 
 @given(st.floats(0, 1e9), st.integers(1, 100), st.integers(0, 40960))

@@ -53,9 +53,8 @@ class ServiceCommand(GoCommand):
             help="YAML file of these flags, without their dashes; flags and environment win.",
         )
         self.params.insert(0, config)
-        self.epilog = (
-            f"Every flag can also be set as {prefix}<FLAG>, or in the file of {config_names[0]}."
-        )
+        flag = next(name for name in config_names if name.startswith("--"))
+        self.epilog = f"Every flag can also be set as {prefix}<FLAG>, or in the file of {flag}."
 
     def _load(self, ctx: click.Context, option: click.Parameter, path: Path | None) -> None:
         """Take the file's values as defaults, each checked as its flag is."""

@@ -18,11 +18,11 @@ from slicewise.httpd.message import (
     json_response,
 )
 from slicewise.httpd.router import Router
-from slicewise.httpd.server import Server, ThreadedServer
+from slicewise.httpd.server import Server
 from slicewise.httpd.settings import ServerSettings, Tls
 
 __all__ = [
     "Answer", "Body", "CutError", "Handler", "HttpRequest", "HttpResponse", "Peer", "Pieces",
-    "Router", "Server", "ServerSettings", "Stream", "ThreadedServer", "Tls", "Upgrade",
+    "Router", "Server", "ServerSettings", "Stream", "Tls", "Upgrade",
     "decode_json", "json_response",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Starting and stopping a server: on the running loop, or on a loop of its own in a thread.
+"""Starting and stopping a server on the running loop.
 
 A stop ends streams first, waits for answers under way, then closes what is left.
 """
@@ -8,10 +8,8 @@ import asyncio.sslproto
 import contextlib
 import logging
 import socket
-import threading
-from collections.abc import Awaitable, Callable, Iterator
-from types import TracebackType
-from typing import Any, Final, Self
+from collections.abc import Iterator
+from typing import Any, Final
 
 import structlog
 import uvicorn
@@ -74,92 +72,6 @@ class Server:
     def close(self) -> None:
         """Give the port back, for servers that were never started."""
         self._socket.close()
-
-
-class ThreadedServer:
-    """One handler served on a loop of its own thread, for callers that have no loop.
-
-    `background` coroutines run on that loop from start to stop.
-    """
-
-    def __init__(
-        self,
-        handler: Handler,
-        settings: ServerSettings | None = None,
-        *,
-        background: Callable[[], Awaitable[None]] | None = None,
-    ) -> None:
-        """Bind the port; nothing runs before `start`."""
-        self._server = Server(handler, settings)
-        self._background = background
-        self._thread: threading.Thread | None = None
-        self._started = threading.Event()
-        self._failure: BaseException | None = None
-        self._stop: asyncio.Event | None = None
-        self.loop: asyncio.AbstractEventLoop | None = None
-
-    @property
-    def url(self) -> str:
-        return self._server.url
-
-    @property
-    def port(self) -> int:
-        return self._server.port
-
-    def start(self) -> Self:
-        """Return once connections are accepted."""
-        self._thread = threading.Thread(target=self._run, name=f"httpd-{self.port}", daemon=True)
-        self._thread.start()
-        self._started.wait()
-        if self._failure is not None:
-            self._thread.join()
-            raise RuntimeError(f"cannot serve on port {self.port}") from self._failure
-        return self
-
-    def stop(self) -> None:
-        """Return when the thread has ended."""
-        if self.loop is None or self._stop is None or self._thread is None:
-            self._server.close()
-            return
-        with contextlib.suppress(RuntimeError):
-            self.loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join()
-        self._thread = None
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
-
-    def _run(self) -> None:
-        """The thread: one loop from start to stop."""
-        try:
-            asyncio.run(self._serve())
-        except BaseException as error:
-            self._failure = error
-            _log.exception("server failed", port=self.port)
-        finally:
-            self._started.set()
-
-    async def _serve(self) -> None:
-        """Serve and run the background work until asked to stop."""
-        self.loop = asyncio.get_running_loop()
-        self._stop = asyncio.Event()
-        await self._server.start()
-        background = asyncio.ensure_future(self._background()) if self._background else None
-        self._started.set()
-        await self._stop.wait()
-        if background is not None:
-            background.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await background
-        await self._server.stop()
 
 
 class _Uvicorn(uvicorn.Server):

@@ -10,7 +10,7 @@ from typing import Any, Self, TypeAlias
 
 import yaml
 
-from slicewise.httpd import ServerSettings, ThreadedServer
+from slicewise.httpd import ServerSettings
 from slicewise_playground.api.deletion import DeleteOptions, delete
 from slicewise_playground.api.fault_routes import FaultRoutes
 from slicewise_playground.api.faults import ANY, FaultInjector, FaultTarget, InjectedFault
@@ -21,6 +21,7 @@ from slicewise_playground.api.writes import EmbeddedApi, ObjectRef
 from slicewise_playground.objects.patches import merge
 from slicewise_playground.objects.resources import Object, find
 from slicewise_playground.objects.store import HISTORY, ObjectStore
+from slicewise_playground.threaded_server import ThreadedServer
 
 Work: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 

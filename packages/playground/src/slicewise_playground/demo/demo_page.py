@@ -11,7 +11,6 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from slicewise.cli.service_runner import Started, serving
 from slicewise.dashboard.run import DashboardSettings, run_dashboard
 from slicewise.dashboard.server import PageSettings
 from slicewise.dashboard.table_updater import UpdateIntervals
@@ -20,6 +19,7 @@ from slicewise.httpd import ServerSettings
 from slicewise.kube.credentials import Access
 from slicewise.model import NodeState
 from slicewise.state.ports import ClusterState
+from slicewise_playground.demo.service_thread import Started, serving
 
 PORT: Final = 8484
 _MINUTE: Final = 60.0

@@ -15,7 +15,6 @@ from time import monotonic
 from typing import Any, Final
 
 from slicewise.cli.extender_client import ExtenderTarget, fetch
-from slicewise.cli.service_runner import Started, serving
 from slicewise.dialects import ELASTIC, GPUS, GPUSCHEDULER, GPUSHARE, SLICEWISE, TKESTACK, Dialect
 from slicewise.dialects.scheduler_config import build_config
 from slicewise.extender.run import ExtenderSettings, run_extender
@@ -38,6 +37,7 @@ from slicewise_playground.demo.demo_output import (
     show_usage,
 )
 from slicewise_playground.demo.demo_page import check_page, serve_page
+from slicewise_playground.demo.service_thread import Started, serving
 from slicewise_playground.kubelet.simulated_nodes import SimulatedNodes
 
 # Which system's scheduler configuration serves the pods of which dialect.
