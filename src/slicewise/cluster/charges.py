@@ -15,7 +15,7 @@ from slicewise.model import (
 
 def can_hold(state: NodeState, charges: tuple[Slice, ...]) -> bool:
     """Whether the node's GPUs are usable and have this much free."""
-    return all(state.is_usable(piece.gpu) and state.has_room(piece) for piece in charges)
+    return all(state.node.is_usable(piece.gpu) and state.has_room(piece) for piece in charges)
 
 
 def charge_everywhere(request: Request, node: Node) -> tuple[Slice, ...]:

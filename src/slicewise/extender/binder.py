@@ -201,7 +201,7 @@ class Binder:
         known = self.queries.state.ledger.assumption(held.query.pod.uid)
         if state is None or known is None or known[0].allocation is not held.allocation:
             return False
-        return all(_usable(state.node, gpu) for gpu in held.allocation.gpus)
+        return all(state.node.is_usable(gpu) for gpu in held.allocation.gpus)
 
     async def _bind(self, args: BindingArgs) -> BindResult:
         name = PodName(args.pod_uid or "", args.pod_namespace or "", args.pod_name or "")
@@ -316,11 +316,6 @@ class Binder:
             f"{where}: bind outcome unknown for node {node}: {outcome.detail}",
             "WriteUnknown",
         )
-
-
-def _usable(node: Node, gpu: int) -> bool:
-    at = node.position(gpu)
-    return at is not None and node.gpus[at].usable
 
 
 def _already(pod: Pod, node: str) -> BindResult:

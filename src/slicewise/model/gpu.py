@@ -74,6 +74,11 @@ class Node:
             return index
         return next((at for at, gpu in enumerate(self.gpus) if gpu.index == index), None)
 
+    def is_usable(self, index: int) -> bool:
+        """Whether the node has a GPU of this index and shares of it may be allocated."""
+        at = self.position(index)
+        return at is not None and self.gpus[at].usable
+
 
 def check_gpus(name: str, gpus: Sequence[Gpu]) -> None:
     """Raise if a node lists a GPU twice, out of order, or of impossible size."""

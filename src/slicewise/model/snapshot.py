@@ -91,11 +91,6 @@ class NodeState:
             charge.cores, charge.memory, self.free_cores(at), self.free_memory(at)
         )
 
-    def is_usable(self, gpu: int) -> bool:
-        """Whether the node has a GPU of this index and shares of it may be allocated."""
-        at = self.node.position(gpu)
-        return at is not None and self.node.gpus[at].usable
-
     def _charge(self, held: tuple[Holding, ...], holding: Holding, sign: int) -> "NodeState":
         cores, memory = list(self.used_cores), list(self.used_memory)
         for piece in holding.charges:
