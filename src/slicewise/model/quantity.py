@@ -76,9 +76,8 @@ def _read_exact(field: str, value: Quantity) -> Fraction:
         raise QuantityError(f"{field}={error}") from None
 
 
-# Clusters repeat few amounts on many pods.
-@lru_cache(maxsize=4096)
-def _parse(text: str) -> Fraction:
+def parse_quantity(text: str) -> Fraction:
+    """The exact amount, whatever its sign and size."""
     form = _FORM.fullmatch(text) if len(text) <= 64 else None
     if form is None:
         raise QuantityError(f"{text[:64]!r}: expected a quantity like 2, 1k or 2Gi")
@@ -90,7 +89,14 @@ def _parse(text: str) -> Fraction:
     else:
         raise QuantityError(f"{text!r}: unknown suffix {suffix!r}")
     exact = Fraction(digits) * scale
-    if sign == "-" and exact:
+    return -exact if sign == "-" else exact
+
+
+# Clusters repeat few amounts on many pods.
+@lru_cache(maxsize=4096)
+def _parse(text: str) -> Fraction:
+    exact = parse_quantity(text)
+    if exact < 0:
         raise QuantityError(f"{text}: expected no negative amount")
     if exact > _LIMIT:
         raise QuantityError(f"{text}: expected less than 2^63")

@@ -1,21 +1,16 @@
-"""Kubernetes quantities: exact parsing and the one canonical spelling of each amount.
+"""Kubernetes quantities: the one canonical spelling of each amount.
 
 The API server rewrites every amount it stores: 1000 becomes 1k, 0.5 becomes 500m, 1024Mi 1Gi.
 """
 
-import re
 from fractions import Fraction
 from functools import lru_cache
 
 from slicewise.model import QuantityError
+from slicewise.model.quantity import parse_quantity
 
 BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
-
-_FORM = re.compile(
-    r"^(?P<sign>[+-]?)(?P<digits>\d+(?:\.\d*)?|\.\d+)"
-    r"(?:(?P<suffix>[KMGTPE]i|[numkMGTPE])|[eE](?P<exponent>[+-]?\d+))?$"
-)
 
 
 @lru_cache(maxsize=4096)
@@ -54,18 +49,14 @@ def round_up(text: str) -> str:
 
 def _split(text: str) -> tuple[Fraction, str]:
     """The amount and the family of its suffix."""
-    match = _FORM.match(text)
-    if match is None:
-        raise QuantityError(
-            f"quantity {text!r}: expected a number with an optional suffix such as 500m or 2Gi"
-        )
-    amount = Fraction(f"{match['sign']}{match['digits']}")
-    if match["exponent"] is not None:
-        return amount * Fraction(10) ** int(match["exponent"]), "exponent"
-    suffix = match["suffix"] or ""
+    try:
+        amount = parse_quantity(text)
+    except QuantityError as error:
+        raise QuantityError(f"quantity {error}") from None
+    suffix = text.lstrip("+-.0123456789")
     if suffix in BINARY:
-        return amount * 2 ** BINARY[suffix], "binary"
-    return amount * Fraction(10) ** DECIMAL[suffix], "decimal"
+        return amount, "binary"
+    return amount, "decimal" if suffix in DECIMAL else "exponent"
 
 
 def _binary(amount: Fraction) -> str:
