@@ -72,8 +72,8 @@ class GpuNode:
         made = self.api.create(
             "pods", {"metadata": {"name": name}, "spec": {"containers": [container]}}
         )
-        marks = self._mark(made["metadata"]["uid"], name, limits)
-        self.api.bind(name, NODE, **marks)
+        record = self._record(made["metadata"]["uid"], name, limits)
+        self.api.bind(name, NODE, **record)
         resource = next(each for each in CARRIERS if each in limits)
         ids = await self.kubelet.admit(name, "main", resource, limits[resource])
         return name, await self.kubelet.pre_start(resource, ids)
@@ -104,16 +104,16 @@ class GpuNode:
         (line,) = (line for line in lines if line.startswith("VmRSS"))
         return int(line.split()[1]) * 1024
 
-    def _mark(self, uid: str, name: str, limits: Mapping[str, int]) -> dict[str, Any]:
+    def _record(self, uid: str, name: str, limits: Mapping[str, int]) -> dict[str, Any]:
         pod = Pod(uid, "default", name, (Container("main", limits),))
         request = DEFAULT.read_request(pod)
         gpu = self._node.gpus[self._count % GPUS]
         pieces = tuple(cut(share, gpu) for share in request.containers[0].shares)
         allocation = Allocation(NODE, (ContainerAllocation("main", pieces),))
-        marks = DEFAULT.record_allocation(
+        record = DEFAULT.record_allocation(
             pod, request, allocation, self._node, now_ns=time.time_ns()
         )
-        return {"annotations": dict(marks.annotations), "labels": dict(marks.labels)}
+        return {"annotations": dict(record.annotations), "labels": dict(record.labels)}
 
 
 def _uuid(at: int) -> str:

@@ -128,33 +128,33 @@ def pod_body(number: int) -> dict[str, Any]:
 
 
 def _gpu_part(node: int, at: int) -> tuple[dict[str, str], dict[str, str]]:
-    """Limits and marks of a quarter of a GPU, as one of three systems writes them."""
+    """Limits and record of a quarter of a GPU, as one of three systems writes them."""
     gpu = at % GPUS
     if at % 3 == 0:
         units = {"nvidia.com/vcuda-core": "25", "nvidia.com/vcuda-memory": str(SHARE)}
-        marks = {
+        record = {
             "nvidia.com/predicate-gpu-idx-0": str(gpu),
             "nvidia.com/predicate-node": f"node-{node:05d}",
             "nvidia.com/gpu-assigned": "true",
             "nvidia.com/predicate-time": "1767225600000000000",
         }
-        return units, marks
+        return units, record
     if at % 3 == 1:
         units = {"aliyun.com/gpu-mem": "10"}
-        marks = {
+        record = {
             "ALIYUN_COM_GPU_MEM_IDX": str(gpu),
             "ALIYUN_COM_GPU_MEM_DEV": "40",
             "ALIYUN_COM_GPU_MEM_POD": "10",
             "ALIYUN_COM_GPU_MEM_ASSIGNED": "true",
             "ALIYUN_COM_GPU_MEM_ASSUME_TIME": "1767225600000000000",
         }
-        return units, marks
-    record = {
+        return units, record
+    written = {
         "containers": {"main": [[gpu, gpu_uuid(node, gpu), 25, SHARE]]},
         "node": f"node-{node:05d}",
     }
     units = {"slicewise.io/cores": "25", "slicewise.io/memory": str(SHARE)}
-    return units, {"slicewise.io/allocation": _WRITTEN(record).decode()}
+    return units, {"slicewise.io/allocation": _WRITTEN(written).decode()}
 
 
 def _condition(kind: str) -> dict[str, str]:

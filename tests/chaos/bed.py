@@ -118,20 +118,20 @@ class Bed:
         """Return once so many pods are bound."""
         self.wait(lambda: len(self.bound()) >= many, f"{many} bound pods", pause=0.05)
 
-    def truth(self):
+    def check(self):
         """What the API's objects say, read anew."""
         return AllocationCheck(self.playground.objects("nodes"), self.playground.objects("pods"))
 
     def waiting_though_they_fit(self):
         """Pods on no node that some node could take."""
-        truth = self.truth()
+        check = self.check()
         return [
             pod.name
-            for pod in truth.pods
+            for pod in check.pods
             if pod.node is None
             and any(
                 feasible(state.release(pod.uid), DEFAULT.read_request(pod), UNLIMITED)
-                for state in truth.snapshot
+                for state in check.snapshot
             )
         ]
 
@@ -187,26 +187,28 @@ def check_everything(bed, many, stranded=0):
     lost = bed.unnamed()
     assert len(lost) <= stranded
     pods = [pod for pod in bed.playground.objects("pods") if pod["metadata"]["uid"] not in lost]
-    truth = AllocationCheck(bed.playground.objects("nodes"), pods)
-    assert truth.problems() == ()
-    judged = [truth.judge(pod) for pod in truth.pods if pod.node]
-    assert [given for given in judged if given.broken] == []
-    assert len(judged) == len(bed.bound()) - len(lost)
+    check = AllocationCheck(bed.playground.objects("nodes"), pods)
+    assert check.problems() == ()
+    checked = [check.check_pod(pod) for pod in check.pods if pod.node]
+    assert [given for given in checked if given.broken] == []
+    assert len(checked) == len(bed.bound()) - len(lost)
     once = {f"default/{pod['metadata']['name']}": 1 for pod in bed.bound()}
     assert bed.playground.writes("create", "pods/binding") == once
     assert not bed.playground.writes("*", "nodes")
     assert not bed.playground.writes("*", "nodes/status")
     leader = next(each for each in bed.backends if each.ready())
-    bed.wait(lambda: leader.free() == count_free(bed.truth()), "the ledger equals the truth")
+    bed.wait(
+        lambda: leader.free() == count_free(bed.check()), "the ledger equals what the API says"
+    )
 
 
-def count_free(truth):
+def count_free(check):
     """Free percent and MiB of every GPU."""
     return {
         state.node.name: [
             (state.free_cores(at), state.free_memory(at)) for at in range(len(state.node.gpus))
         ]
-        for state in truth.snapshot
+        for state in check.snapshot
     }
 
 

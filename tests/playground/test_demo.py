@@ -1,4 +1,4 @@
-"""The demo as `make demo ONCE=1` runs it, and what its judgement catches."""
+"""The demo as `make demo ONCE=1` runs it, and what its check finds."""
 
 import subprocess
 import sys
@@ -99,18 +99,18 @@ def gpushare_pod(name, units, **annotations):
         pytest.param({"IDX": "9", "POD": "3"}, "IDX='9'", id="no-such-gpu"),
     ],
 )
-def test_judgement_reads_a_pods_own_marks(annotations, broken):
-    truth = AllocationCheck(node_objects(), [gpushare_pod("p", 3, **annotations)])
+def test_check_reads_a_pods_own_record(annotations, broken):
+    check = AllocationCheck(node_objects(), [gpushare_pod("p", 3, **annotations)])
 
-    given = truth.judge(truth.pods[0])
+    given = check.check_pod(check.pods[0])
 
     assert broken in given.broken
     assert bool(given.broken) == bool(broken)
 
 
-def test_judgement_finds_a_gpu_that_was_promised_twice():
+def test_check_finds_a_gpu_that_was_allocated_twice():
     pods = [gpushare_pod(name, 12, IDX="0", POD="12") for name in ("one", "two")]
 
-    truth = AllocationCheck(node_objects(), pods)
+    check = AllocationCheck(node_objects(), pods)
 
-    assert [each.trouble for each in truth.problems()] == ["OverCommitted"]
+    assert [each.trouble for each in check.problems()] == ["OverCommitted"]

@@ -15,23 +15,23 @@ def test_fault_wears_off_after_its_times():
     faults = FaultInjector()
     faults.add(InjectedFault(times=2))
 
-    struck = [faults.strike(asked()) is not None for _ in range(3)]
+    matched = [faults.match(asked()) is not None for _ in range(3)]
 
-    assert struck == [True, True, False]
+    assert matched == [True, True, False]
 
 
 def test_fault_without_times_lasts_until_cleared():
     faults = FaultInjector()
     faults.add(InjectedFault(times=None))
-    struck = [faults.strike(asked()) is not None for _ in range(5)]
+    matched = [faults.match(asked()) is not None for _ in range(5)]
     faults.clear()
 
-    assert all(struck)
-    assert faults.strike(asked()) is None
+    assert all(matched)
+    assert faults.match(asked()) is None
 
 
 @pytest.mark.parametrize(
-    ("fault", "struck"),
+    ("fault", "matched"),
     [
         (InjectedFault(verb="get"), True),
         (InjectedFault(verb="list"), False),
@@ -41,11 +41,11 @@ def test_fault_without_times_lasts_until_cleared():
         (InjectedFault(namespace="default", name="a"), True),
     ],
 )
-def test_fault_strikes_what_it_names(fault, struck):
+def test_fault_matches_what_it_names(fault, matched):
     faults = FaultInjector()
     faults.add(fault)
 
-    assert (faults.strike(asked()) is not None) is struck
+    assert (faults.match(asked()) is not None) is matched
 
 
 def test_unknown_field_of_a_fault_is_named():
@@ -60,10 +60,10 @@ def test_unknown_field_of_a_fault_is_named():
 def test_request_is_answered_with_the_code(playground, client, pods, code, reason):
     playground.faults.add(InjectedFault(verb="list", resource="pods", code=code, retry_after=7))
 
-    struck, spared = client.get(pods), client.get(pods)
+    matched, spared = client.get(pods), client.get(pods)
 
-    assert (struck.status, struck.body["reason"]) == (code, reason)
-    assert struck.headers["retry-after"] == "7"
+    assert (matched.status, matched.body["reason"]) == (code, reason)
+    assert matched.headers["retry-after"] == "7"
     assert spared.status == 200
 
 
@@ -198,11 +198,11 @@ def test_faults_are_set_and_lifted_over_http(client, pods):
     fault = {"verb": "list", "resource": "pods", "code": 429, "retry_after": 1, "times": 5}
     client.post("/faults", fault)
     client.post("/faults/delay-events", {"seconds": 2, "resource": "nodes"})
-    struck = client.get(pods)
+    matched = client.get(pods)
     listed = client.get("/faults").body
     lifted = client.delete("/faults").body
 
-    assert struck.status == 429
+    assert matched.status == 429
     assert [row["times"] for row in listed["faults"]] == [4]
     assert listed["event_delays"] == {"nodes": 2.0}
     assert lifted == {"faults": [], "event_delays": {}}
@@ -237,7 +237,7 @@ def test_unknown_fault_requests_are_refused(client, method, path, body, status):
     assert refused.body["error"]
 
 
-def test_python_calls_are_not_struck(playground):
+def test_python_calls_are_not_matched(playground):
     playground.faults.add(InjectedFault(times=None))
 
     playground.create("pods", pod())

@@ -120,7 +120,7 @@ def test_binding_carries_its_annotations():
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        (b"{}", "Kubernetes mark"),
+        (b"{}", "Kubernetes magic number"),
         (envelope("v1", "Gadget"), "kind Gadget"),
         (envelope("v1", "ConfigMap", field(99, "x")), "field 99 of ConfigMap"),
         (envelope("v1", "ConfigMap", b"\x0a\x7f"), "middle of a field"),

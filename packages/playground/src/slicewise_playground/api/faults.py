@@ -36,7 +36,7 @@ class InjectedFault:
     seconds: float = 1.0
     """How late a `delay` fault answers."""
     times: int | None = 1
-    """How many requests it strikes; none means all until cleared."""
+    """How many requests it affects; none means all until cleared."""
     after: bool = False
     """Whether the request is carried out first, so that only its outcome is lost."""
 
@@ -73,12 +73,12 @@ class FaultInjector:
         stream."""
 
     def add(self, fault: InjectedFault) -> None:
-        """Put one more fault in force; older ones strike first."""
+        """Inject one more fault; the oldest that matches is used first."""
         with self._lock:
             self._faults.append((fault, fault.times))
 
     def clear(self) -> None:
-        """Lift all faults."""
+        """Remove all faults."""
         with self._lock:
             self._faults.clear()
             self._delays.clear()
@@ -95,8 +95,8 @@ class FaultInjector:
             return 0.0
         return self._delays.get(resource, self._delays.get(ANY, 0.0))
 
-    def strike(self, asked: FaultTarget) -> InjectedFault | None:
-        """The fault that befalls a request, counted as used."""
+    def match(self, asked: FaultTarget) -> InjectedFault | None:
+        """The oldest fault that matches a request, counted as used."""
         if not self._faults:
             return None
         with self._lock:

@@ -78,7 +78,7 @@ class ApiHandler:
                 return found
             where = route(request.method, request.path, request.query)
             self.asked[where.asked()] += 1
-            fault = self.faults.strike(where.asked())
+            fault = self.faults.match(where.asked())
             if fault is None:
                 return self._perform(where, request)
             return await self._suffer(fault, where, request)
@@ -88,7 +88,7 @@ class ApiHandler:
     async def _suffer(
         self, fault: InjectedFault, where: ApiRoute, request: HttpRequest
     ) -> HttpResponse | Stream:
-        """Answer a request that a fault strikes."""
+        """Answer a request that a fault matches."""
         if fault.action == "delay":
             await asyncio.sleep(fault.seconds)
             return self._perform(where, request)
@@ -180,7 +180,7 @@ class ApiHandler:
             target.resource,
             select(target.resource, target.namespace, request.query),
             WatchOptions.read(request.query),
-            presentation.painter(),
+            presentation.encoder(),
             lambda: self.faults.event_delay(collection),
         )
         try:

@@ -1,7 +1,8 @@
 """Reading the protobuf bodies that Go clients send; answers are always JSON.
 
-`kubectl create namespace` and its kin write protobuf whatever the server offers. The reader knows
-the messages in `wire.py` and refuses any field outside them, so that nothing is lost unseen.
+`kubectl create namespace` and similar commands write protobuf whatever the server offers. The
+reader knows the messages in `protobuf_fields.py` and refuses any field outside them, so that
+nothing is lost unseen.
 """
 
 import base64
@@ -34,7 +35,7 @@ def read_protobuf(body: bytes) -> Object:
 def _read_envelope(body: bytes) -> Object:
     """The object inside the envelope that names its kind."""
     if not body.startswith(MAGIC):
-        raise ProtobufError("it does not begin with the Kubernetes mark")
+        raise ProtobufError("it does not begin with the Kubernetes magic number")
     parts = dict(_fields(body[len(MAGIC) :]))
     names = dict(_fields(_bytes(parts.get(1, b""))))
     version = _bytes(names.get(1, b"")).decode()

@@ -63,12 +63,12 @@ class ResponseView:
         """An answer with these objects."""
         return self.many(ListPage(entries, revision, "", None))
 
-    def painter(self) -> EventEncoder | None:
+    def encoder(self) -> EventEncoder | None:
         """How a watch draws its events; None when it shows whole objects."""
         if self.view.shape == TABLE:
-            return _TablePaint(self)
+            return _TableEncoder(self)
         if self.view.shape == PARTIAL:
-            return _paint_partial
+            return _encode_partial
         return None
 
     def _item(self, entry: StoredObject) -> Object:
@@ -79,7 +79,7 @@ class ResponseView:
         return {**head, **show(self.resource, entry.object)}
 
 
-class _TablePaint:
+class _TableEncoder:
     """Draws each event as a table of one row, with the columns in the first."""
 
     def __init__(self, presentation: ResponseView) -> None:
@@ -96,6 +96,6 @@ class _TablePaint:
         return encode_event(kind, msgspec.json.encode(table))
 
 
-def _paint_partial(kind: str, entry: StoredObject) -> bytes:
+def _encode_partial(kind: str, entry: StoredObject) -> bytes:
     """An event with the metadata alone."""
     return encode_event(kind, msgspec.json.encode(partial_metadata(entry.object)))

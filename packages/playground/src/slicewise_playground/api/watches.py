@@ -123,7 +123,7 @@ class WatchStream:
     resource: ApiResource
     selection: Selection
     options: WatchOptions
-    paint: EventEncoder | None
+    encoder: EventEncoder | None
     delay: Callable[[], float]
     """How many seconds events are held back at present."""
 
@@ -172,10 +172,10 @@ class WatchStream:
         return min(until - now, delay / 4) if delay else until - now
 
     def _first_chunks(self, first: list[StoredObject], revision: int) -> list[bytes]:
-        """The objects that exist at the start, and the mark after them."""
+        """The objects that exist at the start, and the bookmark after them."""
         lines = [
-            self.paint("ADDED", entry)
-            if self.paint
+            self.encoder("ADDED", entry)
+            if self.encoder
             else encode_event("ADDED", encode_whole(self.resource, entry))
             for entry in first
         ]
@@ -195,12 +195,12 @@ class WatchStream:
             kind = self._kind(change)
             if kind is None:
                 continue
-            if self.paint is None:
+            if self.encoder is None:
                 lines.append(encode_change(self.resource, kind, change))
             else:
                 entry = change.removed if kind == "DELETED" else change.new
                 assert entry is not None
-                lines.append(self.paint(kind, entry))
+                lines.append(self.encoder(kind, entry))
         return b"".join(lines)
 
     def _kind(self, change: StoreChange) -> str | None:

@@ -1,4 +1,4 @@
-"""The verbs that write: create, update, patch and delete, with everything they promise.
+"""The verbs that write: create, update and patch, with what the server checks and fills in.
 
 Each is one atomic step on the store, and refuses with an ApiError.
 """

@@ -21,12 +21,12 @@ def template_hash(item: Object) -> str:
 
 def make_replica_set(deployment: Object, name: str) -> Object:
     """The replica set for a deployment's present template."""
-    mark = {HASH_LABEL: template_hash(deployment)}
+    label = {HASH_LABEL: template_hash(deployment)}
     template = copy.deepcopy(deployment["spec"]["template"])
-    labels = {**(template["metadata"].get("labels") or {}), **mark}
+    labels = {**(template["metadata"].get("labels") or {}), **label}
     template["metadata"]["labels"] = labels
     selector = copy.deepcopy(deployment["spec"]["selector"])
-    selector["matchLabels"] = {**(selector.get("matchLabels") or {}), **mark}
+    selector["matchLabels"] = {**(selector.get("matchLabels") or {}), **label}
     return {
         "metadata": {
             "name": name,

@@ -18,7 +18,7 @@ from slicewise.model import Allocation, Node, NodeState, Pod, Request, Slicewise
 from slicewise.placement import UNLIMITED, admitted_gpus
 
 # These record nothing in annotations of their own.
-_UNMARKED: Final = (GPUSCHEDULER.name, SLICEWISE.name)
+_UNRECORDED: Final = (GPUSCHEDULER.name, SLICEWISE.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +56,14 @@ class AllocationCheck:
         """What is wrong with the cluster: GPUs allocated twice, records that cannot be read."""
         return self.ledger.problems()
 
-    def judge(self, pod: Pod) -> CheckedPod:
+    def check_pod(self, pod: Pod) -> CheckedPod:
         """What a pod was allocated, compared with what its dialect documents."""
         try:
-            return self._judge(pod)
+            return self._check_pod(pod)
         except SlicewiseError as error:
             return CheckedPod(pod, "", broken=str(error))
 
-    def _judge(self, pod: Pod) -> CheckedPod:
+    def _check_pod(self, pod: Pod) -> CheckedPod:
         dialect = DEFAULT.claim(pod)
         if dialect is None:
             return CheckedPod(pod, "", broken="asks for no GPU")
@@ -77,7 +77,7 @@ class AllocationCheck:
             broken = "" if dialect.pods.records_nothing and not node.agent else "carries no record"
             return CheckedPod(pod, dialect.name, None, broken or _check_room(request, node))
         broken = _check_gpus(request, allocation, node)
-        if not broken and dialect.name not in _UNMARKED:
+        if not broken and dialect.name not in _UNRECORDED:
             bare = {key: text for key, text in pod.annotations.items() if key != ALLOCATION}
             own = dialect.pods.read_allocation(replace(pod, annotations=bare), request, node)
             broken = "" if own == allocation else "its system's own record says otherwise"

@@ -82,7 +82,7 @@ class DemoRun:
         ]
         return max(found, key=lambda each: len(each.key[1])).system if found else ""
 
-    def truth(self) -> AllocationCheck:
+    def check(self) -> AllocationCheck:
         """Pods and nodes as the API has them."""
         return AllocationCheck(self.cluster.objects("nodes"), self.cluster.objects("pods"))
 
@@ -125,10 +125,10 @@ def _is_silent(pod: dict[str, Any]) -> bool:
 
 def report(run: DemoRun, placed: bool) -> bool:
     """Show everything; true when every allocation is as expected."""
-    truth = run.truth()
-    bound = [truth.judge(pod) for pod in truth.pods if pod.node is not None]
-    waiting = [pod for pod in truth.pods if pod.node is None]
-    systems = {pod.uid: run.system_of(pod.namespace, pod.name) for pod in truth.pods}
+    check = run.check()
+    bound = [check.check_pod(pod) for pod in check.pods if pod.node is not None]
+    waiting = [pod for pod in check.pods if pod.node is None]
+    systems = {pod.uid: run.system_of(pod.namespace, pod.name) for pod in check.pods}
     order = sorted(bound, key=lambda each: (systems[each.pod.uid], each.pod.name))
     show_pods(order, systems, _explain(run, order))
     events = run.events("FailedScheduling")
@@ -136,11 +136,11 @@ def report(run: DemoRun, placed: bool) -> bool:
         query = {"pod": f"{pod.namespace}/{pod.name}"}
         answer = fetch(ExtenderTarget(url=run.url), "/explain", query)
         show_pending(answer, events.get(pod.uid, ""))
-    show_usage(truth.snapshot)
+    show_usage(check.snapshot)
     broken = [
         f"{each.pod.namespace}/{each.pod.name}: {each.broken}" for each in bound if each.broken
     ]
-    broken += [f"{each.subject}: {each.trouble}: {each.detail}" for each in truth.problems()]
+    broken += [f"{each.subject}: {each.trouble}: {each.detail}" for each in check.problems()]
     broken += check_page(run.page, len(build_nodes()))
     if not placed:
         broken.append("not every pod was placed in time")

@@ -57,14 +57,14 @@ class SimulatedNodes:
 
     async def run(self) -> None:
         """Play the kubelets until cancelled."""
-        heart = asyncio.create_task(self._kubelets.renew_leases())
+        heartbeats = asyncio.create_task(self._kubelets.renew_leases())
         try:
             while True:
                 # A kubelet whose history expired lists and watches anew.
                 with contextlib.suppress(ApiError):
                     await self._follow()
         finally:
-            heart.cancel()
+            heartbeats.cancel()
             self._kubelets.close()
 
     async def _follow(self) -> None:

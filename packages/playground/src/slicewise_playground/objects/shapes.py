@@ -95,7 +95,7 @@ class Container(Shape):
 
 
 class Toleration(Shape):
-    """A taint that a pod bears."""
+    """A taint that a pod tolerates."""
 
     key: Text = None
     operator: Text = None
@@ -272,7 +272,7 @@ class WorkloadSpec(Shape):
 
 
 class Workload(Shape):
-    """A deployment and its kin."""
+    """A deployment, replica set, stateful set, daemon set or job."""
 
     metadata: Metadata | None = None
     spec: WorkloadSpec | None = None
