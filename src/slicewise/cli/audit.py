@@ -82,7 +82,6 @@ def audit(url: str, output: str, direct: bool, **flags: Any) -> None:
 
 
 def fetch(url: str) -> dict[str, Any]:
-    """What the agent at this address finds."""
     page = f"{url.rstrip('/')}/audit"
     try:
         with urllib.request.urlopen(page, timeout=_SECONDS) as response:

@@ -106,22 +106,25 @@ def _table(
     """GPU allocated at one arrived load, in percent of all GPUs; mean over seeds."""
     seeds = sorted({each.job.seed for each in done})
     head = ["trace", *policies, "fgd published", "lossless", "most"]
-    lines = [
-        f"\nGPU allocated at {load} % arrived load, percent of all GPUs, "
-        f"mean of {count(len(seeds), 'seed')}:\n",
-        f"| {' | '.join(head)} |",
-        f"|---{'|---:' * (len(head) - 1)}|",
-    ]
+    rows = []
     for name, limits in bounds.items():
         curves = [published.get((name, "fgd", seed)) for seed in seeds]
         cells = [
+            name,
             *(_cell(_at(done, name, policy, load)) for policy in policies),
             _cell(mean(curve[load] for curve in curves if curve is not None)),
             _cell(limits.lossless),
             _cell(limits.most) if load == 100 else "-",
         ]
-        lines.append(f"| {' | '.join([name, *cells])} |")
-    return "\n".join(lines)
+        rows.append(cells)
+    title = f"GPU allocated at {load} % arrived load, percent of all GPUs, mean of "
+    return _markdown(title + count(len(seeds), "seed"), head, rows)
+
+
+def _markdown(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = (f"| {' | '.join(row)} |" for row in rows)
+    ruler = f"|---{'|---:' * (len(head) - 1)}|"
+    return "\n".join((f"\n{title}:\n", f"| {' | '.join(head)} |", ruler, *lines))
 
 
 def _at(done: Sequence[ReplayResult], name: str, policy: str, load: int) -> float:
@@ -136,14 +139,9 @@ def _steady_table(
     done: Sequence[ReplayResult], names: Sequence[str], policies: Sequence[str], load: float
 ) -> str:
     """GPU allocated, GPU demand taken and 8-GPU pods taken, with departures."""
-    lines = [
-        f"\nAt {load:.2f} offered load, percent of GPUs allocated / demand taken / 8-GPU pods "
-        "taken, mean over seeds:\n",
-        f"| {' | '.join(['trace', *policies])} |",
-        f"|---{'|---:' * len(policies)}|",
-    ]
+    rows = []
     for name in names:
-        cells = []
+        cells = [name]
         for policy in policies:
             runs = [
                 each.summary
@@ -157,8 +155,9 @@ def _steady_table(
                 mean(run.accepted_percent.get(_LARGEST, math.nan) for run in runs),
             )
             cells.append(" / ".join(map(_cell, numbers)))
-        lines.append(f"| {' | '.join([name, *cells])} |")
-    return "\n".join(lines)
+        rows.append(cells)
+    title = f"At {load:.2f} offered load, percent of GPUs allocated / demand taken / 8-GPU pods "
+    return _markdown(title + "taken, mean over seeds", ["trace", *policies], rows)
 
 
 def _parity(done: Sequence[ReplayResult], published: Published) -> str:

@@ -56,7 +56,6 @@ class ExtenderTarget:
 
 
 def target_options(command: F) -> F:
-    """The flags that name the extender."""
     flags = (
         click.option("--url", envvar=URL, help=f"Ask the extender at this address [env {URL}]."),
         click.option(

@@ -222,20 +222,8 @@ def _replay_steady(
     return summaries
 
 
-class _Bar:
-    """A progress bar that is drawn now and then, not for every pod."""
-
-    def __init__(self, progress: Progress, total: int, text: str) -> None:
-        self._progress, self._total = progress, total
-        self._task = progress.add_task(text, total=total)
-
-    def __call__(self, done: int) -> None:
-        if done % 64 == 0 or done == self._total:
-            self._progress.update(self._task, completed=done)
-
-
 @contextmanager
-def _progress(text: str, total: int) -> Iterator[_Bar | None]:
+def _progress(text: str, total: int) -> Iterator[Callable[[int], None] | None]:
     console = Console(stderr=True)
     if not console.is_terminal:
         yield None
@@ -247,7 +235,14 @@ def _progress(text: str, total: int) -> Iterator[_Bar | None]:
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console, transient=True) as progress:
-        yield _Bar(progress, total, text)
+        task = progress.add_task(text, total=total)
+
+        def draw(done: int) -> None:
+            # Not for every pod, which would take longer than placing it.
+            if done % 64 == 0 or done == total:
+                progress.update(task, completed=done)
+
+        yield draw
 
 
 def _print_json(

@@ -80,7 +80,6 @@ def confirm(first: AuditReport, second: AuditReport) -> AuditReport:
 
 
 def write_audit(report: AuditReport) -> dict[str, Any]:
-    """The report as JSON says it."""
     return {
         "node": report.node,
         "verdict": report.verdict.value,

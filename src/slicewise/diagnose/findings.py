@@ -61,7 +61,6 @@ def group_findings(findings: Iterable[Finding]) -> list[tuple[Finding, list[str]
 
 
 def describe_findings(findings: Iterable[Finding]) -> dict[str, Any]:
-    """The doctor's findings for scripts."""
     listed = list(findings)
     return {
         "problems": sum(each.severity is FindingSeverity.PROBLEM for each in listed),

@@ -53,7 +53,6 @@ def check_nodes(nodes: Sequence[NodeDetails]) -> tuple[list[Finding], list[NodeD
 
 
 def find_resources(nodes: Iterable[NodeDetails]) -> frozenset[str]:
-    """The GPU resources that nodes offer."""
     return frozenset(
         resource
         for details in nodes

@@ -71,7 +71,6 @@ def check_apiservice(name: str, body: Mapping[str, Any] | None, now: datetime) -
 
 
 def check_quota(where: str, data: Mapping[str, str] | None) -> list[Finding]:
-    """Whether the quota can be read."""
     if data is None:
         return [ok(QUOTA, f"no ConfigMap {where}: every namespace is unlimited")]
     text = data.get(QUOTA_KEY)

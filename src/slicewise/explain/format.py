@@ -7,7 +7,6 @@ from slicewise.model import FULL, ContainerAllocation, Node, Request, Share, Sli
 
 
 def describe_request(request: Request) -> str:
-    """The request, for people."""
     return "; ".join(
         f"{each.name}: "
         + " + ".join(_describe_shares(*pair) for pair in Counter(each.shares).items())
@@ -28,7 +27,6 @@ def describe_container(given: ContainerAllocation, node: Node) -> str:
 
 
 def describe_slice(piece: Slice, node: Node) -> str:
-    """A part of a GPU, for people."""
     return _describe_part(piece.cores, piece.memory, _model(piece, node), [piece.gpu])
 
 

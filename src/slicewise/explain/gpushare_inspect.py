@@ -48,7 +48,6 @@ class InspectedPod:
 
     @property
     def used(self) -> int:
-        """All its units."""
         return sum(self.amounts.values()) + self.pending
 
 
@@ -74,7 +73,6 @@ class InspectedNode:
         return sum(pod.pending for pod in self.pods)
 
     def used_of(self, number: int) -> int:
-        """Units held of one GPU."""
         return sum(pod.amounts.get(number, 0) for pod in self.pods)
 
 

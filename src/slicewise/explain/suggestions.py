@@ -33,7 +33,6 @@ class Suggestion:
     """The same for programs: `ask`, `evict`, `uncordon`, `drop` or `quota`."""
 
     def describe(self) -> dict[str, Any]:
-        """The change as JSON."""
         return {"distance": round(self.distance, 4), "text": self.text, **self.steps}
 
 
@@ -72,7 +71,6 @@ def _lower(state: NodeState, request: Request, limits: QuotaLimits) -> Iterator[
 
 
 def _fewer(state: NodeState, request: Request, limits: QuotaLimits) -> Iterator[Suggestion]:
-    """Ask for fewer GPUs."""
     asked = max(len(each.shares) for each in request.containers)
     most = _largest(asked, lambda n: _fits(state, _cut(request, n), limits))
     if most:

@@ -28,7 +28,6 @@ class SchedulerView:
 
     @classmethod
     async def read(cls, client: Client, reader: ObjectReader) -> "SchedulerView":
-        """The cluster as it is now."""
         nodes = await list_node_details(client, reader)
         return cls(nodes, await list_all(client, sources.pods(reader)), reader)
 

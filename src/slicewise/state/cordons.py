@@ -141,7 +141,6 @@ async def _read_node(client: Client, reader: ObjectReader, name: str) -> Node:
 
 
 async def _read_holders(client: Client, reader: ObjectReader, node: Node) -> dict[int, list[str]]:
-    """The pods on each GPU, by its index."""
     selector = f"spec.nodeName={node.name},{sources.LIVE_PODS}"
     ledger = Ledger(DEFAULT)
     ledger.apply(NodeSeen(node))

@@ -57,7 +57,6 @@ def show(summaries: Sequence[Summary], trace: Trace, bounds: Bounds | None) -> N
 
 
 def show_steady(summaries: Sequence[SteadySummary], trace: Trace, load: float) -> None:
-    """Print the table of replays with departures."""
     table = _table(trace, len({each.seed for each in summaries}))
     refused = add_counts(each.refused for each in summaries)
     largest = order_sizes({size for each in summaries for size in each.accepted_percent})[-1:]
@@ -141,7 +140,6 @@ def check_chart(path: Path) -> None:
 
 
 def draw_chart(path: Path, trace: Trace, summaries: Sequence[Summary]) -> None:
-    """Write the chart."""
     policies = dict.fromkeys(each.policy for each in summaries)
     allocation = {
         name: mean_curve([each.allocation for each in summaries if each.policy == name])
