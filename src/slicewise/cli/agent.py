@@ -1,9 +1,8 @@
 """`slicewise agent`: what runs on every GPU node, under its own flags and the originals'."""
 
-import asyncio
 import os
-import signal
 import socket
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,6 +12,7 @@ from slicewise import __version__
 from slicewise.cli.goflags import go_switch, klog_flags
 from slicewise.cli.logs import configure_logs, read_level
 from slicewise.cli.options import ServiceCommand, log_options, read_address, read_service_name
+from slicewise.cli.service_runner import run_service
 from slicewise.dialects import DEFAULT
 from slicewise.dialects.gpushare.pods import GIB, MIB
 from slicewise.dialects.shared.injection import GpuManagerPaths
@@ -118,19 +118,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 def agent(**flags: Any) -> None:
     """Give every container of this node its own GPUs, and tell the cluster what GPUs there are."""
     configure_logs(read_level(flags))
-    options = read_options(flags)
-
-    async def serve() -> None:
-        stop = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stop.set)
-        await run_agent(options, stop)
-
-    try:
-        asyncio.run(serve())
-    except (SlicewiseError, OSError) as error:
-        raise click.ClickException(str(error)) from error
+    run_service(partial(run_agent, read_options(flags)))
 
 
 def read_options(flags: dict[str, Any]) -> AgentOptions:

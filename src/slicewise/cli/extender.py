@@ -44,73 +44,36 @@ def translate_admission(document: Document) -> Document:
 
 
 @click.command(cls=ServiceCommand, service="extender", translate=translate_admission)
-@click.option(
-    "--address",
-    help=f"host:port to listen on [default: {DEFAULT_ADDRESS}; env PORT sets the port alone].",
-)
-@click.option(
-    "--kubeconfig",
-    "--kubeconf",
-    type=FILE,
-    help="Kubeconfig of the API server [default: KUBECONFIG, the pod's own, ~/.kube/config].",
-)
+@click.option("--address", help=f"host:port to listen on [default: {DEFAULT_ADDRESS}; "
+              "env PORT sets the port alone].")  # fmt: skip
+@click.option("--kubeconfig", "--kubeconf", type=FILE, help="Kubeconfig of the API server "
+              "[default: KUBECONFIG, the pod's own, ~/.kube/config].")  # fmt: skip
 @click.option("--master", help="URL of the API server, in place of the kubeconfig's.")
-@click.option(
-    "--policy",
-    help="Placement policy of pods that name none, like binpack, spread, random or fgd "
-    "[default: default].",
-)
+@click.option("--policy", help="Placement policy of pods that name none, like binpack, spread, "
+              "random or fgd [default: default].")  # fmt: skip
 @click.option("--priority", help="elastic-gpu's flag for the policy: binpack, spread or random.")
 @click.option("--mode", help="elastic-gpu's list of modes; all are served whatever it says.")
-@click.option(
-    "--commit-in-filter",
-    is_flag=True,
-    help="Let /scheduler/filter choose the node and write the allocation on the pod, "
-    "for schedulers that are configured without a bind verb.",
-)
-@click.option(
-    "--quota-configmap",
-    help="namespace/name of the ConfigMap with the GPU quota of namespaces; '' for no quota "
-    "[default: kube-system/gpuquota].",
-)
-@click.option(
-    "--leader-elect/--no-leader-elect",
-    help="Answer schedulers only while holding a Lease, so that one of several replicas decides.",
-)
-@click.option(
-    "--lease",
-    default="kube-system/slicewise-extender",
-    show_default=True,
-    help="namespace/name of the Lease of --leader-elect.",
-)
+@click.option("--commit-in-filter", is_flag=True,
+              help="Let /scheduler/filter choose the node and write the allocation on the pod, "
+              "for schedulers that are configured without a bind verb.")  # fmt: skip
+@click.option("--quota-configmap", help="namespace/name of the ConfigMap with the GPU quota of "
+              "namespaces; '' for no quota [default: kube-system/gpuquota].")  # fmt: skip
+@click.option("--leader-elect/--no-leader-elect", help="Answer schedulers only while holding a "
+              "Lease, so that one of several replicas decides.")  # fmt: skip
+@click.option("--lease", default="kube-system/slicewise-extender", show_default=True,
+              help="namespace/name of the Lease of --leader-elect.")  # fmt: skip
 @click.option("--tls-cert", type=FILE, help="PEM certificate chain; read again when it changes.")
 @click.option("--tls-key", type=FILE, help="PEM private key of --tls-cert.")
-@click.option(
-    "--tls-client-ca",
-    type=FILE,
-    help="PEM certificate authorities; clients without a certificate from them are refused.",
-)
-@click.option(
-    "--health-address",
-    help="host:port of a second listener, without TLS, for /healthz, /livez and /readyz alone.",
-)
-@click.option(
-    "--max-body-mib",
-    default=128,
-    show_default=True,
-    help="Largest request body in MiB; a larger one is refused with 413.",
-)
-@click.option(
-    "--request-seconds",
-    default=30.0,
-    show_default=True,
-    help="Longest time for reading a request, and for answering it.",
-)
-@click.option(
-    "--otlp-endpoint",
-    help="Send traces to this OpenTelemetry collector, like http://127.0.0.1:4318 "
-    "[env OTEL_EXPORTER_OTLP_ENDPOINT].",
-)
+@click.option("--tls-client-ca", type=FILE, help="PEM certificate authorities; clients without a "
+              "certificate from them are refused.")  # fmt: skip
+@click.option("--health-address", help="host:port of a second listener, without TLS, for "
+              "/healthz, /livez and /readyz alone.")  # fmt: skip
+@click.option("--max-body-mib", default=128, show_default=True,
+              help="Largest request body in MiB; a larger one is refused with 413.")  # fmt: skip
+@click.option("--request-seconds", default=30.0, show_default=True,
+              help="Longest time for reading a request, and for answering it.")  # fmt: skip
+@click.option("--otlp-endpoint", help="Send traces to this OpenTelemetry collector, like "
+              "http://127.0.0.1:4318 [env OTEL_EXPORTER_OTLP_ENDPOINT].")  # fmt: skip
 @log_options
 @click.option("--pprofAddress", "--pprofaddress", expose_value=False, hidden=True)
 @go_switch("--nodeCacheCapable", expose_value=False, hidden=True)
