@@ -67,7 +67,6 @@ class GpuChooser:
         self._cache: dict[Hashable, Allocation | None] = {}
 
     def __call__(self, state: NodeState, unassigned: UnassignedPod) -> Allocation | None:
-        """The GPUs for this pod."""
         if self._workload is not self.planner.workload or len(self._cache) > _CACHED:
             self._workload = self.planner.workload
             self._cache.clear()
@@ -120,7 +119,6 @@ class Adoption:
             dirty.discard(name)
 
     def listed(self) -> tuple[AdoptedPod, ...]:
-        """Every adopted pod, by UID."""
         uids = sorted(uid for uids in self._holdings.unassigned.values() for uid in uids)
         return tuple(adopted for uid in uids if (adopted := self.find(uid)) is not None)
 
@@ -137,7 +135,6 @@ class Adoption:
         return AdoptedPod(entry.pod, entry.request, state.node, entry.chosen, entry.pinned, detail)
 
     def _forget(self, uids: list[str]) -> None:
-        """Forget what was chosen on a node that is gone."""
         for uid in uids:
             entry = self._entries[uid]
             entry.chosen, entry.pinned, entry.problem = None, False, None

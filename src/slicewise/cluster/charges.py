@@ -14,7 +14,6 @@ from slicewise.model import (
 
 
 def can_hold(state: NodeState, charges: tuple[Slice, ...]) -> bool:
-    """Whether the node's GPUs are usable and have this much free."""
     return all(state.node.is_usable(piece.gpu) and state.has_room(piece) for piece in charges)
 
 

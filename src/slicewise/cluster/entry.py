@@ -62,5 +62,4 @@ def says_the_same(one: Pod, other: Pod) -> bool:
 
 
 def problem_of(pod: Pod, trouble: ProblemKind, detail: str) -> Problem:
-    """A problem with this pod."""
     return Problem(f"{pod.namespace}/{pod.name}", trouble.value, detail)

@@ -51,7 +51,6 @@ class Feed:
         return (NodeSeen(known, notice.version), *self._health_changes(name))
 
     def on_node_deleted(self, name: str, version: int) -> tuple[Event, ...]:
-        """The node is gone, and its reports with it."""
         for held in (self._notices, self._nodes, self._reported_unhealthy):
             held.pop(name, None)
         self._problems.pop(_node(name), None)
@@ -96,7 +95,6 @@ class Feed:
         return node
 
     def _health_changes(self, name: str) -> tuple[Event, ...]:
-        """What changed of the health of the node's GPUs."""
         node = self._nodes.get(name)
         if node is None:
             return ()

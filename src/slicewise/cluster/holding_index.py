@@ -23,7 +23,6 @@ class HoldingIndex:
         self._overcommitted: dict[str, tuple[Problem, ...]] = {}
 
     def problems(self) -> list[Problem]:
-        """The GPUs on which more is held than there is."""
         return [problem for found in self._overcommitted.values() for problem in found]
 
     def pods_on(self, node: str) -> list[str]:
@@ -40,7 +39,6 @@ class HoldingIndex:
         return True
 
     def drop(self, name: str) -> bool:
-        """Take the node out, with all that is held there."""
         state = self.store.get(name)
         self._uncount(state)
         self.store.drop(name)

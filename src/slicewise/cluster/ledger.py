@@ -69,11 +69,9 @@ class Ledger:
 
     @property
     def usage(self) -> UsageTotals:
-        """How much of each model every namespace holds."""
         return self.snapshot().usage
 
     def snapshot(self) -> Snapshot:
-        """The cluster as of the last event."""
         self._adoption.assign_dirty()
         return self._holdings.store.snapshot()
 
@@ -163,7 +161,6 @@ class Ledger:
 
     @property
     def pods(self) -> int:
-        """How many pods are known."""
         return len(self._entries)
 
     def _see_pod(self, pod: Pod) -> bool:

@@ -22,12 +22,10 @@ class NodeStateStore:
         return (state for chunk in self._chunks for state in chunk if state is not None)
 
     def get(self, name: str) -> NodeState | None:
-        """The state of the node, if there is such a node."""
         slot = self._slots.get(name)
         return None if slot is None else self._chunks[slot // CHUNK][slot % CHUNK]
 
     def put(self, state: NodeState) -> None:
-        """Add the node, or replace its state."""
         slot = self._slots.get(state.node.name)
         if slot is None:
             slot = self._new_slot()

@@ -7,8 +7,6 @@ from slicewise.model import FULL, NodeState
 
 
 class ProblemKind(Enum):
-    """Kinds of problems, by stable code."""
-
     UNREADABLE_REQUEST = "UnreadableRequest"
     UNREADABLE_ALLOCATION = "UnreadableAllocation"
     MISSING_ALLOCATION = "MissingAllocation"

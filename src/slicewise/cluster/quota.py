@@ -23,8 +23,6 @@ class Allowance:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """Every namespace's allowance."""
-
     namespaces: Mapping[str, Allowance] = field(default_factory=lambda: MappingProxyType({}))
 
     def limits_for(

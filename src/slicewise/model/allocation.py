@@ -38,7 +38,6 @@ class Allocation:
 
     @property
     def gpus(self) -> tuple[int, ...]:
-        """Every GPU index in use, ascending."""
         return tuple(sorted({piece.gpu for each in self.containers for piece in each.slices}))
 
 

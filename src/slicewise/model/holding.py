@@ -27,7 +27,6 @@ class Holding:
 
     @property
     def pod(self) -> str:
-        """The pod as people write it."""
         return f"{self.namespace}/{self.name}"
 
 
@@ -41,11 +40,9 @@ class UsageTotals:
     totals: Mapping[str, Mapping[str, int]] = field(default_factory=lambda: MappingProxyType({}))
 
     def add(self, node: Node, holding: Holding) -> "UsageTotals":
-        """The totals with one more pod on this node."""
         return self._count(node, holding, 1)
 
     def remove(self, node: Node, holding: Holding) -> "UsageTotals":
-        """The totals without a pod that was on this node."""
         return self._count(node, holding, -1)
 
     def held(self, namespace: str, model: str) -> int:

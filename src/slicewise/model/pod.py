@@ -14,8 +14,6 @@ NO_AMOUNTS: Final[Mapping[str, Quantity]] = MappingProxyType({})
 
 
 class Phase(Enum):
-    """The phase of a pod, as the API names it."""
-
     PENDING = "Pending"
     RUNNING = "Running"
     SUCCEEDED = "Succeeded"

@@ -37,7 +37,6 @@ class Share:
 
     @property
     def whole(self) -> bool:
-        """Whether this share takes a GPU for itself."""
         return self.cores == FULL
 
 
@@ -88,8 +87,6 @@ class TopologyConstraint:
 
 @dataclass(frozen=True, slots=True)
 class Constraints:
-    """Constraints on the GPUs a pod gets."""
-
     models: tuple[str, ...] = ()
     models_refused: tuple[str, ...] = ()
     uuids: tuple[str, ...] = ()

@@ -32,7 +32,6 @@ class NodeState:
 
     @classmethod
     def empty(cls, node: Node) -> "NodeState":
-        """The node with nothing on it."""
         zeros = (0,) * len(node.gpus)
         return cls(node, (), zeros, zeros)
 
@@ -52,7 +51,6 @@ class NodeState:
         return self._charge(held, holding, 1)
 
     def release(self, uid: str) -> "NodeState":
-        """The node without that pod."""
         at = _find(self.holdings, uid)
         if at == len(self.holdings) or self.holdings[at].uid != uid:
             return self
@@ -140,7 +138,6 @@ class Snapshot:
         return name in self.slots
 
     def get(self, name: str) -> NodeState | None:
-        """The node's state, if the cluster has the node."""
         slot = self.slots.get(name)
         return None if slot is None else self.chunks[slot // CHUNK][slot % CHUNK]
 
@@ -153,7 +150,6 @@ class Snapshot:
         return cluster._put(state.hold(holding), cluster.usage.add(state.node, holding))
 
     def release(self, name: str, uid: str) -> "Snapshot":
-        """The cluster without that pod on this node."""
         state = self.get(name)
         held = None if state is None else state.find(uid)
         if state is None or held is None:

@@ -111,5 +111,4 @@ def _prices(knapsack: Knapsack, sizes: Sequence[Size], demand: Sequence[int], gp
 
 
 def _at_most(size: Size, gpu: Size) -> int:
-    """How many shares of one size a GPU holds."""
     return min(whole // part for whole, part in zip(gpu, size, strict=True) if part)

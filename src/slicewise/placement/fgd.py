@@ -65,7 +65,6 @@ class FragmentationState:
     node_class: Ints  # (states,)
 
     def take(self, rows: Ints) -> "FragmentationState":
-        """These states only."""
         return FragmentationState(
             self.idle[rows],
             self.cpu[rows],
@@ -153,7 +152,6 @@ class FragmentationTable:
         self._grades: OrderedDict[tuple[int, int | None, int], ScoreCache] = OrderedDict()
 
     def refresh(self) -> None:
-        """Bring every row up to date."""
         self._cache.refresh()
 
     def measure(self, view: TableView) -> FragmentationState:
@@ -216,7 +214,6 @@ class ScoreCache:
         self._values = np.zeros((0, 0), dtype=np.int8)
 
     def current(self) -> NDArray[np.int8]:
-        """The scores of the tables as they are."""
         self._cache.refresh()
         return self._values
 

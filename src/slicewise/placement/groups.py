@@ -22,7 +22,6 @@ class Group:
 
     @property
     def demand(self) -> int:
-        """Percent of GPU compute in all."""
         return self.cores * self.count
 
 

@@ -136,7 +136,6 @@ class Screener:
     def screen(
         self, snapshot: Snapshot, wanted: PlacementRequest, names: Sequence[str]
     ) -> Screening:
-        """Which of these nodes fit, and why the others refuse."""
         tables = self._planner.tables
         decider = Decider(self._planner, snapshot, replace(wanted, nodes=None), None)
         feasible = decider.settled()
@@ -177,7 +176,6 @@ class Decider:
 
     @cached_property
     def outcome(self) -> Walk:
-        """The outcome of every row; computed lazily."""
         eligible = Eligible(self._feasible(), self._admitted)
         return walk(self._view, self._groups, self._options, eligible=eligible, want_gpus=False)
 
@@ -241,7 +239,6 @@ class Decider:
         return self.outcome.feasible
 
     def best(self) -> Placement | None:
-        """The first best row and its GPUs."""
         scores = np.where(self.outcome.feasible, self.outcome.scores, -np.inf)
         row = int(scores.argmax()) if len(scores) else 0
         if len(scores) and self.outcome.feasible[row]:
@@ -321,7 +318,6 @@ def allocate(
     groups: Sequence[Group],
     chosen: Sequence[tuple[int, ...]],
 ) -> Allocation:
-    """The allocation that gives each group its GPUs."""
     gpus = state.node.gpus
     containers = []
     for position, container in enumerate(request.containers):

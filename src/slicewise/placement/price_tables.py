@@ -39,8 +39,6 @@ class LeftoverValues:
 
 
 class PriceTables:
-    """The tables by which moves are priced."""
-
     def __init__(self, tables: NodeTables, workload: Workload) -> None:
         self.workload = workload
         self.epoch = tables.epoch

@@ -40,7 +40,6 @@ class RowValues:
         self._cache = RowCache(tables, self._rebuild)
 
     def current(self) -> NDArray[Any]:
-        """The numbers of the tables as they are."""
         self._cache.refresh()
         return self._values
 

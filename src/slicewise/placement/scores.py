@@ -32,7 +32,6 @@ def binpack(scoring: ScoringInput) -> Floats:
 
 
 def spread(scoring: ScoringInput) -> Floats:
-    """Emptier nodes first."""
     return _free_percent(scoring)
 
 
@@ -131,12 +130,10 @@ def tight_gpu(scoring: ScoringInput) -> Floats:
 
 
 def loose_gpu(scoring: ScoringInput) -> Floats:
-    """GPUs with the most free first."""
     return -tight_gpu(scoring)
 
 
 def load_gpu(scoring: ScoringInput) -> Floats:
-    """GPUs that were measured least busy first."""
     return 100.0 - scoring.view.load.astype(np.float64)
 
 

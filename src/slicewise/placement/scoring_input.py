@@ -33,7 +33,6 @@ class ScoringInput:
 
     @property
     def demand(self) -> int:
-        """Percent of GPU compute this step takes."""
         return 0 if self.group is None else self.group.demand
 
 

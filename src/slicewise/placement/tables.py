@@ -46,7 +46,6 @@ class TableView:
     rows: Ints  # (nodes,), row of the tables each row here came from
 
     def take(self, rows: Ints) -> "TableView":
-        """These rows only, as arrays of their own."""
         return TableView(**{name: getattr(self, name)[rows] for name in TableView.__slots__})
 
 

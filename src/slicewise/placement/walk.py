@@ -34,7 +34,6 @@ class WalkOptions:
     def scoring_input(
         self, view: TableView, group: Group | None, *, ok: Bools, feasible: Bools
     ) -> ScoringInput:
-        """The input of the scoring functions for one group."""
         return ScoringInput(
             tables=self.tables,
             view=view,
@@ -166,7 +165,6 @@ def _score(
     gpus: dict[str, Floats] | None,
     room: Floats | None = None,
 ) -> Floats:
-    """The weighed score of every row."""
     total = np.zeros(len(scoring.feasible))
     if gpus is None:
         for name, weight in policy.node:
@@ -261,7 +259,6 @@ def _closeness(scoring: ScoringInput, options: WalkOptions) -> Floats:
 
 
 def _without(view: TableView, group: Group, chosen: Bools) -> TableView:
-    """The view after the group has taken its GPUs."""
     cores = np.where(chosen, view.free_cores - group.cores, view.free_cores)
     taken = view.memory if group.whole else group.memory
     memory = np.where(chosen, view.free_memory - taken, view.free_memory)

@@ -25,12 +25,10 @@ class PodShape:
 
     @property
     def demand(self) -> int:
-        """Percent of GPU compute asked for in all."""
         return self.cores * self.count
 
     @property
     def whole(self) -> bool:
-        """Whether it wants GPUs for itself."""
         return self.cores == FULL
 
 

@@ -49,7 +49,6 @@ def run_job(job: ReplayJob) -> ReplayResult:
 
 
 def run_jobs(jobs: Sequence[ReplayJob], processes: int) -> Iterator[ReplayResult]:
-    """Replay all jobs, in whatever order they end."""
     if processes == 1:
         yield from map(run_job, jobs)
         return

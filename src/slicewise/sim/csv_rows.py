@@ -17,8 +17,6 @@ _LARGEST: Final = 1 << 53
 
 @dataclass(frozen=True, slots=True)
 class CsvRow:
-    """One line of a file, by column name."""
-
     path: Path
     line: int
     cells: Mapping[str, str]
@@ -35,7 +33,6 @@ class CsvRow:
         return int(text)
 
     def error(self, column: str, expected: str) -> TraceError:
-        """What is wrong with the cell, and where it stands."""
         value = self.text(column)
         return TraceError(
             f"{self.path.name} line {self.line}: {column}={value[:40]!r}: expected {expected}"
@@ -43,7 +40,6 @@ class CsvRow:
 
 
 def read_rows(path: Path, columns: Sequence[str]) -> Iterator[CsvRow]:
-    """The rows of a file that has at least these columns."""
     csv.field_size_limit(_CELL_LIMIT)
     try:
         with _open(path) as file:

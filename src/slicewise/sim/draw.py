@@ -45,7 +45,6 @@ def draw_visits(trace: Trace, seed: int, load: float) -> PodVisits:
 
 
 def cut_arrivals(trace: Trace, arrivals: ArrivalOrder, load: int) -> ArrivalOrder:
-    """The arrivals up to this load."""
     limit, total = load * trace.capacity, 0
     for at, pod in enumerate(arrivals.order):
         total += 100 * trace.demands[pod]

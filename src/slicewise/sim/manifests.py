@@ -140,7 +140,6 @@ class _Reading:
 
 
 def read_manifests(paths: Iterable[Path], dialects: Dialects, name: str = "") -> Trace:
-    """The nodes and pods of these files, sorted by name."""
     files = list(paths)
     reading = _Reading(dialects)
     for path in files:

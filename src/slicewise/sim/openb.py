@@ -48,7 +48,6 @@ class OpenbFolder:
     path: Path
 
     def trace_names(self) -> tuple[str, ...]:
-        """The pod lists there are, the default one first."""
         names = {
             file.name.removeprefix(_PODS).partition(".")[0]
             for file in self.path.glob(f"{_PODS}*.csv*")
@@ -56,7 +55,6 @@ class OpenbFolder:
         return tuple(sorted(names, key=lambda name: (name != "default", name)))
 
     def read_trace(self, name: str) -> Trace:
-        """The benchmark's nodes with one of its pod lists."""
         files = [self.path / f"{_PODS}{name}.csv.gz", self.path / f"{_PODS}{name}.csv"]
         found = next((file for file in files if file.exists()), None)
         if found is None:
@@ -101,7 +99,6 @@ class OpenbFolder:
 
 
 def read_trace(nodes: Path, pods: Path, name: str = "") -> Trace:
-    """A node list and a pod list, both sorted by name."""
     machines = sorted(read_nodes(nodes), key=lambda node: node.name)
     listed, notes = read_pods(pods)
     listed.sort(key=lambda pod: pod.name)

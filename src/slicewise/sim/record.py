@@ -42,7 +42,6 @@ class ReplayRecord:
         return read_out(self.loads, [10.0 * each / self.capacity for each in self.fragmented])
 
     def decision_ms(self, percentile: float) -> float:
-        """How long decisions took, in milliseconds."""
         return _milliseconds(self.decisions, percentile)
 
 
@@ -86,7 +85,6 @@ class SteadyRecord:
         return 100.0 * self.accepted[size] / came if came else float("nan")
 
     def decision_ms(self, percentile: float) -> float:
-        """How long decisions took, in milliseconds."""
         return _milliseconds(self.decisions, percentile)
 
 
@@ -95,7 +93,6 @@ def _milliseconds(seconds: Sequence[float], percentile: float) -> float:
 
 
 def order_sizes(counts: Iterable[str]) -> list[str]:
-    """Sizes from none over parts to many GPUs."""
     return sorted(counts, key=_size_rank)
 
 

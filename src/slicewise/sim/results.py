@@ -102,7 +102,6 @@ def mean_curve(curves: Sequence[Sequence[float]]) -> tuple[float, ...]:
 
 
 def add_counts(counts: Iterable[Mapping[str, int]]) -> Counter[str]:
-    """Counts by size, over several runs."""
     total: Counter[str] = Counter()
     for each in counts:
         total.update(each)

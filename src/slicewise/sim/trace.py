@@ -40,17 +40,14 @@ class Trace:
 
     @cached_property
     def workload(self) -> Workload:
-        """What the pods of the trace ask for, counted."""
         return Workload.of(shape_of(pod.request) for pod in self.pods)
 
     @cached_property
     def capacity(self) -> int:
-        """Percent of GPU compute in all."""
         return sum(100 * len(node.gpus) for node in self.nodes)
 
     @cached_property
     def memory(self) -> int:
-        """MiB of GPU memory in all."""
         return sum(gpu.memory for node in self.nodes for gpu in node.gpus)
 
     @cached_property
