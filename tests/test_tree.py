@@ -187,6 +187,21 @@ def test_every_decision_has_a_status_and_stands_in_the_index():
     assert re.findall(r"^\| \[.*$", index, re.MULTILINE) == rows
 
 
+def test_every_dependency_has_a_reason():
+    page = (ROOT / "docs" / "decisions" / "0005-dependencies.md").read_text()
+    named = {
+        name.strip()
+        for row in re.findall(r"^\| ([^|]+) \|", page, re.MULTILINE)
+        for name in row.split(",")
+    }
+    project = PROJECT["project"]
+    lists = [project["dependencies"], *project["optional-dependencies"].values()]
+    needed = {re.split(r"[<>=\[; ]", each)[0] for group in lists for each in group}
+
+    assert needed - named == set()
+    assert named - needed - {"library", "---"} == set()
+
+
 @pytest.mark.parametrize(
     "page", sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").rglob("*.md")), ids=lambda p: p.name
 )
