@@ -9,8 +9,8 @@ import builders
 from extender import bodies
 from fakes.cluster import FakeState, FakeWriter
 from slicewise.extender.binder import Binder, BindTimeouts
-from slicewise.extender.commit_filter import CommitFilter
 from slicewise.extender.decisions import TAKEN_ELSEWHERE, Decisions
+from slicewise.extender.filters import CommitFilter
 from slicewise.extender.protocol import CandidateNodes, SchedulerRequest, decode_binding
 from slicewise.kube.outcomes import WriteStatus
 from slicewise.state.queries import PodQueries

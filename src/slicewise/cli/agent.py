@@ -11,8 +11,13 @@ import click
 from slicewise import __version__
 from slicewise.cli.goflags import go_switch, klog_flags
 from slicewise.cli.logs import configure_logs, read_level
-from slicewise.cli.options import ServiceCommand, log_options, read_address, read_service_name
-from slicewise.cli.service_runner import run_service
+from slicewise.cli.options import (
+    ServiceCommand,
+    log_options,
+    read_address,
+    read_service_name,
+    run_service,
+)
 from slicewise.dialects import DEFAULT
 from slicewise.dialects.gpushare.pods import GIB, MIB
 from slicewise.dialects.shared.injection import GpuManagerPaths

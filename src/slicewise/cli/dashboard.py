@@ -15,8 +15,8 @@ from slicewise.cli.options import (
     read_address,
     read_namespaced_name,
     read_tls,
+    run_service,
 )
-from slicewise.cli.service_runner import run_service
 from slicewise.dashboard.auth import is_loopback
 from slicewise.dashboard.run import DashboardSettings, run_dashboard
 from slicewise.dashboard.server import PageSettings

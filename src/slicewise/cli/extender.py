@@ -18,8 +18,8 @@ from slicewise.cli.options import (
     read_address,
     read_namespaced_name,
     read_tls,
+    run_service,
 )
-from slicewise.cli.service_runner import run_service
 from slicewise.extender.run import ExtenderSettings, run_extender
 from slicewise.extender.tracing import VARIABLES
 from slicewise.httpd import ServerSettings

@@ -18,8 +18,8 @@ from slicewise.cli.options import (
     ServiceCommand,
     log_options,
     read_service_name,
+    run_service,
 )
-from slicewise.cli.service_runner import run_service
 from slicewise.extender.run import serve_beside
 from slicewise.httpd import ServerSettings, Tls
 from slicewise.metricsapi.agents import AgentRules

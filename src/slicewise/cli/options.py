@@ -1,11 +1,14 @@
-"""Settings of services: a flag, then its environment variable, then a file, then the default.
+"""Services as commands: a flag, then its environment variable, then a file, then the default.
 
 Every flag of a service is also `SLICEWISE_<SERVICE>_<FLAG>` in the environment and a key of the
 YAML file that `--config` names. Variables that the original systems' users know come after ours.
 Flags that several services have are read here, so that they mean the same everywhere.
 """
 
-from collections.abc import Callable, Mapping
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -15,6 +18,7 @@ import yaml
 from slicewise.cli.goflags import GoCommand
 from slicewise.cli.logs import LEVELS
 from slicewise.httpd import Tls
+from slicewise.model import SlicewiseError
 
 F = TypeVar("F", bound=Callable[..., Any])
 Document = Mapping[str, Any]
@@ -166,3 +170,29 @@ def read_tls(
     if certificate is None or key is None:
         raise click.UsageError("--tls-cert and --tls-key are only of use together")
     return Tls(certificate, key, client_ca, require_client=client_ca is not None)
+
+
+def run_service(
+    serve: Callable[[asyncio.Event], Coroutine[Any, Any, None]],
+    *,
+    run: Callable[[Coroutine[Any, Any, None]], None] = asyncio.run,
+    impatient: bool = False,
+) -> None:
+    """Serve until SIGINT or SIGTERM; an `impatient` service leaves at once on the second one."""
+
+    async def live() -> None:
+        stop = asyncio.Event()
+
+        def ask_to_stop() -> None:
+            if impatient and stop.is_set():
+                os._exit(1)
+            stop.set()
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, ask_to_stop)
+        await serve(stop)
+
+    try:
+        run(live())
+    except (SlicewiseError, OSError) as error:
+        raise click.ClickException(str(error)) from error

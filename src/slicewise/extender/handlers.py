@@ -14,11 +14,9 @@ from slicewise.dialects.shared.routes import RouteOptions
 from slicewise.explain.explanation import PodInquiry, explain_pod
 from slicewise.explain.what_if import describe_outcomes, simulate
 from slicewise.extender.binder import Binder, BindTimeouts
-from slicewise.extender.commit_filter import CommitFilter
 from slicewise.extender.decisions import Decisions, Filtered
-from slicewise.extender.hold_filter import HoldFilter
+from slicewise.extender.filters import CommitFilter, HoldFilter, PlaceFilter
 from slicewise.extender.metrics import Metrics
-from slicewise.extender.place_filter import PlaceFilter
 from slicewise.extender.protocol import (
     MAX_WHAT_IF_PODS,
     BindingReply,

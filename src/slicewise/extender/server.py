@@ -1,11 +1,10 @@
 """The extender's listeners: readiness, and a stop that completes binds under way."""
 
-import asyncio
 from collections.abc import Callable
 
-from slicewise.extender.handlers import TEXT, Extender
+from slicewise.extender.handlers import Extender
 from slicewise.extender.routes import build_handler
-from slicewise.httpd import Answer, Handler, HttpRequest, HttpResponse, Server, ServerSettings
+from slicewise.httpd import Handler, Router, Server, ServerSettings
 
 
 class ExtenderServer:
@@ -24,7 +23,7 @@ class ExtenderServer:
         self.extender = extender
         handler = build_handler(extender, commit_in_filter=commit_in_filter)
         self.server = Server(handler if wrap is None else wrap(handler), settings)
-        self.probes = None if health is None else Server(_answer_nothing, health)
+        self.probes = None if health is None else Server(Router().handle, health)
 
     @property
     def url(self) -> str:
@@ -46,15 +45,3 @@ class ExtenderServer:
         for server in self._servers:
             await server.stop()
         await self.extender.binder.drain()
-
-    async def run(self, stop: asyncio.Event) -> None:
-        await self.start()
-        try:
-            await stop.wait()
-        finally:
-            await self.stop()
-
-
-async def _answer_nothing(request: HttpRequest) -> Answer:  # noqa: ARG001
-    """The plain listener serves probes alone."""
-    return HttpResponse(404, b"no such path\n", content_type=TEXT)

@@ -7,7 +7,7 @@ from fakes.cluster import FakeState, FakeWriter
 from slicewise.cluster import Expire, GpuHealth, PodGone
 from slicewise.extender.binder import Binder, BindTimeouts
 from slicewise.extender.decisions import Decisions
-from slicewise.extender.place_filter import PlaceFilter
+from slicewise.extender.filters import PlaceFilter
 from slicewise.extender.protocol import CandidateNodes, SchedulerRequest, decode_binding
 from slicewise.state.queries import PodQueries
 
