@@ -11,19 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slicewise.nodeagent.configuration import (
+    CgroupLayout,
     ConfigurationError,
+    DetectedHost,
     NodeConfig,
-    NodeFlags,
+    detect_cgroups,
+    detect_host,
     load_node_config,
     read_node_config,
     read_scaling,
     resolve_setup,
-)
-from slicewise.nodeagent.host_detection import (
-    CgroupLayout,
-    DetectedHost,
-    detect_cgroups,
-    detect_host,
 )
 
 _COPIED = """
@@ -154,7 +151,7 @@ def test_scaling_is_exact():
 
 def test_file_beats_flags_and_flags_beat_the_host():
     file = NodeConfig(scaling=Fraction(1, 2))
-    flags = NodeFlags(Fraction(1, 4), Path("/flag.sock"))
+    flags = NodeConfig(Fraction(1, 4), Path("/flag.sock"))
     host = DetectedHost(Path("/host.sock"), "systemd", CgroupLayout(1, Path("/x")))
 
     setup = resolve_setup(file, flags, host)
@@ -165,7 +162,7 @@ def test_file_beats_flags_and_flags_beat_the_host():
 
 
 def test_bare_host_gets_defaults():
-    setup = resolve_setup(NodeConfig(), NodeFlags(), _BARE)
+    setup = resolve_setup(NodeConfig(), NodeConfig(), _BARE)
 
     assert (setup.scaling, setup.runtime, setup.cgroup_driver) == (Fraction(1), None, "cgroupfs")
 

@@ -23,7 +23,7 @@ from slicewise.dialects.gpushare.pods import GIB, MIB
 from slicewise.dialects.shared.injection import GpuManagerPaths
 from slicewise.httpd import ServerSettings
 from slicewise.model import SlicewiseError
-from slicewise.nodeagent.configuration import NodeFlags, read_scaling
+from slicewise.nodeagent.configuration import NodeConfig, read_scaling
 from slicewise.nodeagent.gpus.health import RecoveryPolicy
 from slicewise.nodeagent.plugin.offers import MOST_UNITS
 from slicewise.nodeagent.run import NODE_CONFIG, AgentOptions, ReportTarget, run_agent
@@ -172,14 +172,14 @@ def read_options(flags: dict[str, Any]) -> AgentOptions:
     )
 
 
-def _read_node_flags(flags: dict[str, Any]) -> NodeFlags:
+def _read_node_flags(flags: dict[str, Any]) -> NodeConfig:
     given = flags["device_memory_scaling"]
     try:
         scaling = None if given is None else read_scaling("--device-memory-scaling", given)
     except SlicewiseError as error:
         raise click.BadParameter(str(error), param_hint="--device-memory-scaling") from error
     endpoint = (flags["runtime_endpoint"] or "").removeprefix("unix://")
-    return NodeFlags(scaling, Path(endpoint) if endpoint else None, flags["cgroup_driver"])
+    return NodeConfig(scaling, Path(endpoint) if endpoint else None, flags["cgroup_driver"])
 
 
 def _read_report(flags: dict[str, Any]) -> ReportTarget | None:

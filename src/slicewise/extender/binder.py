@@ -313,8 +313,7 @@ class Binder:
             return BindResult(f"{where}: {outcome.status.value}: {outcome.detail}", "WriteFailed")
         # The assumption stays until the watch shows the pod or its deadline passes.
         return BindResult(
-            f"{where}: bind outcome unknown for node {node}: {outcome.detail}",
-            "WriteUnknown",
+            f"{where}: bind outcome unknown for node {node}: {outcome.detail}", "WriteUnknown"
         )
 
 

@@ -96,9 +96,7 @@ class _Readings:
         if self._calls is None:
             return
         calls = CounterMetricFamily(
-            "slicewise_api_calls",
-            "Calls to the API server.",
-            labels=["verb", "resource", "code"],
+            "slicewise_api_calls", "Calls to the API server.", labels=["verb", "resource", "code"]
         )
         for labels, count in sorted(self._calls().items()):
             calls.add_metric(labels, count)

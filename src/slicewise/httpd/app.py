@@ -5,14 +5,7 @@ Health paths are answered here, so that every service has the same ones.
 
 import asyncio
 import contextlib
-from collections.abc import (
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Coroutine,
-    Iterable,
-    MutableMapping,
-)
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, MutableMapping
 from typing import Any, TypeAlias
 from urllib.parse import parse_qsl, unquote
 

@@ -129,12 +129,7 @@ class Client:
         return await self._once("GET", call, seconds=seconds)
 
     async def send(
-        self,
-        call: Call,
-        body: object,
-        *,
-        content_type: str = JSON,
-        seconds: float | None = None,
+        self, call: Call, body: object, *, content_type: str = JSON, seconds: float | None = None
     ) -> bytes:
         """The answer to a write, retried only when it was throttled."""
         content = msgspec.json.encode(body)

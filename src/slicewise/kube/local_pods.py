@@ -11,13 +11,7 @@ from typing import Final
 
 import msgspec
 
-from slicewise.kube.objects import (
-    ContainerBody,
-    ObjectReader,
-    PodBody,
-    PodSpec,
-    PodStatus,
-)
+from slicewise.kube.objects import ContainerBody, ObjectReader, PodBody, PodSpec, PodStatus
 from slicewise.kube.sources import LIVE_PODS, by_uid
 from slicewise.kube.watch import WatchSource
 from slicewise.model import Pod, Role

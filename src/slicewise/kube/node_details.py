@@ -5,13 +5,7 @@ from typing import Final
 import msgspec
 
 from slicewise.kube.client import Call, Client
-from slicewise.kube.objects import (
-    NodeBody,
-    NodeSpec,
-    NodeStatus,
-    ObjectReader,
-    is_ready,
-)
+from slicewise.kube.objects import NodeBody, NodeSpec, NodeStatus, ObjectReader, is_ready
 from slicewise.kube.reads import list_all, read_one
 from slicewise.kube.sources import by_name
 from slicewise.kube.watch import WatchSource

@@ -23,10 +23,10 @@ from slicewise.kube.sources import one_node
 from slicewise.kube.watch import Informer, Seen, WatchEvent
 from slicewise.kubelet.plugin import DevicePlugin, DevicePluginHandler, PluginOffer
 from slicewise.kubelet.registrar import Registrar
+from slicewise.kubelet.runtime import RuntimeClient
 from slicewise.model import NodeNotice, SlicewiseError
 from slicewise.nodeagent.gpus.gpu_watch import GpuInventory
-from slicewise.nodeagent.limits.vcuda_files import VcudaFolders
-from slicewise.nodeagent.limits.vcuda_socket import ContainerLookup, VcudaSockets
+from slicewise.nodeagent.limits.vcuda import VcudaFolders, VcudaSockets
 from slicewise.nodeagent.node_pods import NodePods
 from slicewise.nodeagent.plugin.allocations import AllocationReader, NodeContext
 from slicewise.nodeagent.plugin.cdi import CdiSpecs
@@ -36,15 +36,13 @@ from slicewise.nodeagent.plugin.cdi_handler import (
     StartCounts,
     StartedContainer,
 )
-from slicewise.nodeagent.plugin.containers import ContainerProgress, ContainerResolver, UnitHolders
+from slicewise.nodeagent.plugin.containers import ContainerResolver, UnitHolders
 from slicewise.nodeagent.plugin.edits import EditsBuilder, HostDevices
-from slicewise.nodeagent.plugin.exchange import AllocationExchange
 from slicewise.nodeagent.plugin.garbage_collector import AgentFiles, GarbageCollector
-from slicewise.nodeagent.plugin.match_handler import MatchHandler, MatchServices
+from slicewise.nodeagent.plugin.match_handler import AllocationExchange, MatchHandler, MatchServices
 from slicewise.nodeagent.plugin.match_store import MatchStore
-from slicewise.nodeagent.plugin.offers import list_units, plan_offers
+from slicewise.nodeagent.plugin.offers import UnservedPodWarnings, list_units, plan_offers
 from slicewise.nodeagent.plugin.pod_flags import PodFlagWriter
-from slicewise.nodeagent.plugin.unserved_pods import UnservedPodWarnings
 from slicewise.nodeagent.plugin.vendor_cdi import VendorSpecs
 from slicewise.nodeagent.settings import AgentSettings, IdentityMode
 
@@ -60,9 +58,9 @@ class AgentEdges:
 
     client: Client
     holders: UnitHolders
-    progress: ContainerProgress | None = None
-    runtime: str = ""
-    containers: ContainerLookup | None = None
+    runtime: RuntimeClient | None = None
+    version: str = ""
+    """The runtime's name and version."""
 
 
 class Agent:
@@ -85,9 +83,8 @@ class Agent:
         self.identity = settings.identity or IdentityMode.CDI
         self.starts = StartCounts()
         keys = self.dialects.keys
-        reader = ObjectReader(KeyFilter(keys, keys, self.dialects.amounts))
-        self._reader = reader
-        self.writes = PodWriter(edges.client, reader)
+        self._reader = ObjectReader(KeyFilter(keys, keys, self.dialects.amounts))
+        self.writes = PodWriter(edges.client, self._reader)
         self.flags = PodFlagWriter(self.writes)
         self.events = EventRecorder(edges.client, COMPONENT)
         self.unserved = UnservedPodWarnings(self.plan, self.events)
@@ -97,7 +94,11 @@ class Agent:
         self._build_services()
         self.plugins = tuple(self._build_plugin(*each) for each in self.plan.devices)
         self.registrar = Registrar(settings.paths.plugins, self.plugins)
-        self._follow(reader)
+        node, client = settings.node, edges.client
+        self._pod_informer = Informer(client, local_pods(self._reader, node), self.pods.apply)
+        # Whoever publishes compares every key of the Node.
+        source = one_node(ObjectReader(EVERYTHING), node)
+        self._node_informer = Informer(client, source, self._node_changed)
         inventory.listen(self._gpus_changed)
         self.pods.listen(self._pod_changed)
         self._gpus_changed()
@@ -133,7 +134,7 @@ class Agent:
             "agent serving",
             node=self.settings.node,
             identity=self.identity.value,
-            runtime=self._edges.runtime,
+            runtime=self._edges.version,
             gpu_count=len(self.inventory.node.gpus),
             resources=",".join(f"{name}:{way.value}" for name, way in self.plan.ways.items()),
         )
@@ -160,7 +161,7 @@ class Agent:
             self.pods,
             edges.holders,
             paths.plugins,
-            progress=edges.progress,
+            runtime=edges.runtime,
             wait_seconds=settings.watch_seconds,
         )
         allocations = AllocationReader(
@@ -175,7 +176,7 @@ class Agent:
         self.services = AllocationServices(
             containers, allocations, builder, specs, self.starts, on_start=self._on_start
         )
-        self.vcuda_sockets = VcudaSockets(self.pods, folders, edges.containers)
+        self.vcuda_sockets = VcudaSockets(self.pods, folders, edges.runtime)
         self.garbage = GarbageCollector(
             self.pods,
             edges.holders,
@@ -201,23 +202,11 @@ class Agent:
         )
 
     def _build_plugin(self, edition: OfferedEdition, resource: OfferedResource) -> DevicePlugin:
-        handler = self._build_handler(edition, resource)
+        handler: DevicePluginHandler = CdiHandler(edition, resource, self.services)
+        if self.identity is IdentityMode.MATCH:
+            handler = MatchHandler(edition, resource, self.services, self._matching)
         offer = PluginOffer(resource.name, resource.socket, pre_start=resource.carries)
         return DevicePlugin(self.settings.paths.plugins, offer, handler)
-
-    def _build_handler(
-        self, edition: OfferedEdition, resource: OfferedResource
-    ) -> DevicePluginHandler:
-        if self.identity is IdentityMode.MATCH:
-            return MatchHandler(edition, resource, self.services, self._matching)
-        return CdiHandler(edition, resource, self.services)
-
-    def _follow(self, reader: ObjectReader) -> None:
-        client, node = self._edges.client, self.settings.node
-        # Whoever publishes compares every key of the Node.
-        whole = ObjectReader(EVERYTHING)
-        self._pod_informer = Informer(client, local_pods(reader, node), self.pods.apply)
-        self._node_informer = Informer(client, one_node(whole, node), self._node_changed)
 
     def _context(self) -> NodeContext:
         labels = {} if self.notice is None else dict(self.notice.labels)
@@ -234,7 +223,7 @@ class Agent:
         facts = {
             "identity": self.identity.value,
             "resources": {name: way.value for name, way in sorted(self.plan.ways.items())},
-            "runtime": self._edges.runtime,
+            "runtime": self._edges.version,
             "version": __version__,
         }
         return {AGENT: json.dumps(facts, separators=(",", ":"), sort_keys=True)}
@@ -253,14 +242,13 @@ class Agent:
             plugin.publish(node.gpus, lambda each=resource: list_units(each, self.inventory.node))  # type: ignore[misc]
 
     async def _on_start(self, started: StartedContainer) -> None:
+        uid = started.pod_allocation.pod.uid
         if started.injection.limit is not None:
             try:
-                await self.vcuda_sockets.serve(started.pod_allocation.pod.uid)
+                await self.vcuda_sockets.serve(uid)
             except SlicewiseError as error:
                 # Only the original's library needs the socket, and few containers have it.
-                _log.warning(
-                    "vcuda socket not served", uid=started.pod_allocation.pod.uid, error=str(error)
-                )
+                _log.warning("vcuda socket not served", uid=uid, error=str(error))
         self.flags.hear(started)
 
     def _pod_changed(self, found: LocalPod | None) -> None:
@@ -268,15 +256,13 @@ class Agent:
             self._due.set()
             return
         self.unserved.look(found.pod)
+        uid = found.pod.uid
         for container in found.containers:
-            if container.id is not None:
-                self._name_container(found.pod.uid, container.name, container.id)
-
-    def _name_container(self, uid: str, container: str, identity: str) -> None:
-        try:
-            self._folders.name_container(uid, container, identity)
-        except SlicewiseError as error:
-            _log.warning("container id not linked", uid=uid, error=str(error))
+            try:
+                if container.id is not None:
+                    self._folders.name_container(uid, container.name, container.id)
+            except SlicewiseError as error:
+                _log.warning("container id not linked", uid=uid, error=str(error))
 
     async def _sweep(self) -> None:
         # Before the first list, every pod would look deleted.

@@ -6,10 +6,11 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from slicewise import __version__
 from slicewise.diagnose.audit_report import write_audit
@@ -17,21 +18,13 @@ from slicewise.httpd import Answer, HttpRequest, HttpResponse, Router, json_resp
 from slicewise.nodeagent.agent import Agent
 from slicewise.nodeagent.audit.auditor import Auditor
 from slicewise.nodeagent.compat.compat_metrics import collect_exporter, collect_manager
-from slicewise.nodeagent.compat.graph import draw_graph
-from slicewise.nodeagent.compat.usage_json import write_manager_usage
+from slicewise.nodeagent.compat.manager_pages import draw_graph, write_manager_usage
 from slicewise.nodeagent.usage.metrics import collect_own, render
 from slicewise.nodeagent.usage.reporting import write_report
 from slicewise.nodeagent.usage.sampler import UsageMeter
 from slicewise.reports import NodeReport
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-
-
-class MetricSource(Protocol):
-    """More metrics for `/metrics`; a prometheus-client registry is one."""
-
-    def collect(self) -> Iterable[Metric]:
-        """The metrics as they are now."""
 
 
 class AgentPages:
@@ -43,7 +36,7 @@ class AgentPages:
         *,
         report: Callable[[], Awaitable[NodeReport]] | None = None,
         auditor: Auditor | None = None,
-        more: Iterable[MetricSource] = (),
+        more: Iterable[Collector] = (),
     ) -> None:
         self._meter = meter
         self._report = report or self._measure
@@ -120,21 +113,17 @@ async def describe_agent(agent: Agent) -> HttpResponse:
     )
 
 
-class AgentMetrics:
+class AgentMetrics(Collector):
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
 
     def collect(self) -> Iterable[Metric]:
-        agent = self._agent
-        starts = agent.starts
-        granted = CounterMetricFamily(
-            "slicewise_agent_container_starts",
-            "Container starts by outcome, granted or held back.",
-            labels=["outcome"],
-        )
-        granted.add_metric(["granted"], starts.granted)
-        granted.add_metric(["held_back"], starts.held_back)
-        yield granted
+        agent, starts = self._agent, self._agent.starts
+        text = "Container starts by outcome, granted or held back."
+        ended = CounterMetricFamily("slicewise_agent_container_starts", text, labels=["outcome"])
+        ended.add_metric(["granted"], starts.granted)
+        ended.add_metric(["held_back"], starts.held_back)
+        yield ended
         yield CounterMetricFamily(
             "slicewise_agent_container_start_seconds",
             "Seconds that granted container starts waited for the agent.",
@@ -148,8 +137,5 @@ class AgentMetrics:
         for (verb, resource, code), count in agent.requests.items():
             requests.add_metric([verb, resource, code], count)
         yield requests
-        ready = GaugeMetricFamily(
-            "slicewise_agent_ready", "Whether the kubelet knows every plugin and pods are known."
-        )
-        ready.add_metric([], float(agent.ready))
-        yield ready
+        text = "Whether the kubelet knows every plugin and pods are known."
+        yield GaugeMetricFamily("slicewise_agent_ready", text, float(agent.ready))

@@ -24,14 +24,23 @@ from slicewise.kube.secrets import SecretClient
 from slicewise.kubelet.errors import KubeletError
 from slicewise.kubelet.holders import PodResourcesClient
 from slicewise.kubelet.runtime import RuntimeClient
-from slicewise.nodeagent.agent import Agent, AgentEdges, run_together
-from slicewise.nodeagent.audit.auditor import Auditor, EvidenceCollector, collect_from
-from slicewise.nodeagent.audit.direct import DirectCollector
-from slicewise.nodeagent.configuration import NodeFlags, NodeSetup, load_node_config, resolve_setup
+from slicewise.nodeagent.agent import COMPONENT, Agent, AgentEdges, run_together
+from slicewise.nodeagent.audit.auditor import (
+    Auditor,
+    DirectCollector,
+    EvidenceCollector,
+    collect_from,
+)
+from slicewise.nodeagent.configuration import (
+    NodeConfig,
+    NodeSetup,
+    detect_host,
+    load_node_config,
+    resolve_setup,
+)
 from slicewise.nodeagent.gpus.gpu_watch import GpuInventory, GpuWatch
 from slicewise.nodeagent.gpus.health import GpuHealthTracker, RecoveryPolicy
 from slicewise.nodeagent.gpus.publisher import NodePublisher, keep_published
-from slicewise.nodeagent.host_detection import detect_host
 from slicewise.nodeagent.pages import AgentMetrics, AgentPages, describe_agent
 from slicewise.nodeagent.plugin.cdi import CdiSpecs
 from slicewise.nodeagent.settings import AgentSettings, IdentityMode
@@ -43,7 +52,7 @@ from slicewise.nvml.library import LibraryDriver
 from slicewise.nvml.simulated import SimulatedDriver
 from slicewise.reports import FileCredentials, Reporter
 
-COMPONENT: Final = "slicewise-agent"
+_log = structlog.get_logger(COMPONENT)
 NODE_CONFIG: Final = Path("/etc/gpu-manager/config/config.json")
 _RUNTIME_TRIES: Final = 6
 # A person waits for an audit without an agent.
@@ -81,7 +90,7 @@ class AgentOptions:
     """The file that describes the GPUs, or NVML's library."""
     node_config: Path = NODE_CONFIG
     """gpu-manager's file of all nodes."""
-    flags: NodeFlags = field(default_factory=NodeFlags)
+    flags: NodeConfig = field(default_factory=NodeConfig)
     """What flags say of this node."""
     recover_seconds: float = RecoveryPolicy().first_seconds
     """How long an unhealthy GPU must stay free of faults before it takes pods again."""
@@ -99,7 +108,6 @@ async def run_agent(
     dialects: Dialects | None = None,
 ) -> None:
     """Serve until told to stop; `started` gets the address once connections are accepted."""
-    log = structlog.get_logger(COMPONENT)
     setup = read_setup(options)
     async with contextlib.AsyncExitStack() as stack:
         driver = await asyncio.to_thread(open_driver, options)
@@ -114,7 +122,7 @@ async def run_agent(
         )
         health = GpuHealthTracker(RecoveryPolicy(options.recover_seconds))
         watch = GpuWatch(driver, settings.node, health=health, scaling=setup.scaling)
-        edges = AgentEdges(client, holders, runtime, version, runtime)
+        edges = AgentEdges(client, holders, runtime, version)
         agent = await start_agent(settings, watch, edges, dialects)
         sampler = UsageSampler(driver, ProcessTable(), interval_seconds=settings.sample_seconds)
         meter = UsageMeter(agent.pods, sampler)
@@ -125,7 +133,7 @@ async def run_agent(
         stack.push_async_callback(server.stop)
         assert server.app is not None
         server.app.ready = lambda: agent.ready
-        log.info("listening", url=server.url)
+        _log.info("listening", url=server.url)
         started(server.url)
         publisher = build_publisher(options, client, agent.dialects)
         work = [agent.run(), sampler.run(), keep_published(publisher, watch, agent)]
@@ -136,20 +144,17 @@ async def run_agent(
         gc.collect()
         gc.freeze()
         await run_together(*work, stop=stop)
-        log.info("stopping")
+        _log.info("stopping")
 
 
 async def start_agent(
-    settings: AgentSettings,
-    watch: GpuWatch,
-    edges: AgentEdges,
-    dialects: Dialects | None = None,
+    settings: AgentSettings, watch: GpuWatch, edges: AgentEdges, dialects: Dialects | None = None
 ) -> Agent:
     """The agent on the GPUs as they are now."""
     try:
         notice = await NodePatcher(edges.client, settings.node).read()
     except KubeError as error:
-        structlog.get_logger(COMPONENT).warning("node not read", error=str(error))
+        _log.warning("node not read", error=str(error))
         notice = None
     if notice is not None:
         watch.resume(notice)
@@ -162,10 +167,7 @@ def build_pages(
     agent: Agent, meter: UsageMeter, report: ReportSource, evidence: EvidenceCollector
 ) -> AgentPages:
     pages = AgentPages(
-        meter,
-        report=report.read,
-        auditor=Auditor(evidence.collect),
-        more=(AgentMetrics(agent),),
+        meter, report=report.read, auditor=Auditor(evidence.collect), more=(AgentMetrics(agent),)
     )
     pages.add("/agent", partial(describe_agent, agent))
     return pages
@@ -188,7 +190,7 @@ def read_setup(options: AgentOptions) -> NodeSetup:
     """What file, flags and host say of this node; what cannot be read is logged."""
     config = load_node_config(options.node_config, options.settings.node)
     for problem in config.problems:
-        structlog.get_logger(COMPONENT).warning("node configuration not read", problem=problem)
+        _log.warning("node configuration not read", problem=problem)
     return resolve_setup(config, options.flags, detect_host())
 
 

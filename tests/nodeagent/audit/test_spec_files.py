@@ -3,10 +3,12 @@ import pytest
 from nodeagent import scenes
 from slicewise.diagnose.evidence import SpecFile
 from slicewise.nodeagent.audit.auditor import read_spec_files
+from slicewise.nodeagent.node_pods import NodePods
 from slicewise.nodeagent.plugin.cdi import CdiEdits, CdiSpecs, SpecOwner
 
 # The second GPU's device node has another number than its index.
-GPUS = [scenes.device(0), scenes.device(1, minor=5)]
+PODS = NodePods()
+PODS.set_gpus([scenes.device(0), scenes.device(1, minor=5)])
 TITLE = SpecOwner("u0", "ml/train", "c0", "slicewise.io/cores")
 
 
@@ -47,7 +49,7 @@ def specs(tmp_path):
 def test_the_gpus_of_a_spec_are_read_off_its_edits(specs, edits, gpus):
     specs.write("a", TITLE, edits)
 
-    assert list(read_spec_files(specs, GPUS)) == [
+    assert read_spec_files(specs, PODS) == [
         SpecFile("a", "u0", "c0", None if gpus is None else frozenset(gpus))
     ]
 
@@ -57,11 +59,11 @@ def test_a_truncated_spec_is_told_and_hides_no_other(specs):
     specs.write("b", TITLE, CdiEdits())
     path = specs.folder / "slicewise-a.json"
     path.write_bytes(path.read_bytes()[:40])
-    broken, well = read_spec_files(specs, GPUS)
+    broken, well = read_spec_files(specs, PODS)
 
     assert broken.trouble
     assert (well.name, well.trouble) == ("b", None)
 
 
 def test_a_folder_that_is_not_there_holds_nothing(specs):
-    assert list(read_spec_files(specs, GPUS)) == []
+    assert read_spec_files(specs, PODS) == []

@@ -6,7 +6,7 @@ import pytest
 from slicewise.dialects.shared.injection import VcudaLimit
 from slicewise.model import MiB, Percent
 from slicewise.nodeagent.files import FileError
-from slicewise.nodeagent.limits.vcuda_files import VcudaFolders, read_driver, write_config
+from slicewise.nodeagent.limits.vcuda import VcudaFolders, read_driver, write_config
 
 
 def limit(cores=30, memory=4096, ceiling=None, whole=False):

@@ -9,7 +9,7 @@ import pytest
 from nodeagent.living import live
 from slicewise.kubelet.codec import delimited
 from slicewise.kubelet.sockets import socket_address
-from slicewise.nodeagent.limits.vcuda_socket import find_pids
+from slicewise.nodeagent.limits.vcuda import find_pids
 
 FORK = {"nvidia.com/vcuda-core": 20, "nvidia.com/vcuda-memory": 256}
 ID = "f00d" * 16
@@ -47,9 +47,7 @@ def serve(root, act, **facts):
         async with made.running() as agent:
             pod = made.place(FORK, (0,))
             agent.vcuda_sockets._proc = root / "proc"
-            agent.vcuda_sockets._containers = Containers(
-                **{ID: (pod.uid, "c0"), "beef": ("x", "c0")}
-            )
+            agent.vcuda_sockets._runtime = Containers(**{ID: (pod.uid, "c0"), "beef": ("x", "c0")})
             await made.kubelet.admit(pod)
             await made.start(pod)
             return await act(made, pod, made.root / "vm" / pod.uid)

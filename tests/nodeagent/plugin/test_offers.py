@@ -4,8 +4,13 @@ import builders
 from slicewise.dialects import DEFAULT, build_dialects
 from slicewise.kubelet.v1beta1 import MESSAGE_LIMIT, Unit, encode_units
 from slicewise.model import MiB
-from slicewise.nodeagent.plugin.offers import OfferKind, list_units, plan_offers
-from slicewise.nodeagent.plugin.unserved_pods import UnservedPodWarnings, find_unserved
+from slicewise.nodeagent.plugin.offers import (
+    OfferKind,
+    UnservedPodWarnings,
+    find_unserved,
+    list_units,
+    plan_offers,
+)
 
 EVERY = ("slicewise", "tkestack", "tkestack-upstream", "gpushare", "elastic", "nvidia")
 BIG = builders.node(gpus=8, memory=81920)

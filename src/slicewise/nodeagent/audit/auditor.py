@@ -8,6 +8,7 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from slicewise.diagnose.audit import audit
@@ -21,17 +22,23 @@ from slicewise.diagnose.evidence import (
     SpecFile,
     UnitHolder,
 )
+from slicewise.dialects import DEFAULT
 from slicewise.dialects.shared.injection import VISIBLE
+from slicewise.kube.client import Client
+from slicewise.kube.local_pods import LocalPod, LocalPodBody
+from slicewise.kube.reads import list_all
+from slicewise.kube.watch import Gone, Seen, WatchSource
 from slicewise.kubelet.errors import KubeletError
 from slicewise.kubelet.holders import Holder, HolderSource
 from slicewise.model import Role
 from slicewise.nodeagent.agent import Agent
 from slicewise.nodeagent.node_pods import NodePod, NodePods
 from slicewise.nodeagent.plugin.cdi import CdiSpecs, name_units
-from slicewise.nodeagent.settings import IdentityMode
+from slicewise.nodeagent.settings import DIALECTS, IdentityMode
+from slicewise.nodeagent.usage.cgroups import ProcessTable
 from slicewise.nodeagent.usage.node_usage import NodeUsage, StrayProcess, Trespass
 from slicewise.nodeagent.usage.sampler import UsageMeter, UsageSampler
-from slicewise.nvml.driver import GpuDevice
+from slicewise.nvml.driver import Driver
 
 PAUSE_SECONDS: Final = 2.0
 
@@ -132,16 +139,13 @@ def _read_pod(pod: NodePod) -> AuditedPod:
 
 def collect_from(agent: Agent, kubelet: HolderSource, sampler: UsageSampler) -> EvidenceCollector:
     """Everything that an audit of the agent's node looks at."""
-    pods, specs = agent.pods, agent.services.specs
-
-    def read_specs() -> tuple[SpecFile, ...]:
-        return tuple(read_spec_files(specs, pods.gpus()))
+    read_specs = partial(read_spec_files, agent.services.specs, agent.pods)
 
     def find_gaps() -> tuple[str, ...]:
         return () if agent.synced else ("the API server: it has not told of the node's pods yet",)
 
     return EvidenceCollector(
-        pods=pods,
+        pods=agent.pods,
         sampler=sampler,
         kubelet=kubelet,
         specs=read_specs if agent.identity is IdentityMode.CDI else None,
@@ -174,15 +178,17 @@ class Auditor:
         return confirm(first, audit(await self._collect()))
 
 
-def read_spec_files(specs: CdiSpecs, gpus: Sequence[GpuDevice]) -> Iterator[SpecFile]:
+def read_spec_files(specs: CdiSpecs, pods: NodePods) -> list[SpecFile]:
     """Every spec of ours; one that cannot be read says so."""
-    minors = {device.gpu.minor: device.gpu.uuid for device in gpus}
+    minors = {device.gpu.minor: device.gpu.uuid for device in pods.gpus()}
+    files = []
     for name, owner in specs.read().items():
         if owner is None:
-            yield SpecFile(name, trouble="it cannot be read as a spec of ours")
+            files.append(SpecFile(name, trouble="it cannot be read as a spec of ours"))
         else:
             found = frozenset(_find_gpus(specs.edits(name), minors))
-            yield SpecFile(name, owner.uid, owner.container, found or None)
+            files.append(SpecFile(name, owner.uid, owner.container, found or None))
+    return files
 
 
 def _find_gpus(edits: Mapping[str, Any], minors: Mapping[int, str]) -> Iterator[str]:
@@ -195,3 +201,40 @@ def _find_gpus(edits: Mapping[str, Any], minors: Mapping[int, str]) -> Iterator[
         if str(entry).startswith(_VISIBLE):
             named = str(entry).removeprefix(_VISIBLE).split(",")
             yield from (each for each in named if each not in _NO_GPUS)
+
+
+class DirectCollector:
+    """The evidence without an agent: pods, GPUs, units and specs are read anew for every look."""
+
+    def __init__(
+        self,
+        pods: tuple[Client, WatchSource[LocalPodBody, LocalPod]],
+        node: str,
+        specs: CdiSpecs,
+        *,
+        driver: Driver,
+        kubelet: HolderSource,
+    ) -> None:
+        self._client, self._source = pods
+        self._driver = driver
+        self._pods = NodePods(node)
+        editions = DEFAULT.find_editions(DIALECTS)
+        carrying = (each for edition in editions for each in edition.resources if each.carries)
+        self._views = EvidenceCollector(
+            pods=self._pods,
+            sampler=UsageSampler(driver, ProcessTable()),
+            kubelet=kubelet,
+            # Without a single spec the runtime is one that knows no CDI.
+            specs=partial(read_spec_files, specs, self._pods) if specs.read() else None,
+            resources=DEFAULT.resources,
+            served=frozenset(each.name for each in carrying),
+        )
+
+    async def __call__(self) -> Evidence:
+        hardware = self._driver.hardware()
+        self._pods.set_gpus(hardware.gpus, hardware.links)
+        pods = await list_all(self._client, self._source)
+        living = {pod.pod.uid for pod in pods}
+        left = [each.uid for each in self._pods.pods() if each.uid not in living]
+        self._pods.apply([*(Gone(uid, 0) for uid in left), *(Seen(pod) for pod in pods)])
+        return await self._views.collect()

@@ -3,7 +3,7 @@
 gpu-manager's four families and those of elastic's exporter, with their labels and units.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -43,8 +43,7 @@ def collect_exporter(usage: NodeUsage) -> Iterator[Metric]:
     """The families of elastic's exporter: per GPU, per pod and per container."""
     gpus = [((usage.node, str(each.device.gpu.index)), each) for each in usage.gpus]
     yield from tabulate(_GPUS, ("node", "card"), gpus)
-    pods = list(_sum_pods(usage))
-    yield from tabulate(_PODS, ("node", "namespace", "pod"), pods)
+    yield from tabulate(_PODS, ("node", "namespace", "pod"), list(_sum_pods(usage)))
     containers = [
         ((*_pod_labels(usage, each), each.container.name), _sum((each,), usage))
         for each in usage.containers
@@ -66,20 +65,18 @@ class _Sums:
     node_memory: int
 
 
-def _used_cores(each: _Sums) -> float | None:
-    return each.cores if each.known else None
+def _if_known(read: Callable[[_Sums], float]) -> Callable[[_Sums], float | None]:
+    return lambda each: read(each) if each.known else None
 
 
-def _used_memory(each: _Sums) -> float | None:
-    return each.memory if each.known else None
+def _percent(part: float, whole: float) -> float:
+    return 100 * part / whole if whole else 0.0
 
 
-def _cores_of_request(each: _Sums) -> float | None:
-    return _percent(each.cores, each.allocated_cores) if each.known else None
-
-
-def _memory_of_request(each: _Sums) -> float | None:
-    return _percent(each.memory, each.allocated_memory) if each.known else None
+_used_cores = _if_known(lambda each: each.cores)
+_used_memory = _if_known(lambda each: each.memory)
+_cores_of_request = _if_known(lambda each: _percent(each.cores, each.allocated_cores))
+_memory_of_request = _if_known(lambda each: _percent(each.memory, each.allocated_memory))
 
 
 def _open_cores(each: GpuUsage) -> int:
@@ -120,9 +117,9 @@ _PODS: Final[tuple[Gauge[_Sums], ...]] = (
     Gauge("pod_mem_utilization_percentage", "Percent of the pod's request in use.",
           _memory_of_request),
     Gauge("pod_core_occupy_node_percentage", "Percent of the node's compute that the pod uses.",
-          lambda each: _percent(each.cores, each.node_cores) if each.known else None),
+          _if_known(lambda each: _percent(each.cores, each.node_cores))),
     Gauge("pod_mem_occupy_node_percentage", "Percent of the node's memory that the pod uses.",
-          lambda each: _percent(each.memory, each.node_memory) if each.known else None),
+          _if_known(lambda each: _percent(each.memory, each.node_memory))),
     Gauge("pod_core_request", "Percent of compute asked for.", lambda each: each.allocated_cores),
     Gauge("pod_mem_request", "MiB of memory asked for.", lambda each: each.allocated_memory),
 )  # fmt: skip
@@ -146,8 +143,7 @@ def _sum_pods(usage: NodeUsage) -> Iterator[tuple[Sequence[str], _Sums]]:
             yield _pod_labels(usage, containers[0]), _sum(containers, usage)
 
 
-def _sum(containers: Iterable[ContainerUsage], usage: NodeUsage) -> _Sums:
-    containers = tuple(containers)
+def _sum(containers: Sequence[ContainerUsage], usage: NodeUsage) -> _Sums:
     return _Sums(
         known=any(held.answers for each in containers for held in each.gpus),
         cores=sum(each.cores for each in containers),
@@ -157,10 +153,6 @@ def _sum(containers: Iterable[ContainerUsage], usage: NodeUsage) -> _Sums:
         node_cores=FULL * len(usage.gpus),
         node_memory=sum(each.device.gpu.memory for each in usage.gpus),
     )
-
-
-def _percent(part: float, whole: float) -> float:
-    return 100 * part / whole if whole else 0.0
 
 
 def _family(name: str, label: str, text: str) -> GaugeMetricFamily:

@@ -114,9 +114,7 @@ class GpuWatch:
         return self._settle(hardware)
 
     async def run(
-        self,
-        tell: Callable[[NodeFacts], Awaitable[object]],
-        look_seconds: float = LOOK_SECONDS,
+        self, tell: Callable[[NodeFacts], Awaitable[object]], look_seconds: float = LOOK_SECONDS
     ) -> None:
         """Look until cancelled, immediately after a fault, and call `tell` each time."""
         faults: Sequence[GpuFault] = ()

@@ -9,7 +9,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import Final, TypeVar
 
 import structlog
 
@@ -17,43 +17,15 @@ from slicewise.dialects import DEFAULT, Dialects
 from slicewise.dialects.shared.publication import NodeFacts, Publication
 from slicewise.dialects.shared.texts import write_json
 from slicewise.kube.errors import KubeError
-from slicewise.kube.node_patch import NodePatch
+from slicewise.kube.node_patch import NodePatch, NodePatcher
 from slicewise.model import NodeNotice, find_count
-from slicewise.nodeagent.gpus.gpu_watch import GpuInventory, GpuWatch
+from slicewise.nodeagent.agent import Agent
+from slicewise.nodeagent.gpus.gpu_watch import GpuWatch
 
+T = TypeVar("T")
 PUBLISHED: Final = "slicewise.io/published"
 _KINDS: Final = ("labels", "annotations", "amounts")
 _log = structlog.get_logger(__name__)
-
-
-class NodeApi(Protocol):
-    """What publishing needs of the API server."""
-
-    async def read(self) -> NodeNotice | None:
-        """The Node as it is; None when it is not registered yet."""
-
-    async def patch(self, patch: NodePatch) -> NodeNotice:
-        """The Node after a change."""
-
-
-class NodeSource(Protocol):
-    """What the rest of the agent knows of its Node."""
-
-    @property
-    def inventory(self) -> GpuInventory:
-        """The node's GPUs as the whole agent sees them."""
-
-    @property
-    def notice(self) -> NodeNotice | None:
-        """The Node as the watch last showed it."""
-
-    @property
-    def amounts(self) -> Mapping[str, int]:
-        """The resources that stand on the Node as plain amounts."""
-
-    @property
-    def annotations(self) -> Mapping[str, str]:
-        """How the agent works here."""
 
 
 def plan_patch(
@@ -70,21 +42,11 @@ def plan_patch(
     annotations = dict(publication.annotations)
     written = {"labels": labels, "annotations": annotations, "amounts": amounts}
     annotations[PUBLISHED] = write_json({kind: sorted(keys) for kind, keys in written.items()})
+    capacity = {key: find_count(amount) for key, amount in notice.capacity.items()}
     return NodePatch(
         _differences(notice.labels, labels, ours["labels"]),
         _differences(notice.annotations, annotations, ours["annotations"]),
-        {
-            **{
-                key: amount
-                for key, amount in amounts.items()
-                if find_count(notice.capacity.get(key)) != amount
-            },
-            **{
-                key: None
-                for key in ours["amounts"]
-                if key in notice.capacity and key not in amounts
-            },
-        },
+        _differences(capacity, amounts, ours["amounts"]),
     )
 
 
@@ -106,14 +68,14 @@ class NodePublisher:
 
     def __init__(
         self,
-        door: NodeApi,
+        api: NodePatcher,
         editions: Iterable[str],
         *,
         dialects: Dialects = DEFAULT,
         heartbeat_seconds: float | None = None,
         clock_ns: Callable[[], int] = time.time_ns,
     ) -> None:
-        self._door = door
+        self._api = api
         self._editions = tuple(editions)
         self._dialects = dialects
         self.heartbeat_seconds = heartbeat_seconds
@@ -134,12 +96,12 @@ class NodePublisher:
         `notice` is the Node where the caller follows it.
         """
         try:
-            now = self._newest(notice) or await self._door.read()
+            now = self._newest(notice) or await self._api.read()
             if now is None:
                 return self._fail("the node is not registered")
             patch = plan_patch(now, self._compose(facts, annotations or {}), amounts or {})
             if not patch.empty:
-                now = await self._door.patch(patch)
+                now = await self._api.patch(patch)
                 _log.info(
                     "node published",
                     labels=len(patch.labels),
@@ -175,13 +137,13 @@ class NodePublisher:
         return False
 
 
-async def keep_published(publisher: NodePublisher, watch: GpuWatch, source: NodeSource) -> None:
+async def keep_published(publisher: NodePublisher, watch: GpuWatch, agent: Agent) -> None:
     """Follow the GPUs, hand them to the rest of the agent, and keep the Node up to date."""
     due = asyncio.Event()
 
     async def hand_on(_: NodeFacts) -> None:
         if watch.hardware is not None:
-            source.inventory.take(watch.hardware)
+            agent.inventory.take(watch.hardware)
         due.set()
 
     async def write() -> None:
@@ -189,19 +151,19 @@ async def keep_published(publisher: NodePublisher, watch: GpuWatch, source: Node
         while True:
             await due.wait()
             due.clear()
-            notice = source.notice
+            notice = agent.notice
             if notice is not None:
                 watch.follow(notice)
             if watch.facts is not None:
-                await publisher.publish(watch.facts, source.amounts, notice, source.annotations)
+                await publisher.publish(watch.facts, agent.amounts, notice, agent.annotations)
 
     await asyncio.gather(watch.run(hand_on), write())
 
 
 def _differences(
-    there: Mapping[str, str], wanted: Mapping[str, str], ours: frozenset[str]
-) -> dict[str, str | None]:
-    changed: dict[str, str | None] = {
+    there: Mapping[str, T | None], wanted: Mapping[str, T], ours: frozenset[str]
+) -> dict[str, T | None]:
+    changed: dict[str, T | None] = {
         key: value for key, value in wanted.items() if there.get(key) != value
     }
     return changed | {key: None for key in ours if key in there and key not in wanted}

@@ -32,51 +32,51 @@ def explain(xid: int) -> XidMeaning:
     return _MEANINGS.get(xid, XidMeaning(Severity.CRITICAL, "of unknown meaning"))
 
 
-def _spread(severity: Severity, xids: Iterable[int], words: str) -> dict[int, XidMeaning]:
-    return dict.fromkeys(xids, XidMeaning(severity, words))
-
-
-_MEANINGS: Final = {
-    **_spread(Severity.PROGRAM, (8,), "a channel stopped making progress"),
-    **_spread(Severity.PROGRAM, (11, 32, 80), "corrupted commands from a program"),
-    **_spread(Severity.PROGRAM, (13, 69), "a program's exception in the graphics engine"),
-    **_spread(Severity.PROGRAM, (31,), "a program's access to memory it does not have"),
-    **_spread(
-        Severity.PROGRAM,
+_PROGRAM, _NOTICE, _CRITICAL = Severity.PROGRAM, Severity.NOTICE, Severity.CRITICAL
+_ROWS: Final[tuple[tuple[Severity, Iterable[int], str], ...]] = (
+    (_PROGRAM, (8,), "a channel stopped making progress"),
+    (_PROGRAM, (11, 32, 80), "corrupted commands from a program"),
+    (_PROGRAM, (13, 69), "a program's exception in the graphics engine"),
+    (_PROGRAM, (31,), "a program's access to memory it does not have"),
+    (
+        _PROGRAM,
         (39, 40, 41, 70, 71, 72, 75, 76, 77, 85, *range(126, 136)),
         "a program's exception in a copy engine",
     ),
-    **_spread(Severity.PROGRAM, (43,), "a program's channel was reset"),
-    **_spread(Severity.PROGRAM, (45,), "channels were removed after an earlier error"),
-    **_spread(
-        Severity.PROGRAM,
+    (_PROGRAM, (43,), "a program's channel was reset"),
+    (_PROGRAM, (45,), "channels were removed after an earlier error"),
+    (
+        _PROGRAM,
         (65, 68, 82, 83, 84, 86, 88, 89, *range(96, 106), 139, 142),
         "a program's exception in a video engine",
     ),
-    **_spread(Severity.PROGRAM, (109,), "a program was not switched out in time"),
-    **_spread(Severity.NOTICE, (63,), "memory rows will be replaced at the next reset"),
-    **_spread(Severity.NOTICE, (66, 67), "a violation that the GPU has dealt with"),
-    **_spread(Severity.NOTICE, (92,), "many single-bit memory errors, all corrected"),
-    **_spread(Severity.NOTICE, (93,), "the GPU's own record is nearly worn out"),
-    **_spread(Severity.NOTICE, (94,), "a memory error that was contained to one program"),
-    **_spread(Severity.NOTICE, (106, 107), "a test message"),
-    **_spread(Severity.NOTICE, (108, 121, 137, 141, 147, 148), "a passing error of a link"),
+    (_PROGRAM, (109,), "a program was not switched out in time"),
+    (_NOTICE, (63,), "memory rows will be replaced at the next reset"),
+    (_NOTICE, (66, 67), "a violation that the GPU has dealt with"),
+    (_NOTICE, (92,), "many single-bit memory errors, all corrected"),
+    (_NOTICE, (93,), "the GPU's own record is nearly worn out"),
+    (_NOTICE, (94,), "a memory error that was contained to one program"),
+    (_NOTICE, (106, 107), "a test message"),
+    (_NOTICE, (108, 121, 137, 141, 147, 148), "a passing error of a link"),
     # The action itself is asked of the driver for as long as it is due.
-    **_spread(Severity.NOTICE, (154,), "what the GPU needs has changed"),
-    **_spread(Severity.NOTICE, (157, 160, 161), "a part of the GPU was retired"),
-    **_spread(Severity.NOTICE, range(162, 166), "a change of its power smoothing"),
-    **_spread(Severity.CRITICAL, (46,), "the GPU stopped processing"),
-    **_spread(Severity.CRITICAL, (48,), "a double-bit memory error"),
-    **_spread(Severity.CRITICAL, (54,), "no auxiliary power"),
-    **_spread(Severity.CRITICAL, (61, 62), "its power controller halted"),
-    **_spread(Severity.CRITICAL, (64,), "memory rows could not be replaced"),
-    **_spread(Severity.CRITICAL, (74, 136, *range(144, 147), 149, 150, 155), "a broken NVLink"),
-    **_spread(Severity.CRITICAL, (79,), "it has fallen off the bus"),
-    **_spread(Severity.CRITICAL, (95,), "a memory error that may have reached every program"),
-    **_spread(Severity.CRITICAL, (110, 169), "a fault of its security processor"),
-    **_spread(Severity.CRITICAL, (119, 120), "its system processor does not answer"),
-    **_spread(Severity.CRITICAL, (140, 171, 172), "an uncorrectable memory error"),
-    **_spread(Severity.CRITICAL, (143,), "it could not be started"),
-    **_spread(Severity.CRITICAL, (156,), "a part of it must be retired by a reset"),
-    **_spread(Severity.CRITICAL, (158, 167), "a fatal timeout"),
+    (_NOTICE, (154,), "what the GPU needs has changed"),
+    (_NOTICE, (157, 160, 161), "a part of the GPU was retired"),
+    (_NOTICE, range(162, 166), "a change of its power smoothing"),
+    (_CRITICAL, (46,), "the GPU stopped processing"),
+    (_CRITICAL, (48,), "a double-bit memory error"),
+    (_CRITICAL, (54,), "no auxiliary power"),
+    (_CRITICAL, (61, 62), "its power controller halted"),
+    (_CRITICAL, (64,), "memory rows could not be replaced"),
+    (_CRITICAL, (74, 136, *range(144, 147), 149, 150, 155), "a broken NVLink"),
+    (_CRITICAL, (79,), "it has fallen off the bus"),
+    (_CRITICAL, (95,), "a memory error that may have reached every program"),
+    (_CRITICAL, (110, 169), "a fault of its security processor"),
+    (_CRITICAL, (119, 120), "its system processor does not answer"),
+    (_CRITICAL, (140, 171, 172), "an uncorrectable memory error"),
+    (_CRITICAL, (143,), "it could not be started"),
+    (_CRITICAL, (156,), "a part of it must be retired by a reset"),
+    (_CRITICAL, (158, 167), "a fatal timeout"),
+)
+_MEANINGS: Final = {
+    xid: XidMeaning(severity, words) for severity, xids, words in _ROWS for xid in xids
 }

@@ -8,15 +8,7 @@ from slicewise.dialects.shared.injection import ContainerGpus, GpuManagerPaths
 from slicewise.kube.errors import KubeError
 from slicewise.kube.local_pods import LocalPod
 from slicewise.kubelet.errors import DeniedError
-from slicewise.model import (
-    Allocation,
-    Container,
-    DialectError,
-    Node,
-    Pod,
-    QuantityError,
-    Request,
-)
+from slicewise.model import Allocation, Container, DialectError, Node, Pod, QuantityError, Request
 from slicewise.nodeagent.node_pods import NodePods
 from slicewise.nodeagent.plugin.containers import ContainerRef
 

@@ -157,8 +157,5 @@ def spec_owner(started: StartedContainer) -> SpecOwner:
 
 def fixed_annotations(resource: OfferedResource, count: int) -> dict[str, str]:
     """The annotations for so many units, whichever container holds them."""
-    return (
-        {}
-        if resource.annotation_unit is None
-        else {resource.name: str(count * resource.annotation_unit)}
-    )
+    unit = resource.annotation_unit
+    return {} if unit is None else {resource.name: str(count * unit)}

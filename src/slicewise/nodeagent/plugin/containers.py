@@ -17,6 +17,7 @@ import structlog
 from slicewise.kube.local_pods import LocalPod
 from slicewise.kubelet.errors import DeniedError, KubeletError
 from slicewise.kubelet.holders import Holder, HolderSource
+from slicewise.kubelet.runtime import RuntimeClient
 from slicewise.model import Container, Role, find_count
 from slicewise.nodeagent.node_pods import NodePods
 from slicewise.nodeagent.plugin.cdi import name_units
@@ -34,13 +35,6 @@ class UnitHolders(HolderSource, Protocol):
 
     async def get(self, namespace: str, name: str) -> tuple[Holder, ...] | None:
         """The containers of one pod; None when unknown."""
-
-
-class ContainerProgress(Protocol):
-    """How far the containers of a pod are, by the runtime."""
-
-    async def finished(self, uid: str) -> frozenset[str] | None:
-        """The containers that exited with 0 in the pod's present sandbox; None when unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +57,13 @@ class ContainerResolver:
         holders: UnitHolders,
         checkpoint: Path,
         *,
-        progress: ContainerProgress | None = None,
+        runtime: RuntimeClient | None = None,
         wait_seconds: float = 5.0,
     ) -> None:
         self._pods = pods
         self._holders = holders
         self._checkpoint = checkpoint
-        self._progress = progress
+        self._runtime = runtime
         self._wait_seconds = wait_seconds
         self._known: dict[str, tuple[str, str]] = {}
         """The pod that was found last for each set of units."""
@@ -173,7 +167,7 @@ class ContainerResolver:
             return ref
         entries = await asyncio.to_thread(find_entries, self._checkpoint, resource, ids)
         same = {entry.container for entry in entries if entry.uid == pod.uid}
-        finished = await self._progress.finished(pod.uid) if self._progress is not None else None
+        finished = None if self._runtime is None else await self._runtime.finished(pod.uid)
         if finished is None:
             finished = frozenset(each.name for each in ref.found.containers if each.ended)
         for rival in rivals:

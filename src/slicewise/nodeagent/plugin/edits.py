@@ -11,7 +11,7 @@ from typing import Any, Final
 from slicewise.dialects.shared.injection import ContainerGpus, DeviceNode, HostMount, Injection
 from slicewise.kubelet.v1beta1 import ContainerAllocateResponse, DeviceSpec, Mount
 from slicewise.nodeagent.files import FileError, make_link
-from slicewise.nodeagent.limits.vcuda_files import VcudaFolders, write_config
+from slicewise.nodeagent.limits.vcuda import VcudaFolders, write_config
 from slicewise.nodeagent.plugin.cdi import CdiEdits
 from slicewise.nodeagent.plugin.vendor_cdi import VendorSpecs
 
@@ -53,7 +53,7 @@ class EditsBuilder:
         """The changes to the container, with NVIDIA's own for its GPUs where there are any."""
         vendor = self._vendor.edits(container_gpus.gpus) or CdiEdits()
         nodes = [self._write_node(each) for each in self._present(injection.devices, vendor)]
-        mounts = [_write_mount(each) for each in self._mounts(injection)]
+        mounts = [_write_mount(each) for each in _find_mounts(injection)]
         return CdiEdits(
             env=_join_env(vendor.env, injection.env),
             device_nodes=_join("path", vendor.device_nodes, nodes),
@@ -65,11 +65,10 @@ class EditsBuilder:
 
     def answer(self, injection: Injection) -> ContainerAllocateResponse:
         """The same for a runtime without CDI, which NVIDIA's runtime completes."""
+        mounts = _find_mounts(injection)
         return ContainerAllocateResponse(
             envs=dict(injection.env),
-            mounts=tuple(
-                Mount(each.path, each.source, read_only=True) for each in self._mounts(injection)
-            ),
+            mounts=tuple(Mount(each.path, each.source, read_only=True) for each in mounts),
             devices=tuple(
                 DeviceSpec(each.path, str(self._host.dev / each.name), _PERMISSIONS)
                 for each in self._present(injection.devices, CdiEdits())
@@ -95,15 +94,14 @@ class EditsBuilder:
         node = {"path": device.path, "permissions": _PERMISSIONS}
         return node if str(source) == device.path else {**node, "hostPath": str(source)}
 
-    def _mounts(self, injection: Injection) -> list[HostMount]:
-        return [
-            each for each in injection.mounts if not each.optional or Path(each.source).is_dir()
-        ]
-
 
 def only_env(edits: CdiEdits) -> CdiEdits:
     """The environment alone, for a resource beside the one that carries the rest."""
     return CdiEdits(env=edits.env, version=edits.version)
+
+
+def _find_mounts(injection: Injection) -> list[HostMount]:
+    return [each for each in injection.mounts if not each.optional or Path(each.source).is_dir()]
 
 
 def _write_mount(mount: HostMount) -> dict[str, Any]:

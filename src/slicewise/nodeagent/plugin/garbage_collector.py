@@ -16,9 +16,9 @@ from slicewise.dialects import DEFAULT, Dialects
 from slicewise.kubelet.errors import KubeletError
 from slicewise.model import SlicewiseError
 from slicewise.nodeagent.files import remove
-from slicewise.nodeagent.limits.vcuda_files import VcudaFolders
+from slicewise.nodeagent.limits.vcuda import VcudaFolders
 from slicewise.nodeagent.node_pods import NodePods
-from slicewise.nodeagent.plugin.cdi import CdiSpecs, SpecOwner
+from slicewise.nodeagent.plugin.cdi import CdiSpecs
 from slicewise.nodeagent.plugin.containers import UnitHolders, held_names
 from slicewise.nodeagent.plugin.match_store import MatchStore
 
@@ -88,34 +88,29 @@ class GarbageCollector:
         links = await asyncio.to_thread(self._list_links)
         held = await self._holders.list()
         names = held_names(held)
-        hashes = {
-            links.digest(ids)
-            for links in self._links
-            for each in held
-            for ids in each.units.values()
-        }
+        sets = [ids for each in held for ids in each.units.values()]
+        hashes = {links.digest(ids) for links in self._links for ids in sets}
         linked = {link for owner in specs.values() if owner for link in owner.links}
 
         doubts: dict[str, Callable[[], object]] = {}
         for name, owner in specs.items():
-            if name not in names and not self._lives(owner):
+            if name not in names and (owner is None or not self._lives(owner.uid)):
                 doubts[f"spec {name}"] = partial(self._specs.remove, name)
         for uid in folders:
-            if self._pods.by_uid(uid) is None:
+            if not self._lives(uid):
                 doubts[f"folder {uid}"] = partial(self._folders.remove, uid)
         for alias in aliases:
             if alias not in names:
                 doubts[f"alias {alias}"] = partial(self._folders.remove_alias, alias)
         for name, uids in self._matches.owners().items():
-            if name not in names and not any(self._pods.by_uid(uid) for uid in uids):
+            if name not in names and not any(map(self._lives, uids)):
                 doubts[f"note {name}"] = partial(self._matches.drop, name)
         for path in links:
-            used = path.name in linked or any(digest in path.name for digest in hashes)
-            if not used:
+            if path.name not in linked and not any(digest in path.name for digest in hashes):
                 doubts[f"link {path.name}"] = partial(remove, path)
         sweep = await asyncio.to_thread(self._remove, doubts)
         for forget in self._forgetters:
-            forget(lambda uid: self._pods.by_uid(uid) is not None)
+            forget(self._lives)
         return CollectedGarbage(sweep, len(specs) - sum(each.startswith("spec ") for each in sweep))
 
     def _remove(self, doubts: dict[str, Callable[[], object]]) -> tuple[str, ...]:
@@ -133,16 +128,13 @@ class GarbageCollector:
         self._doubted = frozenset(doubts)
         return tuple(removed)
 
-    def _lives(self, owner: SpecOwner | None) -> bool:
-        return owner is not None and self._pods.by_uid(owner.uid) is not None
+    def _lives(self, uid: str) -> bool:
+        return self._pods.by_uid(uid) is not None
 
     def _list_links(self) -> tuple[Path, ...]:
         prefixes = tuple(prefix for links in self._links for prefix in links.prefixes)
         try:
-            return tuple(
-                path
-                for path in self._dev.iterdir()
-                if path.name.startswith(prefixes) and path.is_symlink()
-            )
+            named = [each for each in self._dev.iterdir() if each.name.startswith(prefixes)]
+            return tuple(path for path in named if path.is_symlink())
         except OSError:
             return ()

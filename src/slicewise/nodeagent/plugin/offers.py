@@ -5,7 +5,7 @@ plain amount, if containers receive their GPUs through another resource; if they
 not offered at all. So does one of so many units that a kubelet would choke on them.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
@@ -19,8 +19,10 @@ from slicewise.dialects.shared.offers import (
     count_lengths,
     name_units,
 )
+from slicewise.kube.events import EventRecorder
+from slicewise.kube.outcomes import PodEvent
 from slicewise.kubelet.v1beta1 import MESSAGE_LIMIT, Unit, measure_units
-from slicewise.model import Gpu, Node
+from slicewise.model import Gpu, Node, Pod, QuantityError
 
 _log = structlog.get_logger(__name__)
 # A kubelet that starts searches, for each device, all devices that pods hold, and admits no pod
@@ -92,12 +94,10 @@ def plan_offers(
     return OfferPlan(ways, tuple(devices), tuple(amounts), tuple(editions))
 
 
-def list_units(
-    resource: OfferedResource, node: Node, sick: frozenset[str] | None = None
-) -> Iterator[Unit]:
-    """Every unit of the resource; healthy as its GPU is, unless `sick` says otherwise."""
+def list_units(resource: OfferedResource, node: Node) -> Iterator[Unit]:
+    """Every unit of the resource; healthy as its GPU is."""
     for name, gpu in name_units(resource, _countable(node)):
-        yield Unit(name, gpu.healthy if sick is None else name not in sick)
+        yield Unit(name, gpu.healthy)
 
 
 def _choose(edition: OfferedEdition, resource: OfferedResource, *, fits: bool) -> OfferKind:
@@ -113,3 +113,46 @@ def _countable(node: Node) -> list[Gpu]:
 
 def _usable(node: Node) -> list[Gpu]:
     return [gpu for gpu in node.gpus if gpu.usable]
+
+
+class UnservedPodWarnings:
+    """Warns once for every pod of which a container gets no GPU, its resource being an amount.
+
+    It runs without one. Nothing can hold it back, so it is said where people look.
+    """
+
+    def __init__(self, plan: OfferPlan, events: EventRecorder) -> None:
+        self._plan = plan
+        self._events = events
+        self._said: set[str] = set()
+
+    def look(self, pod: Pod) -> None:
+        """Warn about this pod once, if one of its containers gets no GPU."""
+        if pod.uid in self._said:
+            return
+        for container, resource in find_unserved(pod, self._plan):
+            self._said.add(pod.uid)
+            note = (
+                f"container {container} asks for {resource} alone, which brings no GPU on this "
+                "node; ask for cores beside it"
+            )
+            _log.error("container without a GPU", pod=f"{pod.namespace}/{pod.name}", reason=note)
+            event = PodEvent(reason="GpuNotGiven", note=note, action="Starting", warning=True)
+            self._events.post(pod, event)
+
+    def forget(self, living: Callable[[str], bool]) -> None:
+        """Drop what is known of pods that are gone."""
+        self._said = {uid for uid in self._said if living(uid)}
+
+
+def find_unserved(pod: Pod, plan: OfferPlan) -> Iterator[tuple[str, str]]:
+    """The containers whose GPUs would come through a resource that is a plain amount here."""
+    amounts = {resource.name for _, resource in plan.amounts}
+    for edition in plan.editions if amounts else ():
+        for container in pod.containers:
+            try:
+                carrier = edition.carrier(container)
+            except QuantityError:
+                continue
+            if carrier is not None and carrier in amounts:
+                yield container.name, carrier

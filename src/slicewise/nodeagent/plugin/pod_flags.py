@@ -7,11 +7,12 @@ import asyncio
 import random
 import time
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
-from slicewise.kube.outcomes import PodKey, WriteOutcome, WriteStatus
+from slicewise.kube.outcomes import WriteStatus
+from slicewise.kube.pod_writer import PodWriter
 from slicewise.model import Pod, PodRecord
 from slicewise.model.backoff import Backoff
 from slicewise.nodeagent.plugin.cdi_handler import StartedContainer
@@ -22,18 +23,11 @@ _BACKOFF: Final = Backoff(first=1.0, longest=10.0)
 _AT_ONCE: Final = 4
 
 
-class PodAnnotator(Protocol):
-    """What writes annotations on pods."""
-
-    async def annotate_pod(self, pod: PodKey, marks: PodRecord) -> WriteOutcome:
-        """Write this record on a pod."""
-
-
 class PodFlagWriter:
     """Writes the flags of pods whose containers start with their GPUs."""
 
-    def __init__(self, marker: PodAnnotator, clock: Callable[[], int] = time.time_ns) -> None:
-        self._marker = marker
+    def __init__(self, writer: PodWriter, clock: Callable[[], int] = time.time_ns) -> None:
+        self._writer = writer
         self._clock = clock
         self._written: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -71,7 +65,7 @@ class PodFlagWriter:
         for attempt in range(1, _TRIES + 1):
             async with self._turn:
                 self.writes += 1
-                outcome = await self._marker.annotate_pod(pod, marks)
+                outcome = await self._writer.annotate_pod(pod, marks)
             if outcome.stands or outcome.status is WriteStatus.GONE:
                 return
             _log.warning(

@@ -29,9 +29,7 @@ class Gauge(Generic[T]):
 
 
 def tabulate(
-    gauges: Iterable[Gauge[T]],
-    labels: Sequence[str],
-    rows: Sequence[tuple[Sequence[str], T]],
+    gauges: Iterable[Gauge[T]], labels: Sequence[str], rows: Sequence[tuple[Sequence[str], T]]
 ) -> Iterator[Metric]:
     """Every gauge over every row of label values and value."""
     for gauge in gauges:
@@ -129,14 +127,10 @@ def _list_gpus(usage: NodeUsage) -> Metric:
 
 def _collect_strays(usage: NodeUsage) -> Iterator[Metric]:
     labels = (*_GPU_LABELS, "origin")
-    counts = GaugeMetricFamily(
-        "slicewise_gpu_stray_processes",
-        "Processes on the GPU that belong to no pod known here, by where they run.",
-        labels=labels,
-    )
-    memory = GaugeMetricFamily(
-        "slicewise_gpu_stray_memory_bytes", "Memory that these processes use.", labels=labels
-    )
+    text = "Processes on the GPU that belong to no pod known here, by where they run."
+    counts = GaugeMetricFamily("slicewise_gpu_stray_processes", text, labels=labels)
+    text = "Memory that these processes use."
+    memory = GaugeMetricFamily("slicewise_gpu_stray_memory_bytes", text, labels=labels)
     sums: dict[tuple[int, str, str], tuple[int, int]] = {}
     for stray in usage.strays:
         key = (stray.gpu.index, stray.gpu.uuid, stray.origin.value)

@@ -6,7 +6,7 @@ Pods whose GPUs NVIDIA's own device plugin allocated carry no record; the kubele
 import asyncio
 import contextlib
 import ssl
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -42,6 +42,7 @@ from slicewise.reports import (
 )
 
 _REPORT_SECONDS: Final = 2.0
+_KEY: Final = "ca-cert.pem"
 NVIDIA: Final = "nvidia.com/gpu"
 _KINDS: Final = (f"{NVIDIA}.", "nvidia.com/mig-")
 
@@ -58,10 +59,7 @@ def write_report(usage: NodeUsage, driver: str, why: str = "") -> NodeReport:
         pods=tuple(_report_pod(containers) for containers in pods.values()),
         driver=driver,
         why=why,
-        processes=(
-            *(_report_stray(each) for each in usage.strays),
-            *(_report_trespass(each) for each in usage.trespasses),
-        ),
+        processes=tuple(_report_processes(usage)),
         sampled_at=usage.at,
     )
 
@@ -115,26 +113,24 @@ def _report_device(held: HeldGpu) -> DeviceReport:
     )
 
 
-def _report_stray(stray: StrayProcess) -> ProcessReport:
-    return ProcessReport(
-        gpu=stray.gpu.uuid,
-        pid=stray.process.pid,
-        memory_mib=stray.process.memory,
-        command=stray.command,
-        origin=stray.origin.value,
-        pod=stray.pod or "",
-    )
+def _report_processes(usage: NodeUsage) -> Iterator[ProcessReport]:
+    for stray in usage.strays:
+        yield _report_process(stray, stray.origin.value, stray.pod or "")
+    for each in usage.trespasses:
+        yield _report_process(each, "trespass", each.pod.full_name, each.container or "")
 
 
-def _report_trespass(trespass: Trespass) -> ProcessReport:
+def _report_process(
+    each: StrayProcess | Trespass, origin: str, pod: str, container: str = ""
+) -> ProcessReport:
     return ProcessReport(
-        gpu=trespass.gpu.uuid,
-        pid=trespass.process.pid,
-        memory_mib=trespass.process.memory,
-        command=trespass.command,
-        origin="trespass",
-        pod=trespass.pod.full_name,
-        container=trespass.container or "",
+        gpu=each.gpu.uuid,
+        pid=each.process.pid,
+        memory_mib=each.process.memory,
+        command=each.command,
+        origin=origin,
+        pod=pod,
+        container=container,
     )
 
 
@@ -145,11 +141,14 @@ def add_holders(report: NodeReport, holders: Iterable[Holder]) -> NodeReport:
     for holder in holders:
         if f"{holder.namespace}/{holder.pod}" in known:
             continue
-        ids = sorted(
-            each for name, held in holder.units.items() if _is_nvidia(name) for each in held
+        ids = (
+            each
+            for name, held in holder.units.items()
+            if name == NVIDIA or name.startswith(_KINDS)
+            for each in held
         )
-        if ids:
-            devices = tuple(_read_device(each) for each in ids)
+        devices = tuple(_read_device(each) for each in sorted(ids))
+        if devices:
             container = ContainerReport(name=holder.container, devices=devices)
             found.setdefault((holder.namespace, holder.pod), []).append(container)
     pods = tuple(
@@ -157,10 +156,6 @@ def add_holders(report: NodeReport, holders: Iterable[Holder]) -> NodeReport:
         for namespace, name in sorted(found)
     )
     return msgspec.structs.replace(report, pods=(*report.pods, *pods)) if pods else report
-
-
-def _is_nvidia(resource: str) -> bool:
-    return resource == NVIDIA or resource.startswith(_KINDS)
 
 
 def _read_device(unit: str) -> DeviceReport:
@@ -195,9 +190,6 @@ async def keep_reporting(reporter: Reporter, source: ReportSource) -> None:
         await asyncio.sleep(_REPORT_SECONDS)
 
 
-_KEY = "ca-cert.pem"
-
-
 class SecretCredentials:
     """The server's authority from its Secret, read for every connection, and a token's file."""
 
@@ -217,5 +209,4 @@ class SecretCredentials:
         return trust(found.data[_KEY].decode(errors="replace"))
 
     async def token(self) -> str | None:
-        """The token as its file has it now."""
         return await self._token.token()

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 import builders
 from nodeagent import scenes
-from slicewise.nodeagent.compat.graph import draw_graph
+from slicewise.nodeagent.compat.manager_pages import draw_graph
 from slicewise.nodeagent.usage.node_usage import measure
 
 FOUR = [scenes.device(index) for index in range(4)]

@@ -1,50 +1,116 @@
-"""Answers gpu-manager's library: a container that registers finds its limits and its PIDs.
+"""gpu-manager's folder and socket of a pod: what its limiter library finds in a container.
 
-A pod may claim anything; its pod is told by the socket it came through, and its container by
-what the API server or the runtime says of the id.
+The container sees the folder read-only as /etc/vcuda. Under it every container has a folder of
+its own name with its limits, and a link from its id once the runtime has assigned one.
 """
 
 import array
 import asyncio
+import struct
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
+from slicewise.dialects.shared.injection import VcudaLimit
 from slicewise.kubelet.errors import DeniedError, KubeletError
+from slicewise.kubelet.runtime import RuntimeClient
 from slicewise.kubelet.vcuda_service import VcudaRegistration, VcudaSocket
-from slicewise.model import SlicewiseError
-from slicewise.nodeagent.files import check_name, write_whole
-from slicewise.nodeagent.limits.vcuda_files import VcudaFolders
+from slicewise.model import BYTES_PER_MIB, SlicewiseError
+from slicewise.nodeagent.files import check_name, make_folder, make_link, remove, write_whole
 from slicewise.nodeagent.node_pods import NodePods
 
+CONFIG: Final = "vcuda.config"
+# pod UID, soft ceiling, reserved, container, bus, memory, share, hard, driver (2), enabled, gap
+_CONFIG: Final = struct.Struct("<48si4044x4096s16xQiiiii4x")
 _log = structlog.get_logger(__name__)
 PIDS: Final = "pids.config"
 _MOST_PIDS: Final = 1024
 
 
-class ContainerLookup(Protocol):
-    """Which pod a container belongs to, by the runtime."""
+def write_config(uid: str, container: str, limit: VcudaLimit, driver: str) -> bytes:
+    """The limits of one container as the library reads them."""
+    major, minor = read_driver(driver)
+    return _CONFIG.pack(
+        uid.encode()[:47],
+        limit.ceiling or 0,
+        container.encode()[:4095],
+        limit.memory * BYTES_PER_MIB,
+        limit.cores,
+        int(limit.ceiling is None),
+        major,
+        minor,
+        int(not limit.whole),
+    )
 
-    async def find_container(self, identity: str) -> tuple[str, str] | None:
-        """The pod's UID and the container's name; None when the runtime does not know the id."""
+
+def read_driver(version: str) -> tuple[int, int]:
+    """Major and minor number of a driver; zero for what is no number."""
+    parts = [int(part) if part.isdecimal() else 0 for part in version.split(".")]
+    return (*parts, 0, 0)[0], (*parts, 0, 0)[1]
+
+
+class VcudaFolders:
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def write_limits(self, uid: str, container: str, config: bytes) -> None:
+        folder = self._folder(uid) / check_name("container", container)
+        make_folder(folder)
+        path = folder / CONFIG
+        if not path.is_file() or path.read_bytes() != config:
+            write_whole(path, config)
+
+    def name_container(self, uid: str, container: str, identity: str) -> None:
+        """Link the container's folder by the container's id."""
+        folder = self._folder(uid)
+        if (folder / check_name("container", container)).is_dir():
+            make_link(folder / check_name("container id", identity), container)
+
+    def alias(self, name: str, uid: str) -> None:
+        """Link the pod's folder by its units, which are known before the pod is."""
+        make_folder(self.root / "by-units")
+        make_link(self.root / "by-units" / name, f"../{check_name('pod UID', uid)}")
+
+    def pods(self) -> tuple[str, ...]:
+        if not self.root.is_dir():
+            return ()
+        folders = (each for each in self.root.iterdir() if each.is_dir() and not each.is_symlink())
+        return tuple(sorted({each.name for each in folders} - {"by-units"}))
+
+    def aliases(self) -> tuple[str, ...]:
+        folder = self.root / "by-units"
+        return tuple(sorted(path.name for path in folder.iterdir())) if folder.is_dir() else ()
+
+    def remove(self, uid: str) -> None:
+        remove(self._folder(uid))
+
+    def remove_alias(self, name: str) -> None:
+        remove(self.root / "by-units" / check_name("alias", name))
+
+    def _folder(self, uid: str) -> Path:
+        return self.root / check_name("pod UID", uid)
 
 
 class VcudaSockets:
-    """The sockets of all pods that have a folder."""
+    """The sockets of all pods that have a folder; whoever registers finds its limits and PIDs.
+
+    A pod may claim anything; its pod is told by the socket it came through, and its container by
+    what the API server or the runtime says of the id.
+    """
 
     def __init__(
         self,
         pods: NodePods,
         folders: VcudaFolders,
-        containers: ContainerLookup | None = None,
+        runtime: RuntimeClient | None = None,
         proc: Path = Path("/proc"),
     ) -> None:
         self._pods = pods
         self._folders = folders
-        self._containers = containers
+        self._runtime = runtime
         self._proc = proc
         self._open: dict[str, VcudaSocket] = {}
 
@@ -98,9 +164,7 @@ class VcudaSockets:
         for each in () if local is None else local.containers:
             if each.id == identity:
                 return each.name
-        owner = (
-            None if self._containers is None else await self._containers.find_container(identity)
-        )
+        owner = None if self._runtime is None else await self._runtime.find_container(identity)
         if owner is None or owner[0] != uid:
             raise DeniedError(f"container id {identity}: expected a container of pod {uid}")
         return self._check_container(uid, owner[1])
