@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 import builders
 import strategies
 from slicewise.dialects import ALLOCATION, SLICEWISE, apply_record
-from slicewise.dialects.own.pods import write_share
 from slicewise.model import (
     WHOLE_GPU,
     Constraints,
@@ -278,6 +277,10 @@ def requests(draw):
     )
     containers.sort(key=lambda each: each.role is Role.MAIN)
     return Request(tuple(containers), draw(constraints))
+
+
+def write_share(share):
+    return "whole" if share.whole else f"{share.cores}%:{share.memory}"
 
 
 def spell(request):

@@ -3,19 +3,13 @@
 from dataclasses import dataclass
 
 from slicewise.dialects.shared.dialect import Limits
-from slicewise.dialects.shared.indexes import (
-    cut_gpus,
-    gpu_at,
-    read_numbered_gpus,
-    write_numbers,
-)
+from slicewise.dialects.shared.indexes import gpu_at, read_container, write_numbers
 from slicewise.dialects.shared.limits import first_asked, read_amount, read_containers
 from slicewise.dialects.shared.texts import annotation
 from slicewise.model import (
     WHOLE_GPU,
     Allocation,
     Container,
-    ContainerAllocation,
     MiB,
     Node,
     Percent,
@@ -60,9 +54,7 @@ class ToyPods:
             text = pod.annotations.get(key)
             if text is None:
                 return None
-            gpus = read_numbered_gpus(annotation(key), text, node, gpu_at)
-            slices = cut_gpus(annotation(key), text, container, gpus)
-            allocated.append(ContainerAllocation(container.name, slices))
+            allocated.append(read_container(annotation(key), text, container, node, gpu_at))
         return Allocation(node.name, tuple(allocated))
 
     def record_allocation(

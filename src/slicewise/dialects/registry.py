@@ -11,10 +11,9 @@ from slicewise.dialects.elastic import ELASTIC
 from slicewise.dialects.gpuscheduler import GPUSCHEDULER
 from slicewise.dialects.gpushare import GPUSHARE, build_gpushare
 from slicewise.dialects.own import SLICEWISE
+from slicewise.dialects.shared import limits
 from slicewise.dialects.shared.dialect import Dialect
-from slicewise.dialects.shared.hosts import read_node_host, read_pod_host
 from slicewise.dialects.shared.inventory import cordon_gpus, read_counted
-from slicewise.dialects.shared.limits import check_containers, find_lone, refuse_mixture
 from slicewise.dialects.shared.offers import OfferedEdition
 from slicewise.dialects.shared.publication import NodeFacts, Publication, join_publications
 from slicewise.dialects.shared.routes import ExtenderConfig, ExtenderRoute, SnapshotRoute
@@ -74,7 +73,7 @@ class Dialects:
 
     def claim(self, pod: Pod) -> Dialect | None:
         """The dialect in which the pod asks for GPUs; None when it asks for none."""
-        check_containers(pod)
+        limits.check_containers(pod)
         named = {
             self._owners[resource].name
             for container in pod.containers
@@ -89,15 +88,15 @@ class Dialects:
             for dialect in self.dialects
             if dialect.name in named and (resource := dialect.pods.claims(pod)) is not None
         ]
-        refuse_mixture([resource for resource, _ in claims])
+        limits.refuse_mixture([resource for resource, _ in claims])
         return claims[0][1] if claims else None
 
     def read_request(self, pod: Pod) -> Request:
         """All that the pod asks for, CPU and main memory included."""
         dialect = self.claim(pod)
         request = Request() if dialect is None else dialect.pods.read_request(pod)
-        lone = frozenset() if dialect is None else find_lone(pod, dialect.pods.resources)
-        return replace(request, host=read_pod_host(pod), lone=lone)
+        lone = frozenset() if dialect is None else limits.find_lone(pod, dialect.pods.resources)
+        return replace(request, host=limits.read_pod_host(pod), lone=lone)
 
     def read_allocation(
         self, pod: Pod, node: Node, request: Request | None = None
@@ -139,7 +138,7 @@ class Dialects:
         )
         return replace(
             cordon_gpus(node, notice),
-            host=read_node_host(notice),
+            host=limits.read_node_host(notice),
             pool=pool,
             counted=read_counted(notice),
         )

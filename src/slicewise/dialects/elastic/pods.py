@@ -8,29 +8,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from slicewise.dialects.shared import indexes, limits
 from slicewise.dialects.shared.dialect import Limits
-from slicewise.dialects.shared.indexes import (
-    cut_gpus,
-    gpu_with_minor,
-    read_numbered_gpus,
-    used_gpu,
-    write_numbers,
-)
-from slicewise.dialects.shared.limits import (
-    find_edition,
-    first_asked,
-    read_amount,
-    read_containers,
-    read_memory,
-    whole_gpus,
-)
-from slicewise.dialects.shared.records import complete_record, prefer_full_record
+from slicewise.dialects.shared.records import RecordedPods
 from slicewise.dialects.shared.texts import annotation
 from slicewise.model import (
     FULL,
     Allocation,
     Container,
-    ContainerAllocation,
     DialectError,
     MiB,
     Node,
@@ -79,67 +64,53 @@ EDITIONS: Final = (CURRENT, ALIAS, PERCENT, NANO, NANO_OLD)
 
 def read_shares(container: Container, names: ElasticNames) -> tuple[Share, ...]:
     """What one container asks for; empty when it asks for no GPU."""
-    core = read_amount(container, names.core)
-    units = 0 if names.memory is None else read_amount(container, names.memory)
+    core = limits.read_amount(container, names.core)
+    units = 0 if names.memory is None else limits.read_amount(container, names.memory)
     if core >= FULL:
         # The original dropped the remainder and gave one GPU for 150.
         if core % FULL:
             raise DialectError(f"{names.core}={core}: expected less than 100 or a multiple of 100")
-        return whole_gpus(names.core, core, FULL)
-    memory = MiB(0) if names.memory is None else read_memory(names.memory, units, MiB(1))
+        return limits.whole_gpus(names.core, core, FULL)
+    memory = MiB(0) if names.memory is None else limits.read_memory(names.memory, units, MiB(1))
     return (Share(Percent(core), memory),) if core or memory else ()
 
 
-@dataclass(frozen=True, slots=True)
-class ElasticPods:
-    """Reads and writes pods of elastic-gpu, in the generations it is given."""
+class ElasticPods(RecordedPods):
+    """Reads and writes pods of elastic-gpu."""
 
-    editions: tuple[ElasticNames, ...]
-    records_nothing: bool = False
-    target_keys: tuple[str, ...] = ()
-
-    @property
-    def resources(self) -> frozenset[str]:
-        """The core and memory resources of every generation."""
-        return frozenset(each for names in self.editions for each in names.asking)
+    resources = frozenset(each for names in EDITIONS for each in names.asking)
 
     def claims(self, pod: Pod) -> str | None:
-        return first_asked(pod, (each for names in self.editions for each in names.asking))
+        return limits.first_asked(pod, (each for names in EDITIONS for each in names.asking))
 
     def read_request(self, pod: Pod) -> Request:
-        names = find_edition(pod, self.editions)
-        return Request(read_containers(pod, partial(read_shares, names=names)))
+        names = limits.find_edition(pod, EDITIONS)
+        return Request(limits.read_containers(pod, partial(read_shares, names=names)))
 
-    def read_allocation(self, pod: Pod, request: Request, node: Node) -> Allocation | None:
-        """The GPUs in the record or the container annotations."""
-        return prefer_full_record(pod, request, node, partial(self._read_own, pod, request, node))
-
-    def record_allocation(
-        self, pod: Pod, request: Request, allocation: Allocation, node: Node, *, now_ns: int
+    def write_own(
+        self, pod: Pod, request: Request, allocation: Allocation, node: Node, now_ns: int
     ) -> PodRecord:
         """The GPU numbers of every GPU container, and the flag that agents look for."""
-        names = find_edition(pod, self.editions)
+        names = limits.find_edition(pod, EDITIONS)
         # Minor numbers, for the original agent links /dev/nvidia<number> into the container.
         # Containers without a GPU get none: the original gave them a GPU and a refund.
         annotations = {
-            names.container + each.name: write_numbers(
-                used_gpu(node, piece).minor for piece in each.slices
+            names.container + each.name: indexes.write_numbers(
+                indexes.used_gpu(node, piece).minor for piece in each.slices
             )
             for each in allocation.containers
         }
-        record = PodRecord({**annotations, names.assumed: "true"}, {names.assumed: "true"})
-        read_own = partial(self._read_own, request=request, node=node)
-        return complete_record(pod, record, allocation, node, read_own=read_own)
+        return PodRecord({**annotations, names.assumed: "true"}, {names.assumed: "true"})
 
     def write_limits(self, pod: Pod, what: str, amount: int) -> Limits:
         """The limit in the pod's own generation, which may know no memory."""
-        names = find_edition(pod, self.editions)
+        names = limits.find_edition(pod, EDITIONS)
         if what == "memory":
             return {} if names.memory is None else {names.memory: amount}
         return {names.core: amount * (FULL if what == "gpus" else 1)}
 
-    def _read_own(self, pod: Pod, request: Request, node: Node) -> Allocation | None:
-        names = find_edition(pod, self.editions)
+    def read_own(self, pod: Pod, request: Request, node: Node) -> Allocation | None:
+        names = limits.find_edition(pod, EDITIONS)
         keys = {each.name: names.container + each.name for each in request.containers}
         if not any(key in pod.annotations for key in keys.values()):
             return None
@@ -149,10 +120,9 @@ class ElasticPods:
             text = pod.annotations.get(key)
             if text is None:
                 raise DialectError(f"{annotation(key)} is missing: expected GPU indexes like '0,1'")
-            gpus = read_numbered_gpus(annotation(key), text, node, gpu_with_minor)
-            slices = cut_gpus(annotation(key), text, container, gpus)
-            allocated.append(ContainerAllocation(container.name, slices))
+            find = indexes.gpu_with_minor
+            allocated.append(indexes.read_container(annotation(key), text, container, node, find))
         return Allocation(node.name, tuple(allocated))
 
 
-PODS: Final = ElasticPods(EDITIONS)
+PODS: Final = ElasticPods()

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from slicewise.dialects.shared.indexes import gpu_with_minor, used_gpu
+from slicewise.dialects.shared.indexes import cut_container, gpu_with_minor, used_gpu
 from slicewise.dialects.shared.texts import annotation, is_count, read_json, read_number, refuse
 from slicewise.model import (
     MAX_MEMORY,
@@ -25,7 +25,6 @@ from slicewise.model import (
     Role,
     Slice,
     count,
-    cut,
     phases,
 )
 
@@ -45,13 +44,7 @@ def divide_units(request: Request, gpus: Sequence[Gpu], node: Node) -> Allocatio
     """Every container's own shares on these GPUs."""
     return Allocation(
         node.name,
-        tuple(
-            ContainerAllocation(
-                each.name,
-                tuple(cut(share, gpu) for share, gpu in zip(each.shares, gpus, strict=True)),
-            )
-            for each in request.containers
-        ),
+        tuple(cut_container(each, gpus) for each in request.containers),
     )
 
 

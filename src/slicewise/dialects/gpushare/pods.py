@@ -4,31 +4,12 @@ All containers of a pod are on the same GPUs. Compute is not counted: a share is
 """
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
-from slicewise.dialects.gpushare.division import (
-    divide_exactly,
-    divide_units,
-    measure_peak,
-    read_division,
-    write_division,
-)
+from slicewise.dialects.gpushare import division
+from slicewise.dialects.shared import indexes, limits
 from slicewise.dialects.shared.dialect import Limits
-from slicewise.dialects.shared.indexes import (
-    gpu_with_minor,
-    read_numbered_gpus,
-    used_gpu,
-    write_numbers,
-)
-from slicewise.dialects.shared.limits import (
-    check_count,
-    first_asked,
-    read_amount,
-    read_containers,
-    read_memory,
-)
-from slicewise.dialects.shared.records import add_full_record, complete_record, prefer_full_record
+from slicewise.dialects.shared.records import RecordedPods
 from slicewise.dialects.shared.texts import annotation, label, read_number, refuse
 from slicewise.model import (
     Allocation,
@@ -79,78 +60,72 @@ def read_span(pod: Pod, names: GpushareNames) -> int:
         span = read_number(label(names.count), text, "a number of GPUs from 1 up")
         if span == 0:
             raise refuse(label(names.count), text, "a number of GPUs from 1 up")
-        return check_count(f"{label(names.count)}={text!r}", span)
-    asked = {read_amount(each, names.count) for each in pod.containers} - {0}
+        return limits.check_count(f"{label(names.count)}={text!r}", span)
+    asked = {limits.read_amount(each, names.count) for each in pod.containers} - {0}
     if len(asked) > 1:
         shown = " and ".join(map(str, sorted(asked)))
         raise DialectError(f"{names.count}={shown}: expected one number for the whole pod")
     span = asked.pop() if asked else 1
-    return check_count(f"{names.count}={span}", span)
+    return limits.check_count(f"{names.count}={span}", span)
 
 
-@dataclass(frozen=True, slots=True)
-class GpusharePods:
+@dataclass(frozen=True)
+class GpusharePods(RecordedPods):
     """Reads and writes pods of gpushare, in the unit its cluster uses."""
 
     names: GpushareNames = GIB
-    records_nothing: bool = False
-    target_keys: tuple[str, ...] = ()
 
-    @property
-    def resources(self) -> frozenset[str]:
-        """The memory resource, and the count that some users ask for beside it."""
-        return frozenset((self.names.memory, self.names.count))
+    # Some users ask for a count beside the memory.
+    resources = frozenset((GIB.memory, GIB.count))
 
     def claims(self, pod: Pod) -> str | None:
-        return first_asked(pod, (self.names.memory, self.names.count))
+        return limits.first_asked(pod, (GIB.memory, GIB.count))
 
     def read_request(self, pod: Pod) -> Request:
         """The same share on each of the pod's GPUs, for every container that asks."""
         names, span = self.names, read_span(pod, self.names)
 
         def read(container: Container) -> tuple[Share, ...]:
-            units = read_amount(container, names.memory)
+            units = limits.read_amount(container, names.memory)
             if units == 0:
                 return ()
             if units % span:
                 field = label(names.count) if names.count in pod.labels else names.count
                 raise refuse(field, str(span), f"a divisor of {names.memory}={units}")
-            memory = read_memory(names.memory, units, names.memory_unit)
+            memory = limits.read_memory(names.memory, units, names.memory_unit)
             return (Share(Percent(0), MiB(memory // span)),) * span
 
-        containers = read_containers(pod, read)
+        containers = limits.read_containers(pod, read)
         if not containers:
             raise DialectError(f"{names.count}={span}: expected {names.memory} beside it")
         return Request(containers, Constraints(together=True))
 
-    def read_allocation(self, pod: Pod, request: Request, node: Node) -> Allocation | None:
-        """The GPUs in the record, the allocation annotation or the index annotation."""
-        return prefer_full_record(pod, request, node, partial(self._read_own, pod, request, node))
-
-    def record_allocation(
-        self, pod: Pod, request: Request, allocation: Allocation, node: Node, *, now_ns: int
+    def write_own(
+        self, pod: Pod, request: Request, allocation: Allocation, node: Node, now_ns: int
     ) -> PodRecord:
         """The five annotations of the extender, and the division over several GPUs."""
-        names = self.names
+        names, unit = self.names, self.names.memory_unit
         pieces = (piece for each in allocation.containers for piece in each.slices)
         # Minor numbers, for the original plugin knows its GPUs by these alone.
-        gpus = list(dict.fromkeys(used_gpu(node, piece) for piece in pieces))
+        gpus = list(dict.fromkeys(indexes.used_gpu(node, piece) for piece in pieces))
         if not gpus:
             raise DialectError(f"pod {pod.namespace}/{pod.name}: expected an allocation of a GPU")
         annotations = {
-            names.index: write_numbers(gpu.minor for gpu in gpus),
-            names.gpu_units: str(gpus[0].memory // names.memory_unit),
-            names.pod_units: str(-(-measure_peak(request, allocation) // names.memory_unit)),
+            names.index: indexes.write_numbers(gpu.minor for gpu in gpus),
+            names.gpu_units: str(gpus[0].memory // unit),
+            names.pod_units: str(-(-division.measure_peak(request, allocation) // unit)),
             names.assigned: "false",
             names.assume_time: str(now_ns),
         }
         if len(gpus) > 1 or names.division in pod.annotations:
-            annotations[names.division] = write_division(pod, allocation, node, names.memory_unit)
-        record = PodRecord(annotations)
+            annotations[names.division] = division.write_division(pod, allocation, node, unit)
+        return PodRecord(annotations)
+
+    def says_all(self, recorded: Pod, request: Request, allocation: Allocation, node: Node) -> bool:
+        """Never beside init containers and sidecars, which the annotations do not name."""
         if any(each.role is not Role.MAIN for each in request.containers):
-            return add_full_record(record, allocation, node)
-        read_own = partial(self._read_own, request=request, node=node)
-        return complete_record(pod, record, allocation, node, read_own=read_own)
+            return False
+        return super().says_all(recorded, request, allocation, node)
 
     def write_limits(self, pod: Pod, what: str, amount: int) -> Limits:
         """Memory in the cluster's unit, for all of the pod's GPUs together."""
@@ -163,12 +138,12 @@ class GpusharePods:
             return {names.memory: each * amount, names.count: amount}
         return {}
 
-    def _read_own(self, pod: Pod, request: Request, node: Node) -> Allocation | None:
-        names = self.names
-        division, index = pod.annotations.get(names.division), pod.annotations.get(names.index)
-        if division is not None:
+    def read_own(self, pod: Pod, request: Request, node: Node) -> Allocation | None:
+        key, unit = self.names.division, self.names.memory_unit
+        index = pod.annotations.get(self.names.index)
+        if key in pod.annotations:
             try:
-                return read_division(names.division, pod, request, node, unit=names.memory_unit)
+                return division.read_division(key, pod, request, node, unit=unit)
             except DialectError:
                 if index is None:
                     raise
@@ -176,16 +151,16 @@ class GpusharePods:
 
     def _read_index(self, text: str, pod: Pod, request: Request, node: Node) -> Allocation:
         names, field = self.names, annotation(self.names.index)
-        gpus = read_numbered_gpus(field, text, node, gpu_with_minor)
+        gpus = indexes.read_numbered_gpus(field, text, node, indexes.gpu_with_minor)
         wanted = len(request.containers[0].shares)
         if len(gpus) != wanted:
             raise refuse(field, text, count(wanted, "GPU index", "GPU indexes"))
         total = pod.annotations.get(names.pod_units)
         if total is None:
-            return divide_units(request, gpus, node)
+            return division.divide_units(request, gpus, node)
         expected = "the pod's units of GPU memory from 1 up"
         units = read_number(annotation(names.pod_units), total, expected)
         if units == 0:
             raise refuse(annotation(names.pod_units), total, expected)
-        memory = read_memory(annotation(names.pod_units), units, names.memory_unit)
-        return divide_exactly(request, gpus, node, memory)
+        memory = limits.read_memory(annotation(names.pod_units), units, names.memory_unit)
+        return division.divide_exactly(request, gpus, node, memory)

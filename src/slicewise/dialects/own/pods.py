@@ -4,33 +4,23 @@ Limits count GPUs, percent of each and MiB of each; annotations say what limits 
 """
 
 import re
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from slicewise.dialects.shared import limits
 from slicewise.dialects.shared.dialect import Limits
-from slicewise.dialects.shared.limits import (
-    check_count,
-    first_asked,
-    read_amount,
-    read_containers,
-    read_memory,
-)
-from slicewise.dialects.shared.records import add_full_record, prefer_full_record
+from slicewise.dialects.shared.records import RecordedPods
 from slicewise.dialects.shared.texts import annotation, read_models, read_words, refuse
 from slicewise.model import (
     FULL,
     WHOLE_GPU,
-    Allocation,
     Constraints,
     Container,
     DialectError,
     MiB,
     Nearness,
-    Node,
     Percent,
     Pod,
-    PodRecord,
     Request,
     Share,
     TopologyConstraint,
@@ -62,10 +52,10 @@ _TRUTHS: Final = {"true": True, "false": False}
 
 def read_shares(container: Container, pod: Pod) -> tuple[Share, ...]:
     """What one container asks for; empty when it asks for no GPU."""
-    cores, memory = read_amount(container, CORES), read_amount(container, MEMORY)
+    cores, memory = limits.read_amount(container, CORES), limits.read_amount(container, MEMORY)
     if GPU in container.limits or GPU in container.requests:
-        asked = read_amount(container, GPU)
-        gpus = check_count(f"{GPU}={asked}", asked)
+        asked = limits.read_amount(container, GPU)
+        gpus = limits.check_count(f"{GPU}={asked}", asked)
     else:
         gpus = 1 if cores or memory else 0
     if gpus == 0 and (cores or memory):
@@ -77,12 +67,7 @@ def read_shares(container: Container, pod: Pod) -> tuple[Share, ...]:
         raise DialectError(f"{CORES}={cores}: expected at most 100, of each of {GPU}")
     if cores == FULL or not (cores or memory):
         return (WHOLE_GPU,) * gpus
-    return (Share(Percent(cores), read_memory(MEMORY, memory, MiB(1))),) * gpus
-
-
-def write_share(share: Share) -> str:
-    """One entry of the shares annotation."""
-    return "whole" if share.whole else f"{share.cores}%:{share.memory}"
+    return (Share(Percent(cores), limits.read_memory(MEMORY, memory, MiB(1))),) * gpus
 
 
 def read_constraints(pod: Pod) -> Constraints:
@@ -102,23 +87,16 @@ def read_constraints(pod: Pod) -> Constraints:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class OwnPods:
-    """Reads and writes pods in our own words."""
+class OwnPods(RecordedPods):
+    """Reads and writes pods in our own words; the full record is all there is."""
 
-    records_nothing: bool = False
-    target_keys: tuple[str, ...] = ()
-
-    @property
-    def resources(self) -> frozenset[str]:
-        """GPUs, percent of each and MiB of each."""
-        return frozenset((GPU, CORES, MEMORY))
+    resources = frozenset((GPU, CORES, MEMORY))
 
     def claims(self, pod: Pod) -> str | None:
-        return first_asked(pod, (GPU, CORES, MEMORY))
+        return limits.first_asked(pod, (GPU, CORES, MEMORY))
 
     def read_request(self, pod: Pod) -> Request:
-        containers = read_containers(pod, partial(read_shares, pod=pod))
+        containers = limits.read_containers(pod, partial(read_shares, pod=pod))
         wanting = {SHARES + each.name for each in containers}
         for key in pod.annotations:
             # Left unread, a misspelt container name would turn shares into whole GPUs.
@@ -126,14 +104,6 @@ class OwnPods:
                 expected = "the name of a container that asks for GPUs"
                 raise refuse(annotation(key), pod.annotations[key], expected)
         return Request(containers, read_constraints(pod))
-
-    def read_allocation(self, pod: Pod, request: Request, node: Node) -> Allocation | None:
-        return prefer_full_record(pod, request, node, lambda: None)
-
-    def record_allocation(
-        self, pod: Pod, request: Request, allocation: Allocation, node: Node, *, now_ns: int
-    ) -> PodRecord:
-        return add_full_record(PodRecord(), allocation, node)
 
     def write_limits(self, pod: Pod, what: str, amount: int) -> Limits:
         """The limit of this kind; nothing where an annotation lists unequal shares."""

@@ -9,7 +9,16 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from slicewise.dialects.shared.texts import refuse
-from slicewise.model import ContainerRequest, DialectError, Gpu, Node, Slice, count, cut
+from slicewise.model import (
+    ContainerAllocation,
+    ContainerRequest,
+    DialectError,
+    Gpu,
+    Node,
+    Slice,
+    count,
+    cut,
+)
 
 _INDEXES: Final = re.compile(r"[0-9]{1,6}(,[0-9]{1,6}){0,63}")
 
@@ -42,14 +51,20 @@ def read_numbered_gpus(field: str, text: str, node: Node, find: GpuFinder) -> tu
     return tuple(gpus)
 
 
-def cut_gpus(
-    field: str, text: str, container: ContainerRequest, gpus: Sequence[Gpu]
-) -> tuple[Slice, ...]:
-    """The container's slices of these GPUs, which must be as many as its shares."""
-    wanted = len(container.shares)
+def read_container(
+    field: str, text: str, container: ContainerRequest, node: Node, find: GpuFinder
+) -> ContainerAllocation:
+    """The container's slices of the GPUs a value like '0,1' names, as many as its shares."""
+    gpus, wanted = read_numbered_gpus(field, text, node, find), len(container.shares)
     if len(gpus) != wanted:
         raise refuse(field, text, count(wanted, "GPU index", "GPU indexes"))
-    return tuple(cut(share, gpu) for share, gpu in zip(container.shares, gpus, strict=True))
+    return cut_container(container, gpus)
+
+
+def cut_container(container: ContainerRequest, gpus: Sequence[Gpu]) -> ContainerAllocation:
+    """Each share of the container on one of these GPUs."""
+    slices = tuple(cut(share, gpu) for share, gpu in zip(container.shares, gpus, strict=True))
+    return ContainerAllocation(container.name, slices)
 
 
 def used_gpu(node: Node, piece: Slice) -> Gpu:

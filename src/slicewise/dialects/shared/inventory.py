@@ -7,15 +7,8 @@ invented UUIDs, until Slicewise's own agent publishes the truth.
 from dataclasses import replace
 from typing import Final
 
+from slicewise.dialects.shared import texts
 from slicewise.dialects.shared.limits import check_count
-from slicewise.dialects.shared.texts import (
-    annotation,
-    is_count,
-    read_json,
-    read_words,
-    refuse,
-    write_json,
-)
 from slicewise.model import FULL, DialectError, Gpu, Links, MiB, Node, NodeNotice, read_count
 
 GPUS: Final = "slicewise.io/gpus"
@@ -35,7 +28,7 @@ _INVENTED: Final = "unknown-"
 # A GPU must have a size; one of unknown size can then hold no memory request.
 _UNKNOWN_MEMORY: Final = MiB(1)
 
-_FIELD: Final = annotation(GPUS)
+_FIELD: Final = texts.annotation(GPUS)
 _FORM: Final = (
     """like '{"gpus":[{"index":0,"minor":0,"uuid":"GPU-...","model":"...","memory":40960}]}'"""
 )
@@ -60,14 +53,14 @@ def write_gpus(node: Node) -> str:
     }
     if node.links is not None:
         document["links"] = {"nvlinks": node.links.nvlinks, "pcie": node.links.pcie}
-    return write_json(document)
+    return texts.write_json(document)
 
 
 def read_gpus(name: str, text: str) -> Node:
     """The node with the GPUs that the annotation's value lists."""
-    document = read_json(_FIELD, text, _FORM)
+    document = texts.read_json(_FIELD, text, _FORM)
     if not isinstance(document, dict) or not isinstance(document.get("gpus"), list):
-        raise refuse(_FIELD, text, _FORM)
+        raise texts.refuse(_FIELD, text, _FORM)
     gpus = tuple(_read_gpu(at, entry) for at, entry in enumerate(document["gpus"]))
     return Node(name, gpus, _read_links(document.get("links")))
 
@@ -78,7 +71,7 @@ def read_counted(notice: NodeNotice) -> frozenset[str]:
     if text is None:
         return frozenset()
     try:
-        document = read_json(annotation(AGENT), text, "what the agent writes")
+        document = texts.read_json(texts.annotation(AGENT), text, "what the agent writes")
     except DialectError:
         # It is the agent's word on itself: without it, nothing is known against the node.
         return frozenset()
@@ -90,7 +83,7 @@ def read_counted(notice: NodeNotice) -> frozenset[str]:
 
 def cordon_gpus(node: Node, notice: NodeNotice) -> Node:
     """The node with the GPUs marked that a person has closed to new pods, by UUID or index."""
-    entries = frozenset(read_words(notice.annotations.get(CORDONED, "")))
+    entries = frozenset(texts.read_words(notice.annotations.get(CORDONED, "")))
     # A GPU that has left stays on the list until somebody clears it, and closes nothing.
     if not any(gpu.uuid in entries or str(gpu.index) in entries for gpu in node.gpus):
         return node
@@ -161,19 +154,19 @@ def _labelled_memory(notice: NodeNotice) -> MiB:
 def _read_gpu(at: int, entry: object) -> Gpu:
     field = f"{_FIELD}: gpus[{at}]"
     if not isinstance(entry, dict):
-        raise refuse(field, entry, _FORM)
+        raise texts.refuse(field, entry, _FORM)
     facts = {"numa": None, "health": True, "mig": False, **entry}
     for key in ("index", "minor", "memory"):
-        if not is_count(facts.get(key)):
-            raise refuse(f"{field}.{key}", facts.get(key), "a whole number")
+        if not texts.is_count(facts.get(key)):
+            raise texts.refuse(f"{field}.{key}", facts.get(key), "a whole number")
     for key in ("uuid", "model"):
         if not isinstance(facts.get(key), str):
-            raise refuse(f"{field}.{key}", facts.get(key), "a text")
+            raise texts.refuse(f"{field}.{key}", facts.get(key), "a text")
     for key in ("health", "mig"):
         if not isinstance(facts[key], bool):
-            raise refuse(f"{field}.{key}", facts[key], "true or false")
-    if facts["numa"] is not None and not is_count(facts["numa"]):
-        raise refuse(f"{field}.numa", facts["numa"], "a whole number or null")
+            raise texts.refuse(f"{field}.{key}", facts[key], "true or false")
+    if facts["numa"] is not None and not texts.is_count(facts["numa"]):
+        raise texts.refuse(f"{field}.numa", facts["numa"], "a whole number or null")
     return Gpu(
         index=facts["index"],
         uuid=facts["uuid"],
@@ -190,14 +183,14 @@ def _read_links(entry: object) -> Links | None:
     if entry is None:
         return None
     if not isinstance(entry, dict):
-        raise refuse(f"{_FIELD}: links", entry, "nvlinks and pcie")
+        raise texts.refuse(f"{_FIELD}: links", entry, "nvlinks and pcie")
     return Links(_read_matrix("nvlinks", entry), _read_matrix("pcie", entry))
 
 
 def _read_matrix(key: str, links: dict[str, object]) -> tuple[tuple[int, ...], ...]:
     rows = links.get(key)
     if not isinstance(rows, list) or not all(
-        isinstance(row, list) and all(is_count(value) for value in row) for row in rows
+        isinstance(row, list) and all(texts.is_count(value) for value in row) for row in rows
     ):
         raise DialectError(f"{_FIELD}: links.{key}: expected rows of whole numbers")
     return tuple(tuple(row) for row in rows)

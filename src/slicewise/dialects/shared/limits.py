@@ -1,13 +1,15 @@
 """What a pod's containers ask for by resource name, as whole numbers.
 
 Limits count first and requests only where no limit stands; init containers and sidecars are
-read like the others, which none of the original systems did.
+read like the others, which none of the original systems did. CPU and main memory beside the
+GPUs are read here too, of pods and of nodes.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Protocol, TypeVar
 
 from slicewise.model import (
+    BYTES_PER_MIB,
     MAX_CONTAINERS,
     MAX_GPUS_PER_NODE,
     MAX_MEMORY,
@@ -15,11 +17,17 @@ from slicewise.model import (
     Container,
     ContainerRequest,
     DialectError,
+    Host,
     MiB,
+    MilliCpu,
+    NodeNotice,
     Pod,
     QuantityError,
     Share,
+    phases,
+    read_bytes,
     read_count,
+    read_milli_cpu,
 )
 
 
@@ -129,3 +137,38 @@ def read_memory(resource: str, amount: int, unit: MiB) -> MiB:
     if amount * unit > MAX_MEMORY:
         raise DialectError(f"{resource}={amount}: expected at most {MAX_MEMORY // unit}")
     return MiB(amount * unit)
+
+
+def read_pod_host(pod: Pod) -> Host:
+    """The pod's effective request: the phase that peaks, for CPU and for memory."""
+    if not pod.containers:
+        return Host()
+    cpu = [_read_cpu(container) for container in pod.containers]
+    memory = [_read_memory(container) for container in pod.containers]
+    peaks = list(phases(pod.containers))
+    return Host(
+        MilliCpu(max(sum(cpu[at] for at in phase) for phase in peaks)),
+        MiB(-(-max(sum(memory[at] for at in phase) for phase in peaks) // BYTES_PER_MIB)),
+    )
+
+
+def read_node_host(notice: NodeNotice) -> Host | None:
+    """What the node offers to pods; None when it does not say both."""
+    cpu, memory = notice.allocatable.get("cpu"), notice.allocatable.get("memory")
+    if cpu is None or memory is None:
+        return None
+    field = f"node {notice.name}: allocatable"
+    return Host(
+        read_milli_cpu(f"{field} cpu", cpu),
+        MiB(read_bytes(f"{field} memory", memory) // BYTES_PER_MIB),
+    )
+
+
+def _read_cpu(container: Container) -> int:
+    value = container.requests.get("cpu", container.limits.get("cpu"))
+    return 0 if value is None else read_milli_cpu(f"container {container.name}: cpu", value)
+
+
+def _read_memory(container: Container) -> int:
+    value = container.requests.get("memory", container.limits.get("memory"))
+    return 0 if value is None else read_bytes(f"container {container.name}: memory", value)

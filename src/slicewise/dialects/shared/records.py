@@ -4,9 +4,7 @@ It is the whole record for our own dialect and for systems that record nothing, 
 the records of the others wherever those cannot say everything. Where it is valid, it is believed.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Final
 
 from slicewise.dialects.shared.indexes import gpu_at, used_gpu
@@ -67,22 +65,6 @@ def read_full_record(text: str, request: Request, node: Node) -> Allocation:
     )
 
 
-def prefer_full_record(
-    pod: Pod, request: Request, node: Node, read_own: Callable[[], Allocation | None]
-) -> Allocation | None:
-    """The recorded allocation where it is valid, otherwise what the dialect's own record says."""
-    text = pod.annotations.get(ALLOCATION)
-    if text is None:
-        return read_own()
-    try:
-        return read_full_record(text, request, node)
-    except DialectError:
-        own = read_own()
-        if own is None:
-            raise
-        return own
-
-
 def apply_record(pod: Pod, record: PodRecord) -> Pod:
     """The pod as it will be listed once the record is on it."""
     return replace(
@@ -90,37 +72,6 @@ def apply_record(pod: Pod, record: PodRecord) -> Pod:
         annotations={**pod.annotations, **record.annotations},
         labels={**pod.labels, **record.labels},
     )
-
-
-def reads_back_as(allocation: Allocation, read_own: Callable[[], Allocation | None]) -> bool:
-    """Whether the dialect's own record, read back, is this allocation."""
-    try:
-        return read_own() == allocation
-    except DialectError:
-        return False
-
-
-def add_full_record(record: PodRecord, allocation: Allocation, node: Node) -> PodRecord:
-    """The record with the allocation spelled out in full beside it."""
-    full = write_full_record(allocation, node)
-    return replace(record, annotations={**record.annotations, ALLOCATION: full})
-
-
-def complete_record(
-    pod: Pod,
-    record: PodRecord,
-    allocation: Allocation,
-    node: Node,
-    *,
-    read_own: Callable[[Pod], Allocation | None],
-) -> PodRecord:
-    """The system's own record, and ours beside it unless the system's says everything."""
-    recorded = apply_record(pod, record)
-    said = reads_back_as(allocation, partial(read_own, recorded))
-    # A full record left by an earlier decision would be believed before this one.
-    if said and ALLOCATION not in pod.annotations:
-        return record
-    return add_full_record(record, allocation, node)
 
 
 def _read_container(
@@ -161,3 +112,56 @@ def _find_gpu(node: Node, index: int, uuid: str) -> Gpu | None:
     # A replaced or newly detected GPU shifts the indexes of the others; the UUID stays.
     found = next((gpu for gpu in node.gpus if gpu.uuid == uuid), None)
     return gpu_at(node, index) if found is None and is_invented(uuid) else found
+
+
+class RecordedPods:
+    """Keeps allocations in the system's own record, and ours beside it unless theirs says all.
+
+    A system that records nothing leaves `read_own` and `write_own` as they are.
+    """
+
+    __slots__ = ()
+    records_nothing: bool = False
+    target_keys: tuple[str, ...] = ()
+
+    def read_own(self, pod: Pod, request: Request, node: Node) -> Allocation | None:
+        """What the system's own record says; None when there is none."""
+        return None
+
+    def write_own(
+        self, pod: Pod, request: Request, allocation: Allocation, node: Node, now_ns: int
+    ) -> PodRecord:
+        """The record as the system's own agents read it."""
+        return PodRecord()
+
+    def says_all(self, recorded: Pod, request: Request, allocation: Allocation, node: Node) -> bool:
+        """Whether the system's own record, read back, is this allocation."""
+        try:
+            return self.read_own(recorded, request, node) == allocation
+        except DialectError:
+            return False
+
+    def read_allocation(self, pod: Pod, request: Request, node: Node) -> Allocation | None:
+        """Our record where it is valid, otherwise what the system's own says."""
+        text = pod.annotations.get(ALLOCATION)
+        if text is None:
+            return self.read_own(pod, request, node)
+        try:
+            return read_full_record(text, request, node)
+        except DialectError:
+            own = self.read_own(pod, request, node)
+            if own is None:
+                raise
+            return own
+
+    def record_allocation(
+        self, pod: Pod, request: Request, allocation: Allocation, node: Node, *, now_ns: int
+    ) -> PodRecord:
+        """The system's own record, and ours beside it unless the system's says everything."""
+        record = self.write_own(pod, request, allocation, node, now_ns)
+        recorded = apply_record(pod, record)
+        # A full record left by an earlier decision would be believed before this one.
+        if ALLOCATION not in pod.annotations and self.says_all(recorded, request, allocation, node):
+            return record
+        full = write_full_record(allocation, node)
+        return replace(record, annotations={**record.annotations, ALLOCATION: full})

@@ -5,34 +5,17 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
+from slicewise.dialects.shared import indexes, limits
 from slicewise.dialects.shared.dialect import Limits
-from slicewise.dialects.shared.indexes import (
-    cut_gpus,
-    gpu_at,
-    gpu_with_minor,
-    read_numbered_gpus,
-    used_gpu,
-    write_numbers,
-)
-from slicewise.dialects.shared.limits import (
-    find_edition,
-    first_asked,
-    read_amount,
-    read_containers,
-    read_memory,
-    whole_gpus,
-)
-from slicewise.dialects.shared.records import complete_record, prefer_full_record
+from slicewise.dialects.shared.records import RecordedPods
 from slicewise.dialects.shared.texts import annotation, read_models, read_number, refuse
 from slicewise.model import (
     FULL,
     Allocation,
     Constraints,
     Container,
-    ContainerAllocation,
     DialectError,
     MiB,
     Node,
@@ -81,12 +64,12 @@ FORK: Final = TkestackNames(
 EDITIONS: Final = (FORK, UPSTREAM)
 
 
-def read_shares(limits: Mapping[str, int], names: TkestackNames) -> tuple[Share, ...]:
+def read_shares(amounts: Mapping[str, int], names: TkestackNames) -> tuple[Share, ...]:
     """What one container asks for; empty when it asks for no GPU."""
-    core = limits.get(names.core, 0)
-    memory = read_memory(names.memory, limits.get(names.memory, 0), names.memory_unit)
+    core = amounts.get(names.core, 0)
+    memory = limits.read_memory(names.memory, amounts.get(names.memory, 0), names.memory_unit)
     if core % FULL == 0:
-        return whole_gpus(names.core, core, FULL)
+        return limits.whole_gpus(names.core, core, FULL)
     # The original extender let both of these pass, and the node refused them later.
     if core > FULL:
         raise DialectError(f"{names.core}={core}: expected less than 100 or a multiple of 100")
@@ -97,43 +80,32 @@ def read_shares(limits: Mapping[str, int], names: TkestackNames) -> tuple[Share,
 
 def read_ceiling(pod: Pod) -> Percent | None:
     """How much idle compute the pod's containers may borrow; None when the limit is hard."""
-    key = find_edition(pod, EDITIONS).key("vcuda-core-limit")
+    key = limits.find_edition(pod, EDITIONS).key("vcuda-core-limit")
     text = pod.annotations.get(key)
     if text is None:
         return None
     return Percent(min(FULL, read_number(annotation(key), text, "a percentage like '50'")))
 
 
-@dataclass(frozen=True, slots=True)
-class TkestackPods:
-    """Reads and writes pods of gpu-admission and gpu-manager, in the editions it is given."""
+class TkestackPods(RecordedPods):
+    """Reads and writes pods of gpu-admission and gpu-manager."""
 
-    editions: tuple[TkestackNames, ...]
-    records_nothing: bool = False
-
-    @property
-    def resources(self) -> frozenset[str]:
-        """The core and memory resources of every edition."""
-        return frozenset(each for names in self.editions for each in (names.core, names.memory))
-
-    @property
-    def target_keys(self) -> tuple[str, ...]:
-        """The annotation in which gpu-admission names the node before it is bound."""
-        return tuple(names.key("predicate-node") for names in self.editions)
+    resources = frozenset(each for names in EDITIONS for each in (names.core, names.memory))
+    # gpu-admission names the node before the pod is bound.
+    target_keys = tuple(names.key("predicate-node") for names in EDITIONS)
 
     def claims(self, pod: Pod) -> str | None:
-        """The core resource the pod asks for, if any."""
-        return first_asked(pod, (names.core for names in self.editions))
+        return limits.first_asked(pod, (names.core for names in EDITIONS))
 
     def read_request(self, pod: Pod) -> Request:
         """What the pod asks for, with the models it wants and refuses."""
-        names = find_edition(pod, self.editions)
+        names = limits.find_edition(pod, EDITIONS)
 
         def read(container: Container) -> tuple[Share, ...]:
             asked = (names.core, names.memory)
-            return read_shares({key: read_amount(container, key) for key in asked}, names)
+            return read_shares({key: limits.read_amount(container, key) for key in asked}, names)
 
-        containers = read_containers(pod, read)
+        containers = limits.read_containers(pod, read)
         if not all(share.whole for each in containers for share in each.shares):
             # The library of a shared GPU refuses to start on a ceiling it cannot read.
             read_ceiling(pod)
@@ -143,15 +115,11 @@ class TkestackPods:
         )
         return Request(containers, constraints)
 
-    def read_allocation(self, pod: Pod, request: Request, node: Node) -> Allocation | None:
-        """The GPUs in the record or the index annotations."""
-        return prefer_full_record(pod, request, node, partial(self._read_own, pod, request, node))
-
-    def record_allocation(
-        self, pod: Pod, request: Request, allocation: Allocation, node: Node, *, now_ns: int
+    def write_own(
+        self, pod: Pod, request: Request, allocation: Allocation, node: Node, now_ns: int
     ) -> PodRecord:
         """The index annotations of the extender, and the fork's labels of its bind."""
-        names = find_edition(pod, self.editions)
+        names = limits.find_edition(pod, EDITIONS)
         annotations = {
             names.key("predicate-node"): allocation.node,
             names.key("gpu-assigned"): "false",
@@ -159,27 +127,24 @@ class TkestackPods:
         }
         for at, container in enumerate(pod.main_containers):
             if slices := allocation.slices_of(container.name):
-                annotations[index_key(names, at)] = write_numbers(
-                    used_gpu(node, piece).index for piece in slices
+                annotations[index_key(names, at)] = indexes.write_numbers(
+                    indexes.used_gpu(node, piece).index for piece in slices
                 )
         labels = {}
         if names.bind_time is not None and names.bind_phase is not None:
             labels = {names.bind_time: str(now_ns), names.bind_phase: "allocating"}
-        record = PodRecord(annotations, labels)
-        read_own = partial(self._read_own, request=request, node=node)
-        return complete_record(pod, record, allocation, node, read_own=read_own)
+        return PodRecord(annotations, labels)
 
     def write_limits(self, pod: Pod, what: str, amount: int) -> Limits:
         """The limit in the pod's own edition."""
-        names = find_edition(pod, self.editions)
+        names = limits.find_edition(pod, EDITIONS)
         if what == "memory":
             return {names.memory: amount // names.memory_unit}
         return {names.core: amount * (FULL if what == "gpus" else 1)}
 
-    def _read_own(self, pod: Pod, request: Request, node: Node) -> Allocation | None:
-        names = find_edition(pod, self.editions)
-        positions = {each.name: at for at, each in enumerate(pod.main_containers)}
-        keys = {name: index_key(names, at) for name, at in positions.items()}
+    def read_own(self, pod: Pod, request: Request, node: Node) -> Allocation | None:
+        names = limits.find_edition(pod, EDITIONS)
+        keys = {each.name: index_key(names, at) for at, each in enumerate(pod.main_containers)}
         wanting = {each.name for each in request.containers}
         if not any(keys[name] in pod.annotations for name in keys if name in wanting):
             return None
@@ -196,14 +161,12 @@ class TkestackPods:
                     f"container {container.name}: no annotation says which GPUs it has, "
                     f"expected one like {index_key(names, 0)}"
                 )
-            find = gpu_with_minor if assigned else gpu_at
-            gpus = read_numbered_gpus(annotation(key), text, node, find)
-            slices = cut_gpus(annotation(key), text, container, gpus)
-            allocated.append(ContainerAllocation(container.name, slices))
+            find = indexes.gpu_with_minor if assigned else indexes.gpu_at
+            allocated.append(indexes.read_container(annotation(key), text, container, node, find))
         return Allocation(node.name, tuple(allocated))
 
 
-PODS: Final = TkestackPods(EDITIONS)
+PODS: Final = TkestackPods()
 
 
 def index_key(names: TkestackNames, at: int) -> str:
