@@ -116,7 +116,6 @@ class Binder:
 
     @property
     def writing(self) -> int:
-        """How many pods are being bound right now."""
         return len(self._running)
 
     async def throttle(self) -> None:
@@ -137,7 +136,6 @@ class Binder:
     def record_allocation(
         self, pod: Pod, request: Request, allocation: Allocation, node: Node
     ) -> PodRecord:
-        """How the allocation is recorded at this moment."""
         return self.queries.dialects.record_allocation(
             pod, request, allocation, node, now_ns=self._timing.wall()
         )

@@ -50,7 +50,6 @@ class Metrics:
         self._request_series = cache(self._requests.labels)
 
     def stage(self, verb: str, stage: str) -> AbstractContextManager[None]:
-        """Time the block as one stage of a verb."""
         return StageTimer(self._stage_series(verb, stage))
 
     def decided(self, verb: str, reason: str, count: int = 1) -> None:

@@ -40,8 +40,6 @@ class NodeItems(msgspec.Struct, gc=False):
 
 
 class ExtenderArgs(msgspec.Struct, rename="pascal", gc=False):
-    """The request of filter and prioritize."""
-
     pod: msgspec.Raw = _NOTHING
     nodes: NodeItems | None = None
     node_names: list[str] | None = None
@@ -90,8 +88,6 @@ class FilterReply(msgspec.Struct, rename="pascal", gc=False):
 
 
 class HostScore(msgspec.Struct, rename="pascal", gc=False):
-    """One node's score in the reply of prioritize."""
-
     host: str
     score: int
 

@@ -60,7 +60,6 @@ class Recorder:
                 self._writing[uid] = asyncio.create_task(self._record(uid))
 
     async def drain(self) -> None:
-        """Wait until no write is under way."""
         while self._writing:
             await asyncio.wait(set(self._writing.values()))
 

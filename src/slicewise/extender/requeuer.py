@@ -23,8 +23,6 @@ _MOST: Final = 100
 
 
 class Requeuer:
-    """Requeues pending pods when the quota has changed."""
-
     def __init__(
         self,
         state: ClusterState,
@@ -39,7 +37,6 @@ class Requeuer:
         self._log = structlog.get_logger(__name__).bind()
 
     async def run(self, changed: asyncio.Event) -> None:
-        """Requeue whenever the quota has changed, until cancelled."""
         while True:
             await changed.wait()
             changed.clear()

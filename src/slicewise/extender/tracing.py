@@ -111,8 +111,6 @@ class TracedMetrics(Metrics):
 
 
 class NoTracing:
-    """Tracing that is off."""
-
     def watch(self, state: ClusterState, calls: CallCounts | None) -> Metrics:
         return Metrics(state, calls)
 

@@ -41,10 +41,7 @@ class BodyTooLargeError(SlicewiseError):
 
 
 class App:
-    """The ASGI application around one handler."""
-
     def __init__(self, handler: Handler, settings: ServerSettings) -> None:
-        """Serve the handler within the limits of the settings."""
         self._handler = handler
         self._settings = settings
         self.ready: Callable[[], bool] = lambda: True

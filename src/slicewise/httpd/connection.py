@@ -34,7 +34,6 @@ class PeerProtocol(HttpToolsProtocol):
         self.app_state = {**self.app_state, **hooks, "peer": peer}
 
     def switch(self, answer: Upgrade) -> None:
-        """Hand the connection over to another protocol."""
         transport = self._gathering.release()
         self._unset_keepalive_if_required()
         self.connections.discard(self)
@@ -95,7 +94,6 @@ class CoalescingTransport:
 
 
 def read_peer(tls: ssl.SSLObject | None) -> Peer | None:
-    """Whom the client certificate names, if there is one."""
     certificate = tls.getpeercert(binary_form=True) if tls is not None else None
     if tls is None or certificate is None:
         return None

@@ -26,8 +26,6 @@ _TLS_BUFFER: Final = 16 << 10
 
 
 class Server:
-    """One handler served on the running loop."""
-
     def __init__(self, handler: Handler, settings: ServerSettings | None = None) -> None:
         """Bind the port, so that the address is known before the start."""
         self.settings = settings or ServerSettings()

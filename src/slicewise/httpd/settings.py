@@ -19,8 +19,6 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """Address, TLS files and limits of a server."""
-
     host: str = "127.0.0.1"
     """Address to bind."""
     port: int = 0

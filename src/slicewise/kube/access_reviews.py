@@ -25,7 +25,6 @@ class User:
     """Further facts, such as the node a token was handed to, in order of their keys."""
 
     def find(self, key: str) -> str | None:
-        """The single value of a further fact."""
         values = dict(self.extra).get(key, ())
         return values[0] if len(values) == 1 else None
 

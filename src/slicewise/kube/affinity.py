@@ -15,16 +15,12 @@ _CORDON: Final = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 
 
 class Requirement(msgspec.Struct, gc=False):
-    """One expression over a label or field."""
-
     key: str = ""
     operator: str = ""
     values: list[str] | None = None
 
 
 class Term(msgspec.Struct, rename="camel", gc=False):
-    """Expressions that must all hold."""
-
     match_expressions: list[Requirement] | None = None
     match_fields: list[Requirement] | None = None
 
@@ -44,8 +40,6 @@ class _Affinity(msgspec.Struct, rename="camel", gc=False):
 
 
 class Toleration(msgspec.Struct, gc=False):
-    """A taint that the pod tolerates."""
-
     key: str = ""
     operator: str = ""
     value: str = ""

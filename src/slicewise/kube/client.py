@@ -49,7 +49,6 @@ class CallCounter:
         self.counts: Counter[tuple[str, str, str]] = Counter()
 
     def count(self, call: Call, code: str) -> None:
-        """Count a request that ended with this code."""
         self.counts[call.verb, call.resource, code] += 1
 
 

@@ -22,16 +22,12 @@ _EARLY_SECONDS: Final = 60.0
 
 
 class Token(Protocol):
-    """Where a bearer token comes from."""
-
     async def read(self) -> str:
         """The token to send now."""
 
 
 @dataclass(frozen=True, slots=True)
 class FixedToken:
-    """A token that never changes."""
-
     text: str = field(repr=False)
 
     async def read(self) -> str:
@@ -47,7 +43,6 @@ class FileToken:
         self._text = ""
 
     async def read(self) -> str:
-        """The token as the file has it now."""
         try:
             found = self._path.stat()
             stamp = (found.st_mtime_ns, found.st_ino)

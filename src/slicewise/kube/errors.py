@@ -30,7 +30,6 @@ class RefusedError(KubeError):
 
     @property
     def missing(self) -> bool:
-        """Whether there is no such object."""
         return self.code == 404
 
     @property

@@ -186,7 +186,6 @@ class Election:
             self._seen, self._seen_at = spec, self._time.clock()
 
     def _claim(self, lease: _Lease | None) -> _Lease:
-        """The lease as it is when it is ours."""
         stamp = _stamp(self._time.now())
         before = None if lease is None else lease.spec
         ours = before is not None and before.holder_identity == self.identity

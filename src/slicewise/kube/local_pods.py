@@ -61,16 +61,12 @@ class ContainerStatusBody(msgspec.Struct, gc=False):
 
 
 class LocalStatus(PodStatus, rename="camel", gc=False):
-    """The status with every container's own."""
-
     container_statuses: list[ContainerStatusBody] | None = None
     init_container_statuses: list[ContainerStatusBody] | None = None
     ephemeral_container_statuses: list[ContainerStatusBody] | None = None
 
 
 class LocalPodBody(PodBody, gc=False):
-    """A pod as its node's agent reads it."""
-
     spec: LocalSpec = msgspec.field(default_factory=LocalSpec)
     status: LocalStatus = msgspec.field(default_factory=LocalStatus)
 

@@ -35,8 +35,6 @@ class TaintBody(msgspec.Struct, gc=False):
 
 
 class NodeDetailsSpec(NodeSpec, gc=False):
-    """The spec of a node, with its taints."""
-
     taints: list[TaintBody] | None = None
 
 
@@ -64,7 +62,6 @@ async def list_node_details(client: Client, reader: ObjectReader) -> list[NodeDe
 
 
 async def find_node_details(client: Client, reader: ObjectReader, name: str) -> NodeDetails | None:
-    """The node of this name, if there is one."""
     body = await read_one(client, Call("get", "nodes", f"{_PATH}/{name}"), NodeDetailsBody)
     return None if body is None else read_node_details(body, reader)
 

@@ -46,7 +46,6 @@ async def read_one(client: Client, call: Call, kind: type[T]) -> T | None:
 
 
 async def find_pod(client: Client, reader: ObjectReader, namespace: str, name: str) -> Pod | None:
-    """The pod of this name, if there is one."""
     call = Call("get", "pods", f"/api/v1/namespaces/{quote(namespace)}/pods/{quote(name)}")
     body = await read_one(client, call, PodBody)
     return None if body is None else reader.read_pod(body)

@@ -121,7 +121,6 @@ class Informer(Generic[B, V]):
 
     @property
     def known(self) -> int:
-        """How many objects there are."""
         return len(self._known)
 
     async def run(self) -> None:
@@ -143,7 +142,6 @@ class Informer(Generic[B, V]):
                 await self._back_off(error)
 
     async def _back_off(self, error: Exception) -> None:
-        """Log a failure and back off."""
         self._failures += 1
         if isinstance(error, msgspec.DecodeError):
             # Reading on from here would meet the same bytes again.
