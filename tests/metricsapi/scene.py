@@ -7,8 +7,7 @@ from datetime import UTC, datetime, timedelta
 from slicewise.httpd import HttpRequest, Stream, Upgrade
 from slicewise.kube.access_reviews import User
 from slicewise.metricsapi.agents import AgentRules
-from slicewise.metricsapi.auth import RequestAuth
-from slicewise.metricsapi.authorities import Authorities
+from slicewise.metricsapi.auth import Authorities, RequestAuth
 from slicewise.metricsapi.broadcaster import Broadcaster
 from slicewise.metricsapi.registry import NodeRegistry
 from slicewise.metricsapi.routes import MetricsRoutes

@@ -12,8 +12,7 @@ from slicewise.httpd import HttpRequest, HttpResponse, Peer, Upgrade
 from slicewise.kube.access_reviews import User
 from slicewise.kube.errors import LostError
 from slicewise.metricsapi.agents import AgentRules
-from slicewise.metricsapi.auth import NODE_CLAIM, RequestAuth, speaks_for
-from slicewise.metricsapi.authorities import read_authorities
+from slicewise.metricsapi.auth import NODE_CLAIM, RequestAuth, read_authorities, speaks_for
 
 PODS = f"{PREFIX}/podresources"
 UPGRADE = [("upgrade", "slicewise-reports/1"), ("connection", "Upgrade")]

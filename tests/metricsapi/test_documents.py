@@ -8,7 +8,7 @@ import pytest
 
 from metricsapi.scene import PREFIX, SECOND, Scene, read
 from reports.values import gpu, node, pod
-from slicewise.metricsapi.objects import write_age, write_exact_time, write_time
+from slicewise.metricsapi.documents import write_age, write_exact_time, write_time
 from slicewise.reports import ContainerReport, DeviceReport, MeasuredUse, NodeReport, PodReport
 
 

@@ -7,7 +7,7 @@ from metricsapi.scene import PREFIX, SECOND, TABLE, Lines, Scene, read
 from reports.values import gpu, node, pod
 from slicewise.httpd import Stream
 from slicewise.metricsapi.broadcaster import ObjectEvent, WatchQueue
-from slicewise.metricsapi.objects import make_node_object
+from slicewise.metricsapi.documents import make_node_object
 from slicewise.reports import ContainerReport, DeviceReport, MeasuredUse, PodReport
 
 PODS = f"{PREFIX}/podresources"

@@ -7,14 +7,9 @@ from typing import Final
 
 from slicewise.httpd import Answer, HttpRequest, HttpResponse, Upgrade
 from slicewise.kube.access_reviews import ResourceAttributes, User
+from slicewise.metricsapi import legacy
 from slicewise.metricsapi.api_versions import FIRST
 from slicewise.metricsapi.auth import RequestAuth, speaks_for
-from slicewise.metricsapi.legacy import (
-    decode_holdings,
-    decode_inventory,
-    take_holdings,
-    take_inventory,
-)
 from slicewise.metricsapi.registry import NodeRegistry
 from slicewise.metricsapi.status import refuse
 from slicewise.reports import PROTOCOL, ReportReceiver
@@ -63,20 +58,20 @@ class AgentRoutes:
 
     async def take_inventory(self, request: HttpRequest) -> Answer:
         """The GPUs of a node, from the original's agent."""
-        message = decode_inventory(request.body)
+        message = legacy.decode_message(request.body, legacy.Inventory)
         if refusal := await self._refuse(request, message.device_node, old=True):
             return refusal
         if message.device_node:
-            take_inventory(self._registry, message)
+            legacy.take_inventory(self._registry, message)
         return _OK
 
     async def take_holdings(self, request: HttpRequest) -> Answer:
         """The pods of a node, from the original's agent."""
-        message = decode_holdings(request.body)
+        message = legacy.decode_message(request.body, legacy.Holdings)
         if refusal := await self._refuse(request, message.node, old=True):
             return refusal
         if message.node:
-            take_holdings(self._registry, message)
+            legacy.take_holdings(self._registry, message)
         return _OK
 
     async def _refuse(

@@ -8,19 +8,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-import msgspec
-
 from slicewise.metricsapi.documents import (
     NODE_LABEL,
     NodeDocument,
+    NodeObject,
     PodDocument,
-    name_pod,
+    PodSpec,
+    PodStatus,
     unique_name,
+    write_containers,
     write_node_spec,
-    write_pod_spec,
-    write_pod_status,
+    write_time,
 )
-from slicewise.metricsapi.objects import NodeObject, write_time
 from slicewise.metricsapi.registry import AgentHealth, HeldPod
 from slicewise.reports import NodeReport
 from slicewise.reports.listing import GROUP, KIND, RESOURCE, VERSION
@@ -50,8 +49,12 @@ class ApiVersion:
     """Whether objects have neither metadata nor a group, and lists are of kind `List`."""
 
     @property
+    def name(self) -> str:
+        return f"{self.group}/{self.version}"
+
+    @property
     def prefix(self) -> str:
-        return f"/apis/{self.group}/{self.version}"
+        return f"/apis/{self.name}"
 
     def find(self, name: str) -> ServedResource | None:
         return next((each for each in self.resources if each.name == name), None)
@@ -119,7 +122,7 @@ class DocumentWriter:
         """The object as Kubernetes' own clients want it: with its group and metadata."""
         document = self._write(item)
         document.kind = resource.kind
-        document.api_version = f"{self.api_version.group}/{self.api_version.version}"
+        document.api_version = self.api_version.name
         document.metadata = self.write_metadata(item)
         return document
 
@@ -135,18 +138,16 @@ class DocumentWriter:
         return {"name": item.name, **space, **version, **created}
 
     def _write(self, item: ApiObject) -> PodDocument | NodeDocument:
-        if isinstance(item, PodObject):
-            return self._write_pod(item)
-        return self._write_node(item)
+        return self._write_pod(item) if isinstance(item, PodObject) else self._write_node(item)
 
     def _write_pod(self, item: PodObject) -> PodDocument:
-        if item.gone is not None:
-            spec, moment = name_pod(item.held), item.gone
-        else:
-            spec, moment = write_pod_spec(item.held, item.report), item.held.changed
+        held = item.held
+        spec = PodSpec(held.pod.name, held.pod.namespace)
+        if item.gone is None:
+            spec.containers_device = write_containers(held, item.report)
         if not self.api_version.bare:
-            spec.node_name = item.held.node
-        return PodDocument(spec=spec, status=write_pod_status(moment))
+            spec.node_name = held.node
+        return PodDocument(spec=spec, status=PodStatus(write_time(item.gone or held.changed)))
 
     def _write_node(self, view: NodeObject) -> NodeDocument:
         spec = write_node_spec(view, named=self.api_version.bare)
@@ -160,31 +161,6 @@ class DocumentWriter:
         if view.since is not None:
             status["last_transition_time"] = write_time(view.since)
         return NodeDocument(spec=spec, status=status)
-
-
-def write_raw_frame(api_version: ApiVersion) -> tuple[bytes, bytes]:
-    """What stands before and after the items of a list, as the release wrote it."""
-    head = (
-        b'{"kind":"List","apiVersion":"v1","items":['
-        if api_version.bare
-        else b'{"metadata":{},"items":['
-    )
-    return head, b"]}\n"
-
-
-def write_raw_event(writer: DocumentWriter, resource: ServedResource, item: ApiObject) -> bytes:
-    """A line of a watch exactly as the release wrote it."""
-    document = writer.write_raw(resource, item)
-    gone = isinstance(item, PodObject) and item.gone is not None
-    kind = "DELETED" if gone or is_forgotten(item) else "SYNCED"
-    if writer.api_version.bare:
-        return msgspec.json.encode({"Type": kind, "Object": document}) + b"\n"
-    return msgspec.json.encode({resource.kind: document, "Type": kind}) + b"\n"
-
-
-def is_forgotten(item: ApiObject) -> bool:
-    """Whether a node's view is the last there will be of it."""
-    return isinstance(item, NodeObject) and item.forgotten
 
 
 def explain(view: NodeObject) -> str:

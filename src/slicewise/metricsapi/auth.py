@@ -1,22 +1,29 @@
 """Who calls, and whether they may: front proxies, certificates and tokens; never anonymous.
 
 Headers that name a user count only from the front proxy. An agent may speak for its own node
-alone: the one its certificate is for, or the one its token was handed to.
+alone: the one its certificate is for, or the one its token was handed to. Whom to believe stands
+in the API server's ConfigMap, which is followed, because authorities are replaced now and then.
 """
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, Protocol
 from urllib.parse import unquote
 
+import msgspec
+import structlog
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 
 from slicewise.httpd import HttpRequest
 from slicewise.kube.access_reviews import ResourceAttributes, User
 from slicewise.kube.ttl_cache import TtlCache
-from slicewise.metricsapi.authorities import Authorities
 
+_log = structlog.get_logger(__name__)
+NAMESPACE: Final = "kube-system"
+NAME: Final = "extension-apiserver-authentication"
 MASTERS: Final = "system:masters"
 NODES_GROUP: Final = "system:nodes"
 NODE_USER: Final = "system:node:"
@@ -25,6 +32,33 @@ _BEARER: Final = "bearer "
 _KNOWN_SECONDS: Final = 60.0
 _UNKNOWN_SECONDS: Final = 5.0
 _RIGHT_SECONDS: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Authorities:
+    """Certificates and header names by which callers are known."""
+
+    clients: tuple[x509.Certificate, ...] = ()
+    """Who signs the certificates of ordinary users."""
+    proxies: tuple[x509.Certificate, ...] = ()
+    """Who signs the certificates of front proxies."""
+    proxy_names: frozenset[str] = frozenset()
+    """Common names of front proxies; empty for any."""
+    user_headers: tuple[str, ...] = ("x-remote-user",)
+    uid_headers: tuple[str, ...] = ("x-remote-uid",)
+    group_headers: tuple[str, ...] = ("x-remote-group",)
+    extra_prefixes: tuple[str, ...] = ("x-remote-extra-",)
+    bundle: str = field(default="", repr=False)
+    """All of them in PEM, for the handshake."""
+
+    def is_proxy(self, certificate: x509.Certificate, name: str) -> bool:
+        """Whether a verified certificate is a front proxy's."""
+        allowed = not self.proxy_names or name in self.proxy_names
+        return allowed and issued_by(certificate, self.proxies)
+
+    def is_user(self, certificate: x509.Certificate) -> bool:
+        """Whether a verified certificate is an ordinary user's."""
+        return issued_by(certificate, self.clients)
 
 
 class Reviewer(Protocol):
@@ -103,3 +137,53 @@ def speaks_for(user: User, node: str) -> bool | None:
 @lru_cache(maxsize=1024)
 def _load(certificate: bytes) -> x509.Certificate:
     return x509.load_der_x509_certificate(certificate)
+
+
+def read_authorities(data: Mapping[str, str]) -> Authorities:
+    clients = data.get("client-ca-file", "")
+    proxies = data.get("requestheader-client-ca-file", "")
+    default = Authorities()
+    return Authorities(
+        clients=_read_certificates(clients),
+        proxies=_read_certificates(proxies),
+        proxy_names=frozenset(_read_words(data, "requestheader-allowed-names") or ()),
+        user_headers=_lower(data, "requestheader-username-headers", default.user_headers),
+        uid_headers=_lower(data, "requestheader-uid-headers", default.uid_headers),
+        group_headers=_lower(data, "requestheader-group-headers", default.group_headers),
+        extra_prefixes=_lower(data, "requestheader-extra-headers-prefix", default.extra_prefixes),
+        bundle="\n".join(filter(None, (clients.strip(), proxies.strip(), ""))),
+    )
+
+
+def issued_by(certificate: x509.Certificate, authorities: tuple[x509.Certificate, ...]) -> bool:
+    """Whether one of these signed the certificate; the handshake has seen to its dates."""
+    for authority in authorities:
+        try:
+            certificate.verify_directly_issued_by(authority)
+        except (ValueError, TypeError, InvalidSignature):
+            continue
+        return True
+    return False
+
+
+def _read_certificates(pem: str) -> tuple[x509.Certificate, ...]:
+    if not pem.strip():
+        return ()
+    try:
+        return tuple(x509.load_pem_x509_certificates(pem.encode()))
+    except ValueError as error:
+        _log.error("authorities cannot be read", configmap=NAME, error=str(error))
+        return ()
+
+
+def _read_words(data: Mapping[str, str], key: str) -> tuple[str, ...] | None:
+    try:
+        return tuple(msgspec.json.decode(data[key], type=list[str])) if key in data else None
+    except msgspec.DecodeError as error:
+        _log.error("list cannot be read", configmap=NAME, key=key, error=str(error))
+        return None
+
+
+def _lower(data: Mapping[str, str], key: str, default: tuple[str, ...]) -> tuple[str, ...]:
+    words = _read_words(data, key)
+    return default if words is None else tuple(word.lower() for word in words)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from slicewise.metricsapi.api_versions import NODES, PODS, ApiObject, PodObject
-from slicewise.metricsapi.objects import make_node_object
+from slicewise.metricsapi.documents import make_node_object
 from slicewise.metricsapi.registry import HeldPod, NodeRecord, NodeRegistry
 from slicewise.model import SlicewiseError
 from slicewise.reports import NodeReport
@@ -73,9 +73,10 @@ class VersionExpiredError(SlicewiseError):
 class Broadcaster:
     """Hands every change of the registry to those who watch."""
 
+    _registry: NodeRegistry
+
     def __init__(self, history: int = HISTORY, queue: int = QUEUE) -> None:
         self._queue = queue
-        self._registry: NodeRegistry | None = None
         self._watchers: dict[str, set[WatchQueue]] = {PODS: set(), NODES: set()}
         self._history: dict[str, deque[ObjectEvent]] = {
             PODS: deque(maxlen=history),
@@ -104,32 +105,25 @@ class Broadcaster:
 
     def since(self, subject: str, revision: int) -> list[ObjectEvent]:
         """What happened after a version; raises VersionExpiredError when that is not all known."""
-        assert self._registry is not None
         if not self._floor[subject] <= revision <= self._registry.revision:
             raise VersionExpiredError
         return [event for event in self._history[subject] if event.revision > revision]
 
     def pod_changed(self, held: HeldPod, *, new: bool) -> None:
-        assert self._registry is not None
         report = self._registry.records[held.node].report
         item = PodObject(held, report, held.revision)
         self._publish(PODS, ObjectEvent(held.revision, "ADDED" if new else "MODIFIED", item))
 
     def pod_gone(self, held: HeldPod, revision: int) -> None:
-        """No node holds devices for this pod any more."""
-        assert self._registry is not None
         item = PodObject(held, NodeReport(node=held.node), revision, gone=self._registry.now())
         self._publish(PODS, ObjectEvent(revision, "DELETED", item))
 
     def node_changed(self, record: NodeRecord, *, new: bool) -> None:
-        """A node's GPUs, what is busy of them, or its health are others than before."""
-        assert self._registry is not None
         view = make_node_object(self._registry, record)
         self._publish(NODES, ObjectEvent(view.revision, "ADDED" if new else "MODIFIED", view))
 
     def node_gone(self, record: NodeRecord, revision: int) -> None:
-        assert self._registry is not None
-        view = replace(make_node_object(self._registry, record), revision=revision, forgotten=True)
+        view = replace(make_node_object(self._registry, record), revision=revision)
         self._publish(NODES, ObjectEvent(revision, "DELETED", view))
 
     def _publish(self, subject: str, event: ObjectEvent) -> None:

@@ -5,6 +5,7 @@ first, the listener changes a while later, and the former authority stays believ
 """
 
 import asyncio
+import contextlib
 import os
 import tempfile
 from collections.abc import Awaitable, Callable, Sequence
@@ -91,12 +92,10 @@ class CertificateManager:
             except KubeError as error:
                 _log.warning("certificates not renewed", error=str(error))
                 pause = min(pause, _RETRY_SECONDS)
-            try:
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._changed.wait()
-            except TimeoutError:
-                continue
-            self._changed.clear()
+                self._changed.clear()
 
     def take(self, changes: Sequence[WatchEvent[Secret]]) -> None:
         """The Secret changed or is gone; it is looked at soon."""
@@ -107,15 +106,11 @@ class CertificateManager:
 
     async def _turn(self) -> None:
         wanted = await self._settle()
-        current = self.identity
-        if current is None or wanted == current:
-            self._use(wanted)
-            await self._register(wanted.trusted)
-            return
-        if wanted.authority.certificate != current.authority.certificate:
+        new = wanted.authority.certificate
+        old = new if self.identity is None else self.identity.authority.certificate
+        if new != old:
             # Both are believed before the listener changes.
-            both = wanted.authority.certificate + current.authority.certificate
-            await self._register(both)
+            await self._register(new + old)
             _log.info("authority changes", seconds=self._settings.overlap_seconds)
             await asyncio.sleep(self._settings.overlap_seconds)
         self._use(wanted)

@@ -19,11 +19,11 @@ def write_groups(request: HttpRequest) -> HttpResponse:
                 "kind": "APIGroupDiscoveryList",
                 "apiVersion": "apidiscovery.k8s.io/v2",
                 "metadata": {},
-                "items": [_describe(api_version) for api_version in API_VERSIONS],
+                "items": list(map(_describe, API_VERSIONS)),
             }
         )
         return HttpResponse(200, response.body, content_type=AGGREGATED)
-    groups = [_write_group(api_version) for api_version in API_VERSIONS]
+    groups = list(map(_write_group, API_VERSIONS))
     return json_response({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
 
 
@@ -38,7 +38,7 @@ def write_resources(api_version: ApiVersion) -> HttpResponse:
         {
             "kind": "APIResourceList",
             "apiVersion": "v1",
-            "groupVersion": f"{api_version.group}/{api_version.version}",
+            "groupVersion": api_version.name,
             "resources": [
                 {
                     "name": each.name,
@@ -54,38 +54,27 @@ def write_resources(api_version: ApiVersion) -> HttpResponse:
 
 
 def _write_group(api_version: ApiVersion) -> dict[str, Any]:
-    version = {
-        "groupVersion": f"{api_version.group}/{api_version.version}",
-        "version": api_version.version,
-    }
+    version = {"groupVersion": api_version.name, "version": api_version.version}
     return {"name": api_version.group, "versions": [version], "preferredVersion": version}
 
 
 def _describe(api_version: ApiVersion) -> dict[str, Any]:
+    group, number = api_version.group, api_version.version
     resources = [
         {
             "resource": each.name,
-            "responseKind": {
-                "group": api_version.group,
-                "version": api_version.version,
-                "kind": each.kind,
-            },
+            "responseKind": {"group": group, "version": number, "kind": each.kind},
             "scope": "Cluster",
             "singularResource": each.singular,
             "verbs": each.verbs,
         }
         for each in api_version.resources
     ]
-    version = {"version": api_version.version, "resources": resources, "freshness": "Current"}
-    return {
-        "metadata": {"name": api_version.group, "creationTimestamp": None},
-        "versions": [version],
-    }
+    version = {"version": number, "resources": resources, "freshness": "Current"}
+    return {"metadata": {"name": group, "creationTimestamp": None}, "versions": [version]}
 
 
 def _wants_aggregated(accept: str) -> bool:
-    for offer in accept.split(","):
-        parts = {part.strip().lower() for part in offer.split(";")}
-        if {"application/json", "as=apigroupdiscoverylist", "v=v2"} <= parts:
-            return True
-    return False
+    wanted = {"application/json", "as=apigroupdiscoverylist", "v=v2"}
+    offers = accept.lower().split(",")
+    return any(wanted <= {part.strip() for part in offer.split(";")} for offer in offers)

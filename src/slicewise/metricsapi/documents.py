@@ -5,18 +5,45 @@ Empty texts are left out everywhere; lists and objects are left out only where i
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from slicewise.metricsapi.objects import NodeObject, find_gpus, write_exact_time, write_time
-from slicewise.metricsapi.registry import HeldPod
+from slicewise.metricsapi.registry import AgentHealth, HeldPod, NodeRecord, NodeRegistry
 from slicewise.reports import ContainerReport, GpuReport, NodeReport, name_brand
 
 NODE_LABEL: Final = "nvidia-gpu-scheduler.node"
 _NAME_LIMIT: Final = 253
+
+
+@dataclass(frozen=True, slots=True)
+class NodeObject:
+    """A node that no later event alters."""
+
+    name: str
+    report: NodeReport
+    health: AgentHealth
+    heard: datetime | None
+    created: datetime | None
+    received: datetime | None
+    since: datetime | None
+    revision: int
+
+
+def make_node_object(registry: NodeRegistry, record: NodeRecord) -> NodeObject:
+    return NodeObject(
+        record.name,
+        record.report,
+        record.health,
+        registry.last_heard(record),
+        record.created,
+        record.received,
+        record.since,
+        record.revision,
+    )
 
 
 class DeviceInfo(msgspec.Struct, omit_defaults=True):
@@ -46,8 +73,6 @@ class PodSpec(msgspec.Struct, omit_defaults=True):
 
 
 class PodStatus(msgspec.Struct, omit_defaults=True):
-    """When the pod's devices changed last."""
-
     last_changed_time: str = ""
 
 
@@ -81,12 +106,6 @@ class NodeDocument(msgspec.Struct, omit_defaults=True, rename={"api_version": "a
     status: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-def write_gpus(report: NodeReport) -> dict[str, DeviceInfo]:
-    """Every GPU of a node by UUID, in order."""
-    gpus = sorted(report.gpus, key=lambda gpu: gpu.uuid)
-    return {gpu.uuid: write_gpu(gpu, report.node) for gpu in gpus}
-
-
 def write_gpu(gpu: GpuReport, node: str) -> DeviceInfo:
     return DeviceInfo(gpu.uuid, name_brand(gpu.brand), gpu.model, gpu.bus, node)
 
@@ -97,28 +116,17 @@ def write_containers(held: HeldPod, report: NodeReport) -> list[ContainerDevices
     return [_write_container(each, gpus, held.node) for each in held.pod.containers]
 
 
-def write_pod_spec(held: HeldPod, report: NodeReport) -> PodSpec:
-    spec = name_pod(held)
-    spec.containers_device = write_containers(held, report)
-    return spec
-
-
-def name_pod(held: HeldPod) -> PodSpec:
-    """The pod by its names alone."""
-    return PodSpec(held.pod.name, held.pod.namespace)
-
-
-def write_pod_status(moment: datetime) -> PodStatus:
-    return PodStatus(write_time(moment))
-
-
 def write_node_spec(view: NodeObject, *, named: bool) -> NodeSpec:
     """The node's GPUs; the second release names the node in the metadata instead."""
     known = find_gpus(view.report)
+    models: dict[str, list[str]] = {}
+    for uuid in sorted(known):
+        # Pods name a model trimmed and in lower case.
+        models.setdefault(known[uuid].model.strip().lower(), []).append(uuid)
     return NodeSpec(
         device_node=view.name if named else UNSET,
-        device_infos=write_gpus(view.report),
-        device_models=view.models,
+        device_infos={uuid: write_gpu(known[uuid], view.report.node) for uuid in sorted(known)},
+        device_models=dict(sorted(models.items())),
         report_time="" if view.received is None else write_exact_time(view.received),
         device_busy=sorted(uuid for uuid in view.report.busy if uuid in known or not known),
     )
@@ -142,3 +150,35 @@ def _write_container(
             DeviceInfo(device.gpu, device_node=node) if gpu is None else write_gpu(gpu, node)
         )
     return ContainerDevices(container.name, list(infos.values()))
+
+
+def find_gpus(report: NodeReport) -> dict[str, GpuReport]:
+    """The node's GPUs by UUID."""
+    return {gpu.uuid: gpu for gpu in report.gpus}
+
+
+def write_time(moment: datetime) -> str:
+    """RFC 3339 to the second, as Go writes it."""
+    return _zone(moment.isoformat(timespec="seconds"))
+
+
+def write_exact_time(moment: datetime) -> str:
+    """RFC 3339 with as much of a fraction as there is, as Go writes it."""
+    text = moment.isoformat(timespec="microseconds")
+    head, zone = text[:26].rstrip("0").rstrip("."), text[26:]
+    return _zone(head + zone)
+
+
+def write_age(then: datetime | None, now: datetime) -> str:
+    """How long ago, in the one or two units that kubectl shows."""
+    if then is None:
+        return "<unknown>"
+    seconds = max(0, int((now - then).total_seconds()))
+    for limit, unit, size in ((120, "s", 1), (7200, "m", 60), (172800, "h", 3600)):
+        if seconds < limit:
+            return f"{seconds // size}{unit}"
+    return f"{seconds // 86400}d"
+
+
+def _zone(text: str) -> str:
+    return text.removesuffix("+00:00") + "Z" if text.endswith("+00:00") else text

@@ -17,8 +17,6 @@ from slicewise.metricsapi.api_versions import (
     ApiObject,
     DocumentWriter,
     ServedResource,
-    write_raw_event,
-    write_raw_frame,
 )
 from slicewise.metricsapi.broadcaster import ObjectEvent
 from slicewise.metricsapi.tables import METADATA, Tabulator
@@ -58,19 +56,18 @@ class ResponseFormat:
 
     def write_frame(self, revision: int) -> tuple[bytes, bytes]:
         """What stands before and after the items of a list."""
+        api_version = self.writer.api_version
         if self.name == RAW:
-            return write_raw_frame(self.writer.api_version)
-        document: dict[str, object]
+            kind = b'"kind":"List","apiVersion":"v1"' if api_version.bare else b'"metadata":{}'
+            return b"{" + kind + b',"items":[', b"]}\n"
+        document: dict[str, object] = {
+            "kind": f"{self.resource.kind}List",
+            "apiVersion": api_version.name,
+            "metadata": {"resourceVersion": str(revision)},
+            "items": [],
+        }
         if self.name == TABLE:
             document = self.tabulator.table([], revision)
-        else:
-            api_version = self.writer.api_version
-            document = {
-                "kind": f"{self.resource.kind}List",
-                "apiVersion": f"{api_version.group}/{api_version.version}",
-                "metadata": {"resourceVersion": str(revision)},
-                "items": [],
-            }
         return msgspec.json.encode(document)[:-2], b"]}"
 
     def write_item(self, item: ApiObject) -> bytes:
@@ -86,10 +83,17 @@ class ResponseFormat:
         return event.write(key, self._encode)
 
     def _encode(self, event: ObjectEvent) -> bytes:
+        shown: object
         if self.name == RAW:
-            return write_raw_event(self.writer, self.resource, event.item)
+            shown = self.writer.write_raw(self.resource, event.item)
+            kind = "DELETED" if event.kind == "DELETED" else "SYNCED"
+            bare = {"Type": kind, "Object": shown}
+            line = (
+                bare if self.writer.api_version.bare else {self.resource.kind: shown, "Type": kind}
+            )
+            return msgspec.json.encode(line) + b"\n"
         if self.name == TABLE:
-            shown: object = self.tabulator.table([event.item], event.revision)
+            shown = self.tabulator.table([event.item], event.revision)
         else:
             shown = self.writer.write_object(self.resource, event.item)
         return msgspec.json.encode({"type": event.kind, "object": shown}) + b"\n"
@@ -105,13 +109,8 @@ def choose_format(
     tabulator = Tabulator(writer, resource, include, now)
     if wants_table(request.headers.get("accept", "")):
         return ResponseFormat(TABLE, writer, resource, tabulator)
-    named = OBJECTS if is_kubernetes(request.query) else RAW
+    named = RAW if _KUBERNETES.isdisjoint(request.query) else OBJECTS
     return ResponseFormat(named, writer, resource, tabulator)
-
-
-def is_kubernetes(query: Mapping[str, str]) -> bool:
-    """Whether only one of Kubernetes' own clients would ask so."""
-    return not _KUBERNETES.isdisjoint(query)
 
 
 def wants_table(accept: str) -> bool:

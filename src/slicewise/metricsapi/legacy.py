@@ -5,19 +5,13 @@ loss of every pod of the node; here a message with deletions deletes those and n
 """
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
 from slicewise.metricsapi.documents import DeviceInfo
 from slicewise.metricsapi.registry import NodeRegistry
-from slicewise.reports import (
-    ContainerReport,
-    DeviceReport,
-    GpuReport,
-    PodReport,
-    number_brand,
-)
+from slicewise.reports import ContainerReport, DeviceReport, GpuReport, PodReport, number_brand
 
 GPU: Final = "nvidia.com/gpu"
 _SHARED_PREFIX: Final = "nvidia.com/gpu."
@@ -69,6 +63,9 @@ class Holdings(
     node: str = ""
 
 
+Message = TypeVar("Message", Inventory, Holdings)
+
+
 def take_inventory(registry: NodeRegistry, message: Inventory) -> None:
     known = registry.report(message.device_node)
     gpus = tuple(
@@ -87,10 +84,9 @@ def take_inventory(registry: NodeRegistry, message: Inventory) -> None:
 def take_holdings(registry: NodeRegistry, message: Holdings) -> None:
     """The node's pods are these, or some of them are gone."""
     known = registry.report(message.node)
-    pods = {pod.key: pod for pod in known.pods}
     told = {pod.key: pod for pod in map(_read_pod, message.sync or ())}
     gone = {f"{pod.namespace}/{pod.name}" for pod in message.gone or ()}
-    kept = {key: pod for key, pod in pods.items() if key not in gone} if gone else {}
+    kept = {pod.key: pod for pod in known.pods if pod.key not in gone} if gone else {}
     pods = kept | told
     registry.tell(msgspec.structs.replace(known, pods=tuple(pods[key] for key in sorted(pods))))
 
@@ -120,29 +116,17 @@ def is_gpu(resource: str) -> bool:
     return resource == GPU or resource.startswith(_SHARED_PREFIX)
 
 
-def read_gpu(device: str) -> str:
-    """The UUID of the GPU behind a device id; a replica's ends in `::` and a number."""
-    return device.partition("::")[0]
-
-
 def _by_gpu(ids: list[str]) -> Mapping[str, str]:
+    """The first device id of each GPU by its UUID; a replica's id ends in `::` and a number."""
     found: dict[str, str] = {}
     for each in ids:
-        found.setdefault(read_gpu(each), each)
+        found.setdefault(each.partition("::")[0], each)
     return found
 
 
-def decode_inventory(body: bytes | bytearray) -> Inventory:
+def decode_message(body: bytes | bytearray, kind: type[Message]) -> Message:
     """The message, or an empty one; the original answers 200 to what it cannot read."""
     try:
-        return msgspec.json.decode(body, type=Inventory)
+        return msgspec.json.decode(body, type=kind)
     except msgspec.DecodeError:
-        return Inventory()
-
-
-def decode_holdings(body: bytes | bytearray) -> Holdings:
-    """The message, or an empty one; the original answers 200 to what it cannot read."""
-    try:
-        return msgspec.json.decode(body, type=Holdings)
-    except msgspec.DecodeError:
-        return Holdings()
+        return kind()

@@ -3,16 +3,14 @@
 A client that hands back the version of its last answer gets what changed since then.
 """
 
-import asyncio
-from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
 import msgspec
 
-from slicewise.httpd import Answer, HttpResponse, Stream
-from slicewise.metricsapi.objects import write_time
+from slicewise.httpd import Answer, HttpResponse
+from slicewise.metricsapi.documents import write_time
 from slicewise.metricsapi.registry import AgentHealth, NodeRecord, NodeRegistry
-from slicewise.metricsapi.status import refuse
+from slicewise.metricsapi.status import answer_list, refuse
 from slicewise.reports.listing import (
     GROUP,
     HEARD,
@@ -25,7 +23,6 @@ from slicewise.reports.listing import (
     NodeReportItem,
 )
 
-_PART: Final = 200
 _AGENTS: Final = {
     AgentHealth.HEARD: HEARD,
     AgentHealth.SILENT: SILENT,
@@ -47,10 +44,7 @@ def list_reports(registry: NodeRegistry, since: str = "") -> Answer:
         head["since"] = since
         head["deleted"] = deleted
     head["items"] = []
-    opening = _ENCODER.encode(head)[:-2]
-    if len(records) > _PART:
-        return Stream(_stream(opening, records))
-    return HttpResponse(200, opening + b",".join(map(write_item, records)) + b"]}")
+    return answer_list((_ENCODER.encode(head)[:-2], b"]}"), records, write_item)
 
 
 def read_report(registry: NodeRegistry, name: str) -> HttpResponse:
@@ -76,12 +70,3 @@ def write_item(record: NodeRecord) -> bytes:
         )
         record.encoded = _ENCODER.encode(item)
     return record.encoded
-
-
-async def _stream(opening: bytes, records: Sequence[NodeRecord]) -> AsyncIterator[bytes]:
-    """A long list piece by piece, so that heartbeats are read in between."""
-    yield opening
-    for at in range(0, len(records), _PART):
-        yield (b"," if at else b"") + b",".join(map(write_item, records[at : at + _PART]))
-        await asyncio.sleep(0)
-    yield b"]}"

@@ -145,8 +145,7 @@ class NodeRegistry:
 
     def tell(self, report: NodeReport) -> None:
         """An agent that keeps no connection says how its node is; that is no sign of life."""
-        record = self._record(report.node)
-        self._take(record, report)
+        self._take(self._record(report.node), report)
 
     def replace(self, record: NodeRecord, report: NodeReport) -> None:
         """The node is so now, by an agent that is heard."""
@@ -163,7 +162,9 @@ class NodeRegistry:
         self._note_report(record)
         if new or before.pods is not report.pods:
             self._match_pods(record, report)
-        if new or (not _same_parts(before, report) and shape(before) != shape(report)):
+        # Deltas share what they leave as it was.
+        same = before.gpus is report.gpus and before.pods is report.pods
+        if new or (not same and shape(before) != shape(report)):
             self._note_node(record, new=new)
 
     @property
@@ -196,8 +197,7 @@ class NodeRegistry:
                     self.forget(record.name)
 
     def on_node(self, name: str) -> None:
-        record = self.records.get(name)
-        if record is not None:
+        if record := self.records.get(name):
             record.listed = True
 
     def on_node_deleted(self, name: str) -> None:
@@ -355,8 +355,3 @@ def shape(report: NodeReport) -> object:
     """What of a node counts as a change: its GPUs, their health, and which are busy."""
     gpus = tuple((gpu.uuid, gpu.model, gpu.bus, gpu.brand, gpu.healthy) for gpu in report.gpus)
     return gpus, report.busy
-
-
-def _same_parts(before: NodeReport, report: NodeReport) -> bool:
-    """Whether neither GPUs nor pods changed, which deltas tell by sharing them."""
-    return before.gpus is report.gpus and before.pods is report.pods

@@ -26,6 +26,7 @@ from slicewise.metricsapi.api_versions import (
 from slicewise.metricsapi.auth import RequestAuth
 from slicewise.metricsapi.broadcaster import Broadcaster, ObjectEvent
 from slicewise.metricsapi.discovery import write_group, write_groups, write_resources
+from slicewise.metricsapi.documents import make_node_object
 from slicewise.metricsapi.formats import (
     TABLE,
     ResponseFormat,
@@ -34,16 +35,9 @@ from slicewise.metricsapi.formats import (
     read_selector,
 )
 from slicewise.metricsapi.node_reports import list_reports, read_report
-from slicewise.metricsapi.objects import make_node_object
 from slicewise.metricsapi.registry import NodeRegistry
-from slicewise.metricsapi.status import NOT_FOUND, refuse
-from slicewise.metricsapi.watch_stream import (
-    PART,
-    WatchRequest,
-    choose_seconds,
-    stream_list,
-    stream_watch,
-)
+from slicewise.metricsapi.status import NOT_FOUND, answer_list, refuse
+from slicewise.metricsapi.watch_stream import WatchRequest, choose_seconds, stream_watch
 from slicewise.reports import PATH
 from slicewise.reports.listing import RESOURCE
 
@@ -128,7 +122,6 @@ class MetricsRoutes:
         return refusal or await handler(request)
 
     async def _list_reports(self, request: HttpRequest) -> Answer:
-        """Whole reports of all nodes, or of those that changed."""
         if request.query.get("watch", "") in _YES:
             return refuse(405, f"{RESOURCE} cannot be watched: list them with ?since=")
         refusal = await self._check(request, OWN, "list", RESOURCE)
@@ -157,16 +150,12 @@ class MetricsRoutes:
         user = await self._auth.identify(request)
         if user is None:
             return refuse(401, "Unauthorized")
+        group, version = api_version.group, api_version.version
         attributes = ResourceAttributes(
-            verb=verb,
-            group=api_version.group,
-            version=api_version.version,
-            resource=resource,
-            name=name,
+            verb=verb, group=group, version=version, resource=resource, name=name
         )
         if await self._auth.permits(user, attributes):
             return None
-        group = api_version.group
         words = f'User "{user.name}" cannot {verb} resource "{resource}" in API group "{group}"'
         return refuse(403, f"{resource}.{group} is forbidden: {words} at the cluster scope")
 
@@ -178,11 +167,7 @@ class MetricsRoutes:
         if watching:
             return self._watch(request, form, wanted)
         facts = [item for item in self._facts(form.resource) if wanted(item)]
-        revision = self._registry.revision
-        if len(facts) > PART:
-            return Stream(stream_list(form, facts, revision))
-        head, tail = form.write_frame(revision)
-        return HttpResponse(200, head + b",".join(map(form.write_item, facts)) + tail)
+        return answer_list(form.write_frame(self._registry.revision), facts, form.write_item)
 
     def _watch(
         self, request: HttpRequest, form: ResponseFormat, wanted: Callable[[ApiObject], bool]
@@ -194,10 +179,8 @@ class MetricsRoutes:
         def start() -> tuple[Iterable[ObjectEvent], int]:
             revision = self._registry.revision
             if form.kubernetes and version not in ("", "0") and not initial:
-                missed = self._broadcaster.since(
-                    subject, int(version) if version.isdecimal() else -1
-                )
-                return missed, revision
+                after = int(version) if version.isdecimal() else -1
+                return self._broadcaster.since(subject, after), revision
             facts = self._facts(form.resource)
             return (ObjectEvent(item.revision, "ADDED", item) for item in facts), revision
 

@@ -23,8 +23,7 @@ from slicewise.kube.secrets import SecretClient, trust_authority
 from slicewise.kube.watch import Informer, Seen, WatchEvent
 from slicewise.metricsapi.agents import AgentRules
 from slicewise.metricsapi.api_versions import API_VERSIONS, FIRST, OWN
-from slicewise.metricsapi.auth import RequestAuth
-from slicewise.metricsapi.authorities import NAME, NAMESPACE, Authorities, read_authorities
+from slicewise.metricsapi.auth import NAME, NAMESPACE, Authorities, RequestAuth, read_authorities
 from slicewise.metricsapi.broadcaster import Broadcaster
 from slicewise.metricsapi.certificate_manager import (
     CertificateManager,
@@ -71,11 +70,12 @@ class MetricsApiServer:
     """One metrics API behind one listener."""
 
     def __init__(self, client: Client, settings: MetricsApiSettings | None = None) -> None:
-        self.settings = settings or MetricsApiSettings()
+        self.settings = settings = settings or MetricsApiSettings()
         self.broadcaster = Broadcaster()
-        self.registry = NodeRegistry(self.broadcaster, silence=self.settings.silence_seconds)
+        self.registry = NodeRegistry(self.broadcaster, silence=settings.silence_seconds)
         self.broadcaster.attach(self.registry)
         self._client = client
+        self._secrets = SecretClient(client, settings.namespace, settings.name, manager=MANAGER)
         self._authorities = Authorities()
         self._believed = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -84,19 +84,14 @@ class MetricsApiServer:
         self.server: Server | None = None
         auth = RequestAuth(AccessReviews(client), lambda: self._authorities)
         self._api = MetricsRoutes(
-            self.registry,
-            self.broadcaster,
-            auth,
-            self.settings.rules,
-            namespace=self.settings.namespace,
+            self.registry, self.broadcaster, auth, settings.rules, namespace=settings.namespace
         )
-        secrets = self._secrets()
         certificates = CertificateSettings(
-            host=f"{self.settings.name}.{self.settings.namespace}.svc",
+            host=f"{settings.name}.{settings.namespace}.svc",
             folder=self._folder,
-            overlap_seconds=self.settings.overlap_seconds,
+            overlap_seconds=settings.overlap_seconds,
         )
-        self.certificate_manager = CertificateManager(secrets, self._register, certificates)
+        self.certificate_manager = CertificateManager(self._secrets, self._register, certificates)
 
     @property
     def url(self) -> str:
@@ -108,13 +103,15 @@ class MetricsApiServer:
 
     async def start(self) -> None:
         """Listen, once there is a certificate and the front proxy is known."""
-        self._follow_authorities()
+        configmap = sources.configmaps(NAMESPACE, NAME)
+        authorities = Informer(self._client, configmap, self._take_authorities)
+        self._run("authorities", authorities.run())
         await self._believed.wait()
         tls = self.settings.listen.tls
         if tls is None:
             await self._insist_on_certificate()
             tls = Tls(self.certificate_manager.file, self.certificate_manager.file)
-            secret = Informer(self._client, self._secrets().source(), self.certificate_manager.take)
+            secret = Informer(self._client, self._secrets.source(), self.certificate_manager.take)
             self._run("secret", secret.run())
             self._run("keeper", self.certificate_manager.run())
         elif self.settings.authority is not None:
@@ -147,21 +144,10 @@ class MetricsApiServer:
         self._holder = tempfile.TemporaryDirectory(prefix="slicewise-")
         return Path(self._holder.name)
 
-    def _secrets(self) -> SecretClient:
-        return SecretClient(
-            self._client, self.settings.namespace, self.settings.name, manager=MANAGER
-        )
-
     def _run(self, what: str, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work, name=f"metrics-api-{what}")
         task.add_done_callback(_notice_end)
         self._tasks.append(task)
-
-    def _follow_authorities(self) -> None:
-        informer = Informer(
-            self._client, sources.configmaps(NAMESPACE, NAME), self._take_authorities
-        )
-        self._run("authorities", informer.run())
 
     def _take_authorities(self, changes: Sequence[WatchEvent[ConfigMap]]) -> None:
         for change in changes:
@@ -177,12 +163,10 @@ class MetricsApiServer:
     async def _insist_on_certificate(self) -> None:
         while True:
             try:
-                await self.certificate_manager.begin()
+                return await self.certificate_manager.begin()
             except KubeError as error:
                 _log.warning("no certificate yet", error=str(error))
                 await self._client.sleep(1.0)
-            else:
-                return
 
     async def _keep_registered(self, authority: Path) -> None:
         while True:

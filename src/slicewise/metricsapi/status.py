@@ -1,10 +1,16 @@
-"""How the API says no: Kubernetes' Status for its clients, the original's words elsewhere."""
+"""How the API answers: lists, and Kubernetes' Status or the original's words where it says no."""
 
-from typing import Any, Final
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, Final, TypeVar
 
 import msgspec
 
-from slicewise.httpd import HttpResponse
+from slicewise.httpd import Answer, HttpResponse, Stream
+
+Item = TypeVar("Item")
+_PART: Final = 200
+"""So many items of a list are written at once."""
 
 _REASONS: Final = {
     400: "BadRequest",
@@ -38,3 +44,23 @@ def write_status(code: int, reason: str, message: str) -> dict[str, Any]:
 def refuse(code: int, message: str) -> HttpResponse:
     status = write_status(code, _REASONS.get(code, "InternalError"), message)
     return HttpResponse(code, msgspec.json.encode(status))
+
+
+def answer_list(
+    frame: tuple[bytes, bytes], items: Sequence[Item], write: Callable[[Item], bytes]
+) -> Answer:
+    """The items between the two ends of a frame; a long list comes piece by piece."""
+    if len(items) > _PART:
+        return Stream(_stream(frame, items, write))
+    return HttpResponse(200, frame[0] + b",".join(map(write, items)) + frame[1])
+
+
+async def _stream(
+    frame: tuple[bytes, bytes], items: Sequence[Item], write: Callable[[Item], bytes]
+) -> AsyncIterator[bytes]:
+    yield frame[0]
+    for at in range(0, len(items), _PART):
+        yield (b"," if at else b"") + b",".join(map(write, items[at : at + _PART]))
+        # Heartbeats and other readers do not wait until all of it is written.
+        await asyncio.sleep(0)
+    yield frame[1]

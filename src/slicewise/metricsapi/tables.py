@@ -13,7 +13,7 @@ from slicewise.metricsapi.api_versions import (
     PodObject,
     ServedResource,
 )
-from slicewise.metricsapi.objects import NodeObject, find_gpus, write_age
+from slicewise.metricsapi.documents import NodeObject, find_gpus, write_age
 
 NONE: Final = "<none>"
 METADATA: Final = "Metadata"
@@ -66,10 +66,7 @@ class Tabulator:
     """What of the object goes with each row: Metadata, Object or None."""
     now: Callable[[], datetime]
 
-    def table(
-        self, facts: Iterable[ApiObject], revision: int, *, headed: bool = True
-    ) -> dict[str, Any]:
-        columns = COLUMNS[self.resource.subject] if headed else ()
+    def table(self, facts: Iterable[ApiObject], revision: int) -> dict[str, Any]:
         return {
             "kind": "Table",
             "apiVersion": "meta.k8s.io/v1",
@@ -82,7 +79,7 @@ class Tabulator:
                     "description": column.about,
                     "priority": column.priority,
                 }
-                for column in columns
+                for column in COLUMNS[self.resource.subject]
             ],
             "rows": [self.row(item) for item in facts],
         }

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,8 +20,6 @@ from slicewise.metricsapi.formats import ResponseFormat
 from slicewise.metricsapi.status import write_status
 
 _CHUNK: Final = 64 << 10
-PART: Final = 500
-"""So many items of a list are written at once."""
 # What the API server does when a client names no time.
 _SECONDS: Final = (1800.0, 3600.0)
 _END_OF_START: Final = "k8s.io/initial-events-end"
@@ -74,19 +72,6 @@ async def stream_watch(
         broadcaster.unsubscribe(subject, watcher)
 
 
-async def stream_list(
-    form: ResponseFormat, facts: Sequence[ApiObject], revision: int
-) -> AsyncIterator[bytes]:
-    """A long list piece by piece, so that no reader waits until all of it is written."""
-    head, tail = form.write_frame(revision)
-    yield head
-    for at in range(0, len(facts), PART):
-        items = [form.write_item(item) for item in facts[at : at + PART]]
-        yield (b"," if at else b"") + b",".join(items)
-        await asyncio.sleep(0)
-    yield tail
-
-
 def choose_seconds(query: Mapping[str, str], *, kubernetes: bool) -> float | None:
     """After how long a watch ends; the original's never does."""
     if not kubernetes:
@@ -116,11 +101,10 @@ def _join(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _write_bookmark(form: ResponseFormat, revision: int) -> bytes:
-    api_version = form.writer.api_version
     metadata = {"resourceVersion": str(revision), "annotations": {_END_OF_START: "true"}}
     body = {
         "kind": form.resource.kind,
-        "apiVersion": f"{api_version.group}/{api_version.version}",
+        "apiVersion": form.writer.api_version.name,
         "metadata": metadata,
     }
     return msgspec.json.encode({"type": "BOOKMARK", "object": body}) + b"\n"
