@@ -3,7 +3,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from conformance.bodies import config_map, pod
+from conformance.bodies import pod
 from kube.lines import KEEP, client
 from slicewise.kube.objects import ObjectReader
 from slicewise.kube.outcomes import PodName, WriteStatus
@@ -199,19 +199,15 @@ def test_settling_without_an_answer_stays_unknown(playground):
     assert outcome.status is WriteStatus.UNKNOWN
 
 
-def test_marks_are_put_on_and_taken_off(playground):
+def test_record_is_put_on(playground):
     name = made(playground)
 
     put, _ = run(playground, lambda writes: writes.annotate_pod(name, MARKS))
     marked = playground.get("pods", "a")["metadata"]
-    taken, _ = run(playground, lambda writes: writes.remove_record(name, MARKS))
-    bare = playground.get("pods", "a")["metadata"]
 
-    assert put.status is taken.status is WriteStatus.DONE
+    assert put.status is WriteStatus.DONE
     assert put.pod.annotations == {"gpu": "0"}
     assert (marked["annotations"], marked["labels"]) == (MARKS.annotations, MARKS.labels)
-    assert not bare.get("annotations")
-    assert not bare.get("labels")
 
 
 def test_namesake_gets_no_marks(playground):
@@ -246,17 +242,12 @@ def test_answers_of_a_patch_mean_what_they_say(playground, fault, status):
 
 def test_reads_tell_absent_from_present(playground):
     made(playground)
-    playground.create("configmaps", config_map("quota", {"gpu_quota": "{}"}))
 
     async def read(writes):
-        return (
-            (await writes.read_pod("default", "a")).name,
-            await writes.read_pod("default", "b"),
-            await writes.read_configmap("default", "quota"),
-            await writes.read_configmap("default", "none"),
-        )
+        found = await writes.read_pod("default", "a")
+        return found.name, await writes.read_pod("default", "b")
 
-    assert run(playground, read)[0] == ("a", None, {"gpu_quota": "{}"}, None)
+    assert run(playground, read)[0] == ("a", None)
 
 
 def test_bind_of_unknown_outcome_is_left_unknown_in_time_when_the_server_falls_silent(playground):

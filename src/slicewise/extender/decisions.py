@@ -84,31 +84,23 @@ class Decisions:
         chosen: dict[str, MetaVictims] = {}
         exchanges = 0
         for name, victims in offered.items():
-            kept = _trim(query, name, victims)
+            kept: tuple[str, ...] | None = victims.uids
+            if query.wants_gpu:
+                kept = _evict(query, name, victims, frozenset(victims.uids))
             if kept is None and exchanges < EXCHANGES:
                 exchanges += 1
-                kept = _exchange(query, name, victims)
+                # Victims of lower priority may make room that were not offered.
+                kept = _evict(query, name, victims, None)
             if kept:
                 violations = min(victims.violations, len(kept))
                 chosen[name] = MetaVictims([MetaPod(uid) for uid in kept], violations)
         return PreemptionReply(chosen)
 
 
-def _trim(query: PodQuery, name: str, offered: Victims) -> tuple[str, ...] | None:
-    """The offered victims that are needed; None when even all of them do not help."""
-    if not query.wants_gpu:
-        return offered.uids
-    return _evict(query, name, offered, frozenset(offered.uids))
-
-
-def _exchange(query: PodQuery, name: str, offered: Victims) -> tuple[str, ...] | None:
-    """Victims of lower priority that make room, whether they were offered or not."""
-    return _evict(query, name, offered, None)
-
-
 def _evict(
     query: PodQuery, name: str, offered: Victims, allowed: frozenset[str] | None
 ) -> tuple[str, ...] | None:
+    """The victims that are needed, of those allowed; None when even all of them do not help."""
     state = query.snapshot.get(name)
     if state is None:
         return None

@@ -5,7 +5,7 @@ OpenTelemetry is imported only when tracing is on, so that it costs nothing othe
 
 import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from slicewise import __version__
@@ -93,12 +93,9 @@ class TracedMetrics(Metrics):
         super().__init__(state, calls)
         self._tracer = tracer
 
-    def stage(self, verb: str, stage: str) -> AbstractContextManager[None]:
-        """Time the block as one stage of a verb, and trace it."""
-        return self._trace(verb, stage)
-
     @contextmanager
-    def _trace(self, verb: str, stage: str) -> Iterator[None]:
+    def stage(self, verb: str, stage: str) -> Iterator[None]:
+        """Time the block as one stage of a verb, and trace it."""
         with self._tracer.start_as_current_span(f"{verb}.{stage}"), super().stage(verb, stage):
             yield
 

@@ -11,7 +11,7 @@ from typing import Final
 
 import structlog
 
-from slicewise.httpd.settings import Tls, client_checks
+from slicewise.httpd.settings import Tls
 
 _log = structlog.get_logger(__name__)
 
@@ -69,7 +69,7 @@ def build_context(tls: Tls) -> ssl.SSLContext:
     context.load_cert_chain(tls.certificate, tls.key)
     if tls.client_ca is not None:
         context.load_verify_locations(tls.client_ca)
-    context.verify_mode = ssl.VerifyMode(client_checks(tls))
+        context.verify_mode = ssl.CERT_REQUIRED if tls.require_client else ssl.CERT_OPTIONAL
     return context
 
 

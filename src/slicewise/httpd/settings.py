@@ -1,6 +1,5 @@
 """Where a server listens and its limits; checked once at start."""
 
-import ssl
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,10 +39,3 @@ class ServerSettings:
             raise ValueError(f"max_body_bytes={self.max_body_bytes}: expected more than 0")
         if self.request_seconds is not None and self.request_seconds <= 0:
             raise ValueError(f"request_seconds={self.request_seconds}: expected more than 0")
-
-
-def client_checks(tls: Tls | None) -> int:
-    """The ssl module's word for how client certificates are asked for."""
-    if tls is None or tls.client_ca is None:
-        return ssl.CERT_NONE
-    return ssl.CERT_REQUIRED if tls.require_client else ssl.CERT_OPTIONAL

@@ -9,9 +9,8 @@ import msgspec
 from slicewise.kube.client import Call, Client
 from slicewise.kube.errors import RefusedError
 
-_TOKENS: Final = "/apis/authentication.k8s.io/v1/tokenreviews"
-_SELF: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-_ACCESS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+_AUTHENTICATION: Final = "authentication.k8s.io/v1"
+_AUTHORIZATION: Final = "authorization.k8s.io/v1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +80,8 @@ class AccessReviews:
 
     async def identify(self, token: str) -> User | None:
         """Whose token this is; None when it is nobody's."""
-        body = {
-            "apiVersion": "authentication.k8s.io/v1",
-            "kind": "TokenReview",
-            "spec": {"token": token},
-        }
-        answer = await self._client.send(
-            Call("create", "tokenreviews", _TOKENS), body, seconds=self._seconds
-        )
+        spec = {"token": token}
+        answer = await _review(self._client, _AUTHENTICATION, "TokenReview", spec, self._seconds)
         status = msgspec.json.decode(answer, type=_TokenReview).status
         if not status.authenticated or not status.user.username:
             return None
@@ -96,20 +89,15 @@ class AccessReviews:
         return User(user.username, user.uid, tuple(user.groups or ()), freeze(user.extra or {}))
 
     async def permits(self, user: User, wanted: ResourceAttributes) -> bool:
-        body = {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SubjectAccessReview",
-            "spec": {
-                "user": user.name,
-                "uid": user.uid,
-                "groups": user.groups,
-                "extra": dict(user.extra),
-                "resourceAttributes": wanted.describe(),
-            },
+        spec = {
+            "user": user.name,
+            "uid": user.uid,
+            "groups": user.groups,
+            "extra": dict(user.extra),
+            "resourceAttributes": wanted.describe(),
         }
-        answer = await self._client.send(
-            Call("create", "subjectaccessreviews", _ACCESS), body, seconds=self._seconds
-        )
+        kind = "SubjectAccessReview"
+        answer = await _review(self._client, _AUTHORIZATION, kind, spec, self._seconds)
         status = msgspec.json.decode(answer, type=_AccessReview).status
         return status.allowed and not status.denied
 
@@ -117,6 +105,15 @@ class AccessReviews:
 def freeze(extra: Mapping[str, list[str]]) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Further facts of a user as a value."""
     return tuple((key, tuple(extra[key])) for key in sorted(extra))
+
+
+async def _review(
+    client: Client, version: str, kind: str, spec: object, seconds: float | None = None
+) -> bytes:
+    resource = f"{kind.lower()}s"
+    body = {"apiVersion": version, "kind": kind, "spec": spec}
+    call = Call("create", resource, f"/apis/{version}/{resource}")
+    return await client.send(call, body, seconds=seconds)
 
 
 async def may_do(
@@ -127,13 +124,9 @@ async def may_do(
     wanted = ResourceAttributes(
         verb=verb, resource=name, group=group, subresource=part, namespace=namespace
     )
-    body = {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": wanted.describe()},
-    }
+    spec = {"resourceAttributes": wanted.describe()}
     try:
-        content = await client.send(Call("create", "selfsubjectaccessreviews", _SELF), body)
+        content = await _review(client, _AUTHORIZATION, "SelfSubjectAccessReview", spec)
         return msgspec.json.decode(content, type=_AccessReview).status.allowed
     except (RefusedError, msgspec.DecodeError):
         return None

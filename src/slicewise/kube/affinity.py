@@ -3,7 +3,7 @@
 kube-scheduler checks these before it asks an extender, so predictions have to check them too.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -79,8 +79,9 @@ def rejection(requirements: NodeRequirements, node: NodeDetails) -> str | None:
     if terms is not None and not any(_admits(term, node) for term in terms):
         return "no required node affinity term matches"
     taints = (*node.taints, *((_CORDON,) if node.unschedulable else ()))
+    tolerations = requirements.tolerations or ()
     for taint in taints:
-        if taint.effect in _REPELLING and not _tolerated(taint, requirements.tolerations or ()):
+        if taint.effect in _REPELLING and not any(each.tolerates(taint) for each in tolerations):
             value = f"={taint.value}" if taint.value else ""
             return f"taint {taint.key}{value}:{taint.effect}"
     return None
@@ -122,7 +123,3 @@ def _holds(wish: Requirement, labels: Mapping[str, str]) -> bool:
                 return False
             return left > right if wish.operator == "Gt" else left < right
     return False
-
-
-def _tolerated(taint: Taint, tolerations: Sequence[Toleration]) -> bool:
-    return any(each.tolerates(taint) for each in tolerations)

@@ -21,6 +21,7 @@ import msgspec
 
 from slicewise.kube.credentials import Access
 from slicewise.kube.errors import LostError, RefusedError, UnreachedError
+from slicewise.kube.objects import StatusBody
 from slicewise.model.backoff import Backoff
 
 JSON: Final = "application/json"
@@ -64,12 +65,6 @@ class RequestTimeouts:
     """How often a read is tried, and a throttled write."""
     backoff: Backoff = field(default_factory=lambda: Backoff(0.1, 5.0))
     """How long to wait between two tries."""
-
-
-class _Status(msgspec.Struct):
-    message: str = ""
-    reason: str = ""
-    code: int = 0
 
 
 class Client:
@@ -255,12 +250,12 @@ async def _check(response: aiohttp.ClientResponse) -> None:
         return
     body = await response.read()
     try:
-        status = msgspec.json.decode(body, type=_Status)
+        status = msgspec.json.decode(body, type=StatusBody)
     except msgspec.DecodeError:
-        status = _Status()
+        status = StatusBody()
     if not status.message:
         # Proxies, and services behind them, answer with texts of their own.
-        status = _Status(body[:2000].decode(errors="replace"), status.reason)
+        status = StatusBody(body[:2000].decode(errors="replace"), status.reason)
     raise RefusedError(
         response.status,
         status.reason,

@@ -109,11 +109,11 @@ class EventRecorder:
     def _forget_old(self) -> None:
         while len(self._series) > self._pace.remembered:
             key, _ = self._series.popitem(last=False)
-            if self._waiting.pop(key, _NEVER) is not _NEVER:
+            if key in self._waiting:
+                del self._waiting[key]
                 self.dropped += 1
 
     async def _take_token(self) -> None:
-        """Wait for a token of the bucket."""
         while True:
             now = self._clock()
             busy = self.busy()
@@ -185,9 +185,6 @@ class EventRecorder:
             "source": {"component": self._component},
             "reportingComponent": self._component,
         }
-
-
-_NEVER: Final = object()
 
 
 def _path(pod: PodKey) -> str:

@@ -67,7 +67,7 @@ def read_kubeconfig(
     return Access(
         server=server,
         tls=_read_tls(path, cluster, user) if server.startswith("https://") else None,
-        token=_read_token(path, user, now or _now),
+        token=_read_token(path, user, now or (lambda: datetime.now(UTC))),
         server_name=cluster.get("tls-server-name"),
         namespace=scene.get("namespace") or "default",
     )
@@ -139,7 +139,3 @@ def _kept(content: bytes) -> Iterator[str]:
         file.write(content)
         file.flush()
         yield file.name
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)

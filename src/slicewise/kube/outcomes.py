@@ -3,7 +3,6 @@
 A write whose answer was lost is UNKNOWN: it is settled by reading, never by guessing.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -96,14 +95,8 @@ class ClusterWriter(Protocol):
     ) -> WriteOutcome:
         """Record an allocation on a pod that another binds; only at this version, if given."""
 
-    async def remove_record(self, pod: PodKey, record: PodRecord) -> WriteOutcome:
-        """Remove the keys of a record from a pod."""
-
     async def read_pod(self, namespace: str, name: str) -> Pod | None:
         """The pod as the API server has it now; None when there is none."""
-
-    async def read_configmap(self, namespace: str, name: str) -> Mapping[str, str] | None:
-        """The data of a ConfigMap; None when there is none."""
 
     def post_event(self, pod: PodKey, event: PodEvent) -> None:
         """Show an event on the pod, some time soon, if the API server takes it."""

@@ -16,7 +16,7 @@ from slicewise.kube.client import MERGE_PATCH, Call, Client
 from slicewise.kube.errors import KubeError, LostError, RefusedError, UnreachedError
 from slicewise.kube.events import EventRecorder
 from slicewise.kube.names import pod_path
-from slicewise.kube.objects import ConfigMapBody, Metadata, ObjectReader, PodBody
+from slicewise.kube.objects import Metadata, ObjectReader, PodBody
 from slicewise.kube.outcomes import BindOutcome, PodEvent, PodKey, WriteOutcome, WriteStatus
 from slicewise.kube.reads import read_one
 from slicewise.model import Pod, PodRecord
@@ -57,7 +57,6 @@ class PodWriter:
         self._open: dict[str, float] = {}
 
     async def bind(self, pod: PodKey, node: str, record: PodRecord) -> BindOutcome:
-        """Put the pod on the node with its record, in one write."""
         path = f"{_path(pod)}/binding"
         limit = {"timeout": f"{max(1, int(self.bind_seconds))}s"}
         over = self._clock() + max(1.0, self.bind_seconds) + _MARGIN_SECONDS
@@ -82,7 +81,6 @@ class PodWriter:
     async def settle_bind(
         self, pod: PodKey, node: str, record: PodRecord, *, seconds: float
     ) -> BindOutcome:
-        """Read the pod until it is known how a bind ended; REFUSED when it was not bound."""
         end = self._clock() + seconds
         looks = 0
         while True:
@@ -100,30 +98,34 @@ class PodWriter:
     async def annotate_pod(
         self, pod: PodKey, record: PodRecord, *, version: int | None = None
     ) -> WriteOutcome:
-        """Record an allocation on a pod that another binds; only at this version, if given."""
-        return await self._patch(
-            pod, dict(record.annotations), dict(record.labels), version=version
-        )
-
-    async def remove_record(self, pod: PodKey, record: PodRecord) -> WriteOutcome:
-        """Remove the keys of a record from a pod."""
-        return await self._patch(
-            pod, dict.fromkeys(record.annotations), dict.fromkeys(record.labels)
-        )
+        metadata: dict[str, Any] = {"uid": pod.uid, **_write_record(record)}
+        if version:
+            metadata["resourceVersion"] = str(version)
+        try:
+            content = await self._client.send(
+                Call("patch", "pods", _path(pod)),
+                {"metadata": metadata},
+                content_type=MERGE_PATCH,
+                seconds=self.bind_seconds,
+            )
+        except RefusedError as error:
+            # A UID that is not the pod's is a conflict, or an attempt to change what is fixed.
+            if error.missing or error.code in (409, 422):
+                return await self._explain(error, pod)
+            known = error.code == 429 or not error.retryable
+            status = WriteStatus.REFUSED if known else WriteStatus.UNKNOWN
+            return WriteOutcome(status, str(error))
+        except UnreachedError as error:
+            return WriteOutcome(WriteStatus.REFUSED, str(error))
+        except LostError as error:
+            return WriteOutcome(WriteStatus.UNKNOWN, str(error))
+        return WriteOutcome(WriteStatus.DONE, "", self._reader.read_pod(_POD.decode(content)))
 
     async def read_pod(self, namespace: str, name: str) -> Pod | None:
-        """The pod as the API server has it now; None when there is none."""
         found = await self._find(namespace, name)
         return None if found is None else found.pod
 
-    async def read_configmap(self, namespace: str, name: str) -> Mapping[str, str] | None:
-        """The data of a ConfigMap; None when there is none."""
-        path = f"/api/v1/namespaces/{namespace}/configmaps/{name}"
-        body = await read_one(self._client, Call("get", "configmaps", path), ConfigMapBody)
-        return None if body is None else body.data or {}
-
     def post_event(self, pod: PodKey, event: PodEvent) -> None:
-        """Show an event on the pod, some time soon, if the API server takes it."""
         if self._events is not None:
             self._events.post(pod, event)
 
@@ -188,41 +190,6 @@ class PodWriter:
             raise LostError(f"no answer to get {path} in {self.bind_seconds:g} s") from error
         return None if body is None else _Found(body, self._reader.read_pod(body))
 
-    async def _patch(
-        self,
-        pod: PodKey,
-        annotations: Mapping[str, str | None],
-        labels: Mapping[str, str | None],
-        *,
-        version: int | None = None,
-    ) -> WriteOutcome:
-        metadata: dict[str, Any] = {"uid": pod.uid}
-        if version:
-            metadata["resourceVersion"] = str(version)
-        if annotations:
-            metadata["annotations"] = annotations
-        if labels:
-            metadata["labels"] = labels
-        try:
-            content = await self._client.send(
-                Call("patch", "pods", _path(pod)),
-                {"metadata": metadata},
-                content_type=MERGE_PATCH,
-                seconds=self.bind_seconds,
-            )
-        except RefusedError as error:
-            # A UID that is not the pod's is a conflict, or an attempt to change what is fixed.
-            if error.missing or error.code in (409, 422):
-                return await self._explain(error, pod)
-            known = error.code == 429 or not error.retryable
-            status = WriteStatus.REFUSED if known else WriteStatus.UNKNOWN
-            return WriteOutcome(status, str(error))
-        except UnreachedError as error:
-            return WriteOutcome(WriteStatus.REFUSED, str(error))
-        except LostError as error:
-            return WriteOutcome(WriteStatus.UNKNOWN, str(error))
-        return WriteOutcome(WriteStatus.DONE, "", self._reader.read_pod(_POD.decode(content)))
-
     async def _explain(self, error: RefusedError, pod: PodKey) -> WriteOutcome:
         """Whether a patch was refused because its pod is gone."""
         try:
@@ -251,14 +218,15 @@ def _path(pod: PodKey) -> str:
 
 def _binding(pod: PodKey, node: str, record: PodRecord) -> dict[str, Any]:
     """The body of a bind; the UID in it keeps a namesake from being bound instead."""
-    metadata: dict[str, Any] = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid}
-    if record.annotations:
-        metadata["annotations"] = dict(record.annotations)
-    if record.labels:
-        metadata["labels"] = dict(record.labels)
+    meant = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid}
     return {
         "apiVersion": "v1",
         "kind": "Binding",
-        "metadata": metadata,
+        "metadata": {**meant, **_write_record(record)},
         "target": {"apiVersion": "v1", "kind": "Node", "name": node},
     }
+
+
+def _write_record(record: PodRecord) -> dict[str, Any]:
+    parts = {"annotations": dict(record.annotations), "labels": dict(record.labels)}
+    return {key: part for key, part in parts.items() if part}

@@ -20,7 +20,6 @@ from slicewise.kube.objects import BareBody, ListBody, Metadata, StatusBody, Wat
 from slicewise.model.backoff import Backoff
 
 _log = structlog.get_logger(__name__)
-_GONE: Final = 410
 _LINE: Final = msgspec.json.Decoder(WatchBody)
 _BARE: Final = msgspec.json.Decoder(BareBody)
 _REFUSAL: Final = msgspec.json.Decoder(StatusBody)
@@ -82,10 +81,6 @@ class WatchSettings:
     """How long to wait after failures."""
 
 
-class WatchExpiredError(KubeError):
-    """The version to watch from has expired: list again."""
-
-
 class Informer(Generic[B, V]):
     """Watches one resource and hands over every change, in order, in batches."""
 
@@ -130,16 +125,18 @@ class Informer(Generic[B, V]):
                 if not self._version or self._resync_due():
                     await self._list()
                 await self._watch()
-            except WatchExpiredError as error:
-                _log.info("watch expired", resource=self._source.resource, reason=str(error))
+            except (KubeError, msgspec.DecodeError) as error:
+                if not isinstance(error, RefusedError) or not error.expired:
+                    await self._back_off(error)
+                    continue
+                # The version to list or watch from has expired: everything is listed again.
+                _log.info("watch expired", resource=self._source.resource, reason=error.message)
                 self._version = ""
                 self.expiries += 1
                 self._expired += 1
                 if self._expired > 1:
                     # A history shorter than one list takes must not make a tight loop.
                     await self._pause(self._expired)
-            except (KubeError, msgspec.DecodeError) as error:
-                await self._back_off(error)
 
     async def _back_off(self, error: Exception) -> None:
         self._failures += 1
@@ -206,10 +203,6 @@ class Informer(Generic[B, V]):
                     # One turn of the loop sends the request.
                     await asyncio.sleep(0)
                 yield page
-        except RefusedError as error:
-            if error.expired:
-                raise WatchExpiredError(error.message) from error
-            raise
         finally:
             if fetch is not None:
                 fetch.cancel()
@@ -255,16 +248,11 @@ class Informer(Generic[B, V]):
         call = Call("watch", self._source.resource, self._source.path, query)
         began = self._clock()
         heard = False
-        try:
-            async with self._client.stream(call, seconds) as chunks:
-                async for lines in split_lines(chunks):
-                    heard = True
-                    self._failures = 0
-                    self._take_all(lines)
-        except RefusedError as error:
-            if error.expired:
-                raise WatchExpiredError(error.message) from error
-            raise
+        async with self._client.stream(call, seconds) as chunks:
+            async for lines in split_lines(chunks):
+                heard = True
+                self._failures = 0
+                self._take_all(lines)
         if not heard and self._clock() - began < 1.0:
             # A server that ends every watch at once must not be asked in a tight loop.
             self._failures += 1
@@ -284,8 +272,6 @@ class Informer(Generic[B, V]):
         event = _LINE.decode(line)
         if event.type == "ERROR":
             status = _REFUSAL.decode(event.object)
-            if status.code == _GONE:
-                raise WatchExpiredError(status.message)
             raise RefusedError(status.code, status.reason, status.message)
         if event.type == "BOOKMARK":
             self._version = _BARE.decode(event.object).metadata.resource_version
