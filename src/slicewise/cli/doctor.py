@@ -39,9 +39,7 @@ from slicewise.state.node_reports import AGENT_PORT
     help="Port on which the nodes' agents listen.",
 )
 @click.option("--strict", is_flag=True, help="Exit with 1 for warnings too, not only for problems.")
-@click.option(
-    "-o", "--output", type=click.Choice(["json"]), help="Print the findings as JSON, for scripts."
-)
+@click.option("-o", "--output", type=click.Choice(["json"]), help="Print JSON, for scripts.")
 @cluster_options
 def doctor(strict: bool, output: str | None, **flags: Any) -> None:
     """Find what keeps pods from getting their GPUs, and say what to do about it.

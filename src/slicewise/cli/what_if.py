@@ -51,9 +51,7 @@ WantedPod = tuple[dict[str, Any], list[str] | None, LeftOut]
     type=click.IntRange(0),
     help="Number of pods of each workload, in place of its own.",
 )
-@click.option(
-    "-o", "--output", type=click.Choice(["json"]), help="Print the answer as JSON, for scripts."
-)
+@click.option("-o", "--output", type=click.Choice(["json"]), help="Print JSON, for scripts.")
 @target_options
 @cluster_options
 def what_if(

@@ -31,9 +31,7 @@ from slicewise.state.candidates import SchedulerView
 @click.option("-n", "--namespace", help="Namespace of the pod [default: the context's].")
 @click.option("--node", help="Explain this node alone.")
 @click.option("--all", "every", is_flag=True, help="Print every node, not only the nearest ten.")
-@click.option(
-    "-o", "--output", type=click.Choice(["json"]), help="Print the answer as JSON, for scripts."
-)
+@click.option("-o", "--output", type=click.Choice(["json"]), help="Print JSON, for scripts.")
 @click.option("--json", "as_json", is_flag=True, hidden=True)
 @target_options
 @cluster_options
