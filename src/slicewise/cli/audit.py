@@ -22,7 +22,7 @@ from slicewise.cli.cluster_access import (
 )
 from slicewise.cli.render.findings_text import show_audit
 from slicewise.diagnose.audit_report import write_audit
-from slicewise.nodeagent.run import AgentOptions, AuditTarget, audit_directly
+from slicewise.nodeagent.run import AgentOptions, audit_directly
 from slicewise.nodeagent.settings import AgentSettings, Paths
 from slicewise.state.access import open_reader
 
@@ -98,7 +98,7 @@ def fetch(url: str) -> dict[str, Any]:
     return answer
 
 
-def read_target(flags: Mapping[str, Any]) -> AuditTarget:
+def read_target(flags: Mapping[str, Any]) -> AgentOptions:
     """The node that the flags name, and where its sources are."""
     node = flags["node_name"] or socket.gethostname().lower()
     source, _, file = flags["nvml"].partition(":")
@@ -106,9 +106,9 @@ def read_target(flags: Mapping[str, Any]) -> AuditTarget:
         raise click.BadParameter(
             f"{flags['nvml']!r}: expected library or simulated:FILE", param_hint="--nvml"
         )
-    driver = AgentOptions(
-        settings=AgentSettings(node=node),
+    paths = Paths(pod_resources=flags["pod_resources"], cdi=flags["cdi"])
+    return AgentOptions(
+        settings=AgentSettings(node=node, paths=paths),
         simulated=source == "simulated",
         driver_file=Path(file) if file else None,
     )
-    return AuditTarget(node, driver, flags["pod_resources"], flags["cdi"])

@@ -21,6 +21,7 @@ from slicewise.kube.pod_writer import PodWriter
 from slicewise.kube.reads import read_one
 from slicewise.kube.sources import one_node
 from slicewise.kube.watch import Informer, Seen, WatchEvent
+from slicewise.kubelet.holders import PodResourcesClient
 from slicewise.kubelet.plugin import DevicePlugin, DevicePluginHandler, PluginOffer
 from slicewise.kubelet.registrar import Registrar
 from slicewise.kubelet.runtime import RuntimeClient
@@ -36,7 +37,7 @@ from slicewise.nodeagent.plugin.cdi_handler import (
     StartCounts,
     StartedContainer,
 )
-from slicewise.nodeagent.plugin.containers import ContainerResolver, UnitHolders
+from slicewise.nodeagent.plugin.containers import ContainerResolver
 from slicewise.nodeagent.plugin.edits import EditsBuilder, HostDevices
 from slicewise.nodeagent.plugin.garbage_collector import AgentFiles, GarbageCollector
 from slicewise.nodeagent.plugin.match_handler import AllocationExchange, MatchHandler, MatchServices
@@ -57,7 +58,7 @@ class AgentEdges:
     """The clients the agent works with; `run.py` builds them."""
 
     client: Client
-    holders: UnitHolders
+    holders: PodResourcesClient
     runtime: RuntimeClient | None = None
     version: str = ""
     """The runtime's name and version."""

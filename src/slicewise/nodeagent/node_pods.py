@@ -6,9 +6,8 @@ allocated. A pod's dialect is read when the pod or the GPUs change, never when s
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Final, TypeVar
 
 from slicewise.dialects import DEFAULT, Dialects
@@ -240,17 +239,15 @@ class PodIndex:
     """Finds the pod and container that a process' cgroup names."""
 
     def __init__(self, pods: Iterable[NodePod]) -> None:
-        ids: dict[str, ProcessOwner] = {}
-        uids: dict[str, NodePod] = {}
+        self._ids: dict[str, ProcessOwner] = {}
+        self._uids: dict[str, NodePod] = {}
         for pod in pods:
-            uids[pod.uid] = pod
+            self._uids[pod.uid] = pod
             if pod.cgroup is not None:
-                uids.setdefault(pod.cgroup, pod)
+                self._uids.setdefault(pod.cgroup, pod)
             for container in pod.containers:
                 if container.id is not None:
-                    ids[container.id] = ProcessOwner(pod, container.name)
-        self._ids: Mapping[str, ProcessOwner] = MappingProxyType(ids)
-        self._uids: Mapping[str, NodePod] = MappingProxyType(uids)
+                    self._ids[container.id] = ProcessOwner(pod, container.name)
 
     def find(self, refs: Iterable[CgroupRef]) -> ProcessOwner | None:
         """Who runs there: the outermost reference that is known decides."""
@@ -260,9 +257,7 @@ class PodIndex:
                 return owner
             pod = self._uids.get(ref.pod) if ref.pod else None
             if pod is not None:
-                return ProcessOwner(pod, _only_container(pod))
+                return ProcessOwner(
+                    pod, pod.containers[0].name if len(pod.containers) == 1 else None
+                )
         return None
-
-
-def _only_container(pod: NodePod) -> str | None:
-    return pod.containers[0].name if len(pod.containers) == 1 else None

@@ -42,6 +42,7 @@ class AgentPages:
         self._report = report or self._measure
         self._more = tuple(more)
         self._router = Router(lenient=True)
+        self.handle = self._router.handle
         self.add("/metrics", self._metrics)
         self.add("/metric", self._metric)
         self.add("/usage", self._usage)
@@ -58,10 +59,6 @@ class AgentPages:
             return await page()
 
         self._router.add(path, handle)
-
-    async def handle(self, request: HttpRequest) -> Answer:
-        """The page that is asked for, or why there is none."""
-        return await self._router.handle(request)
 
     async def _metrics(self) -> HttpResponse:
         usage = self._meter.usage()

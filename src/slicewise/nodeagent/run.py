@@ -177,12 +177,9 @@ def build_publisher(
     options: AgentOptions, client: Client, dialects: Dialects = DEFAULT
 ) -> NodePublisher:
     """What writes labels, annotations and amounts on the Node."""
-    settings = options.settings
+    api, editions = NodePatcher(client, options.settings.node), options.settings.dialects
     return NodePublisher(
-        NodePatcher(client, settings.node),
-        settings.dialects,
-        dialects=dialects,
-        heartbeat_seconds=options.heartbeat_seconds,
+        api, editions, dialects=dialects, heartbeat_seconds=options.heartbeat_seconds
     )
 
 
@@ -231,28 +228,16 @@ async def resolve_identity(
     raise AssertionError("one of the tries has returned or raised")
 
 
-@dataclass(frozen=True, slots=True)
-class AuditTarget:
-    """A node to audit without its agent, and where its sources are."""
-
-    node: str
-    driver: AgentOptions
-    pod_resources: Path
-    cdi: Path
-
-
-async def audit_directly(target: AuditTarget, client: Client, reader: ObjectReader) -> AuditReport:
+async def audit_directly(
+    options: AgentOptions, client: Client, reader: ObjectReader
+) -> AuditReport:
     """What is wrong on the node, by its driver, its kubelet and the API server."""
-    driver = open_driver(target.driver)
-    kubelet = PodResourcesClient(target.pod_resources, seconds=_AUDIT_SECONDS)
+    node, paths = options.settings.node, options.settings.paths
+    driver = open_driver(options)
+    kubelet = PodResourcesClient(paths.pod_resources, seconds=_AUDIT_SECONDS)
     try:
-        collect = DirectCollector(
-            (client, local_pods(reader, target.node)),
-            target.node,
-            CdiSpecs(target.cdi),
-            driver=driver,
-            kubelet=kubelet,
-        )
+        pods = (client, local_pods(reader, node))
+        collect = DirectCollector(pods, node, CdiSpecs(paths.cdi), driver=driver, kubelet=kubelet)
         return await Auditor(collect).audit()
     finally:
         await kubelet.close()

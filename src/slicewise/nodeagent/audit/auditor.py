@@ -11,17 +11,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
+from slicewise.diagnose import evidence
 from slicewise.diagnose.audit import audit
 from slicewise.diagnose.audit_report import AuditReport, AuditVerdict, confirm
-from slicewise.diagnose.evidence import (
-    AuditedGpu,
-    AuditedPod,
-    AuditedProcess,
-    ContainerUse,
-    Evidence,
-    SpecFile,
-    UnitHolder,
-)
 from slicewise.dialects import DEFAULT
 from slicewise.dialects.shared.injection import VISIBLE
 from slicewise.kube.client import Client
@@ -59,12 +51,12 @@ class EvidenceCollector:
     pods: NodePods
     sampler: UsageSampler
     kubelet: HolderSource
-    specs: Callable[[], Sequence[SpecFile]] | None
+    specs: Callable[[], Sequence[evidence.SpecFile]] | None
     resources: frozenset[str]
     served: frozenset[str]
     gaps: Callable[[], Sequence[str]] = tuple
 
-    async def collect(self) -> Evidence:
+    async def collect(self) -> evidence.Evidence:
         """What every view says now."""
         holders, specs, gaps = None, None, list(self.gaps())
         if not await asyncio.to_thread(self.sampler.sample):
@@ -92,22 +84,22 @@ class EvidenceCollector:
 
 def build_evidence(
     usage: NodeUsage, pods: Iterable[NodePod], holders: Iterable[Holder] | None, **views: Any
-) -> Evidence:
+) -> evidence.Evidence:
     """What the driver, the API server and the kubelet say, in the audit's own values."""
     strays = [_read_process(each, origin=each.origin, pod=each.pod) for each in usage.strays]
     trespasses = [
         _read_process(each, owner="/".join(filter(None, (each.pod.full_name, each.container))))
         for each in usage.trespasses
     ]
-    return Evidence(
+    return evidence.Evidence(
         node=usage.node,
         gpus=[
-            AuditedGpu(each.device.gpu, each.cores, each.memory, each.device.trouble)
+            evidence.AuditedGpu(each.device.gpu, each.cores, each.memory, each.device.trouble)
             for each in usage.gpus
         ],
         processes=strays + trespasses,
         uses=[
-            ContainerUse(
+            evidence.ContainerUse(
                 f"{each.pod.full_name}/{each.container.name}",
                 held.device.gpu,
                 held.memory,
@@ -119,20 +111,23 @@ def build_evidence(
         pods=[_read_pod(each) for each in pods],
         holders=None
         if holders is None
-        else [UnitHolder(each.namespace, each.pod, each.container, each.units) for each in holders],
+        else [
+            evidence.UnitHolder(each.namespace, each.pod, each.container, each.units)
+            for each in holders
+        ],
         name_spec=name_units,
         **views,
     )
 
 
-def _read_process(each: StrayProcess | Trespass, **facts: Any) -> AuditedProcess:
+def _read_process(each: StrayProcess | Trespass, **facts: Any) -> evidence.AuditedProcess:
     process = each.process
-    return AuditedProcess(each.gpu, process.pid, process.memory, each.command, **facts)
+    return evidence.AuditedProcess(each.gpu, process.pid, process.memory, each.command, **facts)
 
 
-def _read_pod(pod: NodePod) -> AuditedPod:
+def _read_pod(pod: NodePod) -> evidence.AuditedPod:
     running = tuple(each.name for each in pod.living if each.running and each.role is not Role.INIT)
-    return AuditedPod(
+    return evidence.AuditedPod(
         pod.uid, pod.namespace, pod.name, pod.allocation, pod.charges, running, pod.trouble
     )
 
@@ -160,7 +155,7 @@ class Auditor:
 
     def __init__(
         self,
-        collect: Callable[[], Awaitable[Evidence]],
+        collect: Callable[[], Awaitable[evidence.Evidence]],
         *,
         pause: Callable[[float], Awaitable[Any]] = asyncio.sleep,
         pause_seconds: float = PAUSE_SECONDS,
@@ -178,16 +173,16 @@ class Auditor:
         return confirm(first, audit(await self._collect()))
 
 
-def read_spec_files(specs: CdiSpecs, pods: NodePods) -> list[SpecFile]:
+def read_spec_files(specs: CdiSpecs, pods: NodePods) -> list[evidence.SpecFile]:
     """Every spec of ours; one that cannot be read says so."""
     minors = {device.gpu.minor: device.gpu.uuid for device in pods.gpus()}
     files = []
     for name, owner in specs.read().items():
         if owner is None:
-            files.append(SpecFile(name, trouble="it cannot be read as a spec of ours"))
+            files.append(evidence.SpecFile(name, trouble="it cannot be read as a spec of ours"))
         else:
             found = frozenset(_find_gpus(specs.edits(name), minors))
-            files.append(SpecFile(name, owner.uid, owner.container, found or None))
+            files.append(evidence.SpecFile(name, owner.uid, owner.container, found or None))
     return files
 
 
@@ -230,7 +225,7 @@ class DirectCollector:
             served=frozenset(each.name for each in carrying),
         )
 
-    async def __call__(self) -> Evidence:
+    async def __call__(self) -> evidence.Evidence:
         hardware = self._driver.hardware()
         self._pods.set_gpus(hardware.gpus, hardware.links)
         pods = await list_all(self._client, self._source)

@@ -4,7 +4,7 @@ The quiet period doubles each time the same GPU fails again soon. Time comes in 
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -104,10 +104,6 @@ class GpuHealthTracker:
         """The GPUs with their health as judged, and the reason where they are unhealthy."""
         return tuple(self._apply_record(device) for device in gpus)
 
-    def reasons(self) -> Mapping[str, str]:
-        """Why each unhealthy GPU is unhealthy, by UUID."""
-        return {uuid: record.reason for uuid, record in self.records.items() if record.unhealthy}
-
     def _apply_record(self, device: GpuDevice) -> GpuDevice:
         record = self.records.get(device.gpu.uuid)
         if record is None or not record.unhealthy:
@@ -129,9 +125,8 @@ def critical_reason(fault: GpuFault) -> str | None:
     """Why this fault makes its GPU unhealthy; None when it does not."""
     if fault.kind == XID and fault.xid is not None:
         meaning = explain(fault.xid)
-        return (
-            f"XID {fault.xid}: {meaning.words}" if meaning.severity is Severity.CRITICAL else None
-        )
+        critical = meaning.severity is Severity.CRITICAL
+        return f"XID {fault.xid}: {meaning.words}" if critical else None
     if fault.kind == ECC:
         return fault.detail or "a double-bit memory error"
     return fault.detail or fault.kind

@@ -58,6 +58,12 @@ class AllocationServices:
     on_start: Callable[[StartedContainer], Awaitable[None]]
     """Called for every container before it may start."""
 
+    def describe_start(
+        self, ref: ContainerRef, held: PodAllocation, resource: str, units: frozenset[str]
+    ) -> StartedContainer:
+        gpus = self.allocations.container_gpus(held, ref.container, resource, units)
+        return StartedContainer(ref, held, gpus, held.dialect.agent.inject(gpus))
+
 
 class StartHandler:
     """What both handlers do alike: hold a start until the container's GPUs are prepared."""
@@ -122,37 +128,24 @@ class CdiHandler(StartHandler):
         services, resource = self._services, self._resource.name
         ref = await services.containers.find(resource, units)
         pod_allocation = await services.allocations.wait(ref)
-        container_gpus = services.allocations.container_gpus(
-            pod_allocation, ref.container, resource, units
-        )
-        injection = pod_allocation.dialect.agent.inject(container_gpus)
-        started = StartedContainer(ref, pod_allocation, container_gpus, injection)
+        started = services.describe_start(ref, pod_allocation, resource, units)
         # Written off the event loop: a slow disk delays this container alone.
         await asyncio.to_thread(self._describe, started)
         await services.on_start(started)
         return started
 
     def _describe(self, started: StartedContainer) -> None:
-        services, container_gpus = self._services, started.container_gpus
-        services.builder.prepare(container_gpus, started.injection)
-        edits = services.builder.edits(container_gpus, started.injection)
-        if self._edition.carrier(container_gpus.container) != container_gpus.resource:
+        builder, gpus, injection = self._services.builder, started.container_gpus, started.injection
+        builder.prepare(gpus, injection)
+        edits = builder.edits(gpus, injection)
+        if self._edition.carrier(gpus.container) != gpus.resource:
             edits = only_env(edits)
-        services.specs.write(
-            name_units(container_gpus.resource, container_gpus.ids), spec_owner(started), edits
+        pod, links = (
+            f"{gpus.pod.namespace}/{gpus.pod.name}",
+            tuple(each.name for each in injection.links),
         )
-
-
-def spec_owner(started: StartedContainer) -> SpecOwner:
-    """The container that a spec is for."""
-    pod = started.pod_allocation.pod
-    return SpecOwner(
-        pod.uid,
-        f"{pod.namespace}/{pod.name}",
-        started.ref.container.name,
-        started.container_gpus.resource,
-        tuple(link.name for link in started.injection.links),
-    )
+        owner = SpecOwner(gpus.pod.uid, pod, gpus.container.name, gpus.resource, links)
+        self._services.specs.write(name_units(gpus.resource, gpus.ids), owner, edits)
 
 
 def fixed_annotations(resource: OfferedResource, count: int) -> dict[str, str]:

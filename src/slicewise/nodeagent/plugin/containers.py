@@ -9,14 +9,14 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 import structlog
 
 from slicewise.kube.local_pods import LocalPod
 from slicewise.kubelet.errors import DeniedError, KubeletError
-from slicewise.kubelet.holders import Holder, HolderSource
+from slicewise.kubelet.holders import Holder, PodResourcesClient
 from slicewise.kubelet.runtime import RuntimeClient
 from slicewise.model import Container, Role, find_count
 from slicewise.nodeagent.node_pods import NodePods
@@ -25,16 +25,6 @@ from slicewise.nodeagent.plugin.cdi import name_units
 _log = structlog.get_logger(__name__)
 _GUESSES: Final = 2
 CHECKPOINT: Final = "kubelet_internal_checkpoint"
-
-
-class UnitHolders(HolderSource, Protocol):
-    """Which container holds which units, by the kubelet."""
-
-    async def find(self, resource: str, ids: frozenset[str]) -> Holder | None:
-        """The container that holds exactly these units."""
-
-    async def get(self, namespace: str, name: str) -> tuple[Holder, ...] | None:
-        """The containers of one pod; None when unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +44,7 @@ class ContainerResolver:
     def __init__(
         self,
         pods: NodePods,
-        holders: UnitHolders,
+        holders: PodResourcesClient,
         checkpoint: Path,
         *,
         runtime: RuntimeClient | None = None,
@@ -141,12 +131,11 @@ class ContainerResolver:
         return ref
 
     async def _read_checkpoint(self, resource: str, ids: frozenset[str]) -> ContainerRef:
-        entries = await asyncio.to_thread(find_entries, self._checkpoint, resource, ids)
-        for entry in entries:
+        for entry in await asyncio.to_thread(find_entries, self._checkpoint, resource, ids):
 
-            def look(uid: str = entry.uid, container: str = entry.container) -> ContainerRef | None:
-                found = self._pods.by_uid(uid)
-                return None if found is None else _pick(found, container)
+            def look(entry: tuple[str, str] = entry) -> ContainerRef | None:
+                found = self._pods.by_uid(entry[0])
+                return None if found is None else _pick(found, entry[1])
 
             ref = await self._pods.until(look, self._wait_seconds)
             if ref is not None:
@@ -166,7 +155,7 @@ class ContainerResolver:
         if not rivals or ref.container.role is Role.SIDECAR:
             return ref
         entries = await asyncio.to_thread(find_entries, self._checkpoint, resource, ids)
-        same = {entry.container for entry in entries if entry.uid == pod.uid}
+        same = {container for uid, container in entries if uid == pod.uid}
         finished = None if self._runtime is None else await self._runtime.finished(pod.uid)
         if finished is None:
             finished = frozenset(each.name for each in ref.found.containers if each.ended)
@@ -199,14 +188,6 @@ def _pick(found: LocalPod, container: str) -> ContainerRef | None:
     return None if chosen is None else ContainerRef(found, chosen)
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointEntry:
-    uid: str
-    container: str
-    resource: str
-    ids: frozenset[str]
-
-
 class _EntryBody(msgspec.Struct, rename="pascal"):
     pod_uid: str = msgspec.field(default="", name="PodUID")
     container_name: str = ""
@@ -222,29 +203,21 @@ class _FileBody(msgspec.Struct, rename="pascal"):
     data: _DataBody = msgspec.field(default_factory=_DataBody)
 
 
-def find_entries(folder: Path, resource: str, ids: frozenset[str]) -> tuple[CheckpointEntry, ...]:
-    """The containers that hold exactly these units; none when the file cannot be read."""
-    return tuple(
-        each for each in read_entries(folder) if each.resource == resource and each.ids == ids
-    )
-
-
-def read_entries(folder: Path) -> tuple[CheckpointEntry, ...]:
-    """Every container that holds units; none when the file cannot be read."""
+def find_entries(folder: Path, resource: str, ids: frozenset[str]) -> list[tuple[str, str]]:
+    """UID and container of whoever holds exactly these units; none if the file is unreadable."""
     path = folder / CHECKPOINT
     try:
         body = msgspec.json.decode(path.read_bytes(), type=_FileBody)
     except FileNotFoundError:
-        return ()
+        return []
     except (OSError, msgspec.MsgspecError) as error:
         _log.warning("checkpoint unreadable", path=str(path), error=str(error))
-        return ()
-    return tuple(
-        CheckpointEntry(
-            each.pod_uid, each.container_name, each.resource_name, _read_ids(each.device_ids)
-        )
+        return []
+    return [
+        (each.pod_uid, each.container_name)
         for each in body.data.pod_device_entries or ()
-    )
+        if each.resource_name == resource and _read_ids(each.device_ids) == ids
+    ]
 
 
 def _read_ids(given: Any) -> frozenset[str]:

@@ -14,12 +14,13 @@ import structlog
 
 from slicewise.dialects import DEFAULT, Dialects
 from slicewise.kubelet.errors import KubeletError
+from slicewise.kubelet.holders import PodResourcesClient
 from slicewise.model import SlicewiseError
 from slicewise.nodeagent.files import remove
 from slicewise.nodeagent.limits.vcuda import VcudaFolders
 from slicewise.nodeagent.node_pods import NodePods
 from slicewise.nodeagent.plugin.cdi import CdiSpecs
-from slicewise.nodeagent.plugin.containers import UnitHolders, held_names
+from slicewise.nodeagent.plugin.containers import held_names
 from slicewise.nodeagent.plugin.match_store import MatchStore
 
 _log = structlog.get_logger(__name__)
@@ -49,7 +50,7 @@ class GarbageCollector:
     def __init__(
         self,
         pods: NodePods,
-        holders: UnitHolders,
+        holders: PodResourcesClient,
         files: AgentFiles,
         forgetters: Iterable[Callable[[Callable[[str], bool]], None]] = (),
         dialects: Dialects = DEFAULT,

@@ -18,7 +18,7 @@ from slicewise.dialects.shared.injection import Injection
 from slicewise.dialects.shared.offers import OfferedEdition, OfferedResource
 from slicewise.kube.pod_writer import PodWriter
 from slicewise.kubelet.errors import DeniedError, KubeletError
-from slicewise.kubelet.holders import Holder
+from slicewise.kubelet.holders import Holder, PodResourcesClient
 from slicewise.kubelet.v1beta1 import ContainerAllocateResponse
 from slicewise.model import Allocation, Container, ContainerAllocation, Slice, SlicewiseError
 from slicewise.nodeagent.limits.vcuda import VcudaFolders
@@ -31,7 +31,7 @@ from slicewise.nodeagent.plugin.cdi_handler import (
     StartHandler,
     fixed_annotations,
 )
-from slicewise.nodeagent.plugin.containers import ContainerRef, UnitHolders, amount
+from slicewise.nodeagent.plugin.containers import ContainerRef, amount
 from slicewise.nodeagent.plugin.match_store import AdmissionMatch, MatchStore
 
 _log = structlog.get_logger(__name__)
@@ -145,12 +145,8 @@ def _name_gpus(slices: tuple[Slice, ...]) -> str:
     return "gpu " + ",".join(str(each.gpu) for each in slices)
 
 
-@dataclass(frozen=True, slots=True)
-class AdmissionCandidate:
-    """A container that may be the one that is being admitted."""
-
-    pod_allocation: PodAllocation
-    container: Container
+AdmissionCandidate = tuple[PodAllocation, Container]
+"""A container that may be the one that is being admitted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +154,7 @@ class MatchServices:
     """What matching needs beside `AllocationServices`, shared by all resources."""
 
     pods: NodePods
-    holders: UnitHolders
+    holders: PodResourcesClient
     matches: MatchStore
     exchange: AllocationExchange
     folders: VcudaFolders
@@ -183,20 +179,13 @@ class MatchHandler(StartHandler):
         resource = self._resource
         if not resource.carries:
             return ContainerAllocateResponse(annotations=fixed_annotations(resource, len(ids)))
-        chosen = await self._choose(len(ids))
-        units, name = frozenset(ids), name_units(resource.name, ids)
+        chosen, container = await self._choose(len(ids))
+        held = chosen.allocation.slices_of(container.name)
+        slices = tuple((piece.gpu, piece.cores, piece.memory) for piece in held)
+        match = AdmissionMatch(chosen.pod.uid, container.name, resource.name, slices)
         try:
-            answer = self._answer(chosen.pod_allocation, chosen.container, units)
-            slices = chosen.pod_allocation.allocation.slices_of(chosen.container.name)
-            self._matching.matches.put(
-                name,
-                AdmissionMatch(
-                    chosen.pod_allocation.pod.uid,
-                    chosen.container.name,
-                    resource.name,
-                    tuple((piece.gpu, piece.cores, piece.memory) for piece in slices),
-                ),
-            )
+            answer = self._answer(chosen, container, frozenset(ids))
+            self._matching.matches.put(name_units(resource.name, ids), match)
         except SlicewiseError as error:
             raise DeniedError(f"slicewise: {error}") from error
         return answer
@@ -254,7 +243,7 @@ class MatchHandler(StartHandler):
             if pod_allocation is not None:
                 # The kubelet goes through one pod's containers before it looks at the next.
                 rank = (not matching.matches.begun(pod.uid), matching.pods.arrival(pod.uid))
-                found.append((rank, AdmissionCandidate(pod_allocation, open_ones[0])))
+                found.append((rank, (pod_allocation, open_ones[0])))
         return [candidate for _, candidate in sorted(found, key=lambda pair: pair[0])]
 
     async def _prepare(self, units: frozenset[str]) -> StartedContainer:
@@ -271,14 +260,11 @@ class MatchHandler(StartHandler):
         if match.held != pod_allocation.allocation.slices_of(ref.container.name):
             pod_allocation = await matching.exchange.settle(ref, pod_allocation, match)
         matching.matches.settle(name, match, pod_allocation.pod.uid, ref.container.name)
-        container_gpus = services.allocations.container_gpus(
-            pod_allocation, ref.container, resource, units
-        )
-        injection = pod_allocation.dialect.agent.inject(container_gpus)
-        await asyncio.to_thread(services.builder.prepare, container_gpus, injection)
+        started = services.describe_start(ref, pod_allocation, resource, units)
+        injection = started.injection
+        await asyncio.to_thread(services.builder.prepare, started.container_gpus, injection)
         if injection.limit is not None:
             await asyncio.to_thread(matching.folders.alias, name, pod_allocation.pod.uid)
-        started = StartedContainer(ref, pod_allocation, container_gpus, injection)
         await services.on_start(started)
         return started
 

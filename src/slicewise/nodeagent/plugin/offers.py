@@ -49,10 +49,8 @@ class OfferPlan:
 
     def extended(self, node: Node) -> dict[str, int]:
         """The amounts that stand on the Node, by the healthy GPUs."""
-        usable = _usable(node)
-        amounts = {
-            resource.name: sum(map(resource.per_gpu, usable)) for _, resource in self.amounts
-        }
+        usable = [gpu for gpu in node.gpus if gpu.usable]
+        amounts = {each.name: sum(map(each.per_gpu, usable)) for _, each in self.amounts}
         for edition in self.editions:
             for name, per_gpu in edition.counts:
                 amounts[name] = sum(map(per_gpu, _countable(node)))
@@ -72,9 +70,9 @@ def plan_offers(
     for edition in editions:
         for resource in edition.resources:
             size = measure_units(count_lengths(resource, _countable(node)))
-            way = _choose(edition, resource, fits=size <= limit)
             units = sum(map(resource.per_gpu, _countable(node)))
-            if units > most_units and edition.has_other_carrier(resource.name):
+            way = OfferKind.DEVICES if size <= limit else OfferKind.REFUSED
+            if edition.has_other_carrier(resource.name) and (size > limit or units > most_units):
                 way = OfferKind.AMOUNT
             ways[resource.name] = way
             if way is OfferKind.DEVICES:
@@ -100,19 +98,9 @@ def list_units(resource: OfferedResource, node: Node) -> Iterator[Unit]:
         yield Unit(name, gpu.healthy)
 
 
-def _choose(edition: OfferedEdition, resource: OfferedResource, *, fits: bool) -> OfferKind:
-    if fits:
-        return OfferKind.DEVICES
-    return OfferKind.AMOUNT if edition.has_other_carrier(resource.name) else OfferKind.REFUSED
-
-
 def _countable(node: Node) -> list[Gpu]:
     # GPUs in MIG mode are left to others.
     return [gpu for gpu in node.gpus if not gpu.mig]
-
-
-def _usable(node: Node) -> list[Gpu]:
-    return [gpu for gpu in node.gpus if gpu.usable]
 
 
 class UnservedPodWarnings:

@@ -31,32 +31,24 @@ class VendorSpecs:
 
     def __init__(self, folders: Sequence[Path]) -> None:
         self._folders = folders
-        self._stamps: dict[Path, tuple[int, int]] = {}
-        self._specs: dict[Path, _Spec] = {}
+        self._known: dict[Path, tuple[tuple[int, int], _Spec | None]] = {}
+        """Every file's stamp, and its spec if it has one."""
 
     def edits(self, gpus: Iterable[Gpu]) -> CdiEdits | None:
         """What these GPUs need according to NVIDIA; None unless every GPU is described."""
         self._refresh()
         wanted = list(gpus)
-        for spec in self._specs.values():
-            found = [_find(spec, gpu) for gpu in wanted]
-            if found and all(each is not None for each in found):
+        for _, spec in self._known.values():
+            found = [] if spec is None else [_find(spec, gpu) for gpu in wanted]
+            if spec is not None and found and None not in found:
                 return _merge(spec, [each for each in found if each is not None])
         return None
 
     def _refresh(self) -> None:
-        stamps = dict(self._look())
-        for path in set(self._specs) - set(stamps):
-            del self._specs[path]
-        for path, stamp in stamps.items():
-            if self._stamps.get(path) == stamp:
-                continue
-            spec = _read(path)
-            if spec is None:
-                self._specs.pop(path, None)
-            else:
-                self._specs[path] = spec
-        self._stamps = stamps
+        before, self._known = self._known, {}
+        for path, stamp in self._look():
+            known = before.get(path)
+            self._known[path] = known if known and known[0] == stamp else (stamp, _read(path))
 
     def _look(self) -> Iterator[tuple[Path, tuple[int, int]]]:
         for folder in self._folders:

@@ -59,11 +59,13 @@ def walk_path(path: str) -> Iterator[CgroupRef]:
         if found := _POD.fullmatch(segment):
             if pod is not None:
                 yield CgroupRef(pod, None)
-            pod = _plain_uid(found[1] or found[2])
+            # systemd reads a dash as a step into a slice, so the kubelet writes underscores there.
+            pod = (found[1] or found[2]).replace("_", "-")
             if found[3]:
                 yield CgroupRef(pod, found[3])
                 pod = None
-        elif (found := _CONTAINER.fullmatch(segment)) and not _is_monitor(found[1]):
+        # cri-o keeps each container's monitor beside it, under the container's own id.
+        elif (found := _CONTAINER.fullmatch(segment)) and not (found[1] or "").endswith("conmon"):
             yield CgroupRef(pod, found[2])
             pod = None
     if pod is not None:
@@ -123,13 +125,3 @@ class ProcessTable:
             return None
         finally:
             os.close(file)
-
-
-def _plain_uid(uid: str) -> str:
-    # systemd reads a dash as a step into a slice, so the kubelet writes underscores there.
-    return uid.replace("_", "-")
-
-
-def _is_monitor(prefix: str | None) -> bool:
-    # cri-o keeps each container's monitor beside it, under the container's own id.
-    return prefix is not None and prefix.endswith("conmon")

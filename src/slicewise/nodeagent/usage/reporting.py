@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from slicewise import reports
 from slicewise.kube.errors import KubeError
 from slicewise.kube.secrets import SecretClient
 from slicewise.kubelet.errors import KubeletError
@@ -27,19 +28,6 @@ from slicewise.nodeagent.usage.node_usage import (
     Trespass,
 )
 from slicewise.nodeagent.usage.sampler import UsageMeter
-from slicewise.reports import (
-    ContainerReport,
-    DeviceReport,
-    FileCredentials,
-    GpuReport,
-    MeasuredUse,
-    NodeReport,
-    PodReport,
-    ProcessReport,
-    Reporter,
-    ReportError,
-    trust,
-)
 
 _REPORT_SECONDS: Final = 2.0
 _KEY: Final = "ca-cert.pem"
@@ -47,13 +35,13 @@ NVIDIA: Final = "nvidia.com/gpu"
 _KINDS: Final = (f"{NVIDIA}.", "nvidia.com/mig-")
 
 
-def write_report(usage: NodeUsage, driver: str, why: str = "") -> NodeReport:
+def write_report(usage: NodeUsage, driver: str, why: str = "") -> reports.NodeReport:
     """The whole state of the node; `why` says why GPUs are missing, where they are."""
     pods: dict[str, list[ContainerUsage]] = {}
     for each in usage.containers:
         if each.gpus:
             pods.setdefault(each.pod.uid, []).append(each)
-    return NodeReport(
+    return reports.NodeReport(
         node=usage.node,
         gpus=tuple(_report_gpu(each) for each in usage.gpus),
         pods=tuple(_report_pod(containers) for containers in pods.values()),
@@ -64,9 +52,9 @@ def write_report(usage: NodeUsage, driver: str, why: str = "") -> NodeReport:
     )
 
 
-def _report_gpu(each: GpuUsage) -> GpuReport:
+def _report_gpu(each: GpuUsage) -> reports.GpuReport:
     device, gpu, load = each.device, each.device.gpu, each.load
-    return GpuReport(
+    return reports.GpuReport(
         uuid=gpu.uuid,
         model=gpu.model,
         bus=device.bus,
@@ -75,7 +63,7 @@ def _report_gpu(each: GpuUsage) -> GpuReport:
         memory_mib=gpu.memory,
         healthy=gpu.healthy,
         why=device.trouble,
-        use=None if load is None else MeasuredUse(load.memory, load.cores),
+        use=None if load is None else reports.MeasuredUse(load.memory, load.cores),
         temperature=None if load is None else load.temperature,
         power_milliwatts=None if load is None else load.power_milliwatts,
         minor=gpu.minor,
@@ -85,14 +73,14 @@ def _report_gpu(each: GpuUsage) -> GpuReport:
     )
 
 
-def _report_pod(containers: list[ContainerUsage]) -> PodReport:
+def _report_pod(containers: list[ContainerUsage]) -> reports.PodReport:
     pod = containers[0].pod
-    return PodReport(
+    return reports.PodReport(
         namespace=pod.namespace,
         name=pod.name,
         uid=pod.uid,
         containers=tuple(
-            ContainerReport(
+            reports.ContainerReport(
                 name=each.container.name,
                 devices=tuple(_report_device(held) for held in each.gpus),
                 id=each.container.id or "",
@@ -102,18 +90,18 @@ def _report_pod(containers: list[ContainerUsage]) -> PodReport:
     )
 
 
-def _report_device(held: HeldGpu) -> DeviceReport:
+def _report_device(held: HeldGpu) -> reports.DeviceReport:
     whole = held.allocated.cores == FULL
-    return DeviceReport(
+    return reports.DeviceReport(
         gpu=held.device.gpu.uuid,
         cores=None if whole else held.allocated.cores,
         memory_mib=None if whole else held.allocated.memory,
-        use=MeasuredUse(held.memory, held.cores) if held.answers else None,
+        use=reports.MeasuredUse(held.memory, held.cores) if held.answers else None,
         pids=held.pids,
     )
 
 
-def _report_processes(usage: NodeUsage) -> Iterator[ProcessReport]:
+def _report_processes(usage: NodeUsage) -> Iterator[reports.ProcessReport]:
     for stray in usage.strays:
         yield _report_process(stray, stray.origin.value, stray.pod or "")
     for each in usage.trespasses:
@@ -122,8 +110,8 @@ def _report_processes(usage: NodeUsage) -> Iterator[ProcessReport]:
 
 def _report_process(
     each: StrayProcess | Trespass, origin: str, pod: str, container: str = ""
-) -> ProcessReport:
-    return ProcessReport(
+) -> reports.ProcessReport:
+    return reports.ProcessReport(
         gpu=each.gpu.uuid,
         pid=each.process.pid,
         memory_mib=each.process.memory,
@@ -134,10 +122,10 @@ def _report_process(
     )
 
 
-def add_holders(report: NodeReport, holders: Iterable[Holder]) -> NodeReport:
+def add_holders(report: reports.NodeReport, holders: Iterable[Holder]) -> reports.NodeReport:
     """The report with the pods that the kubelet alone knows of, each with every GPU it holds."""
     known = {pod.key for pod in report.pods}
-    found: dict[tuple[str, str], list[ContainerReport]] = {}
+    found: dict[tuple[str, str], list[reports.ContainerReport]] = {}
     for holder in holders:
         if f"{holder.namespace}/{holder.pod}" in known:
             continue
@@ -149,19 +137,19 @@ def add_holders(report: NodeReport, holders: Iterable[Holder]) -> NodeReport:
         )
         devices = tuple(_read_device(each) for each in sorted(ids))
         if devices:
-            container = ContainerReport(name=holder.container, devices=devices)
+            container = reports.ContainerReport(name=holder.container, devices=devices)
             found.setdefault((holder.namespace, holder.pod), []).append(container)
     pods = tuple(
-        PodReport(namespace=namespace, name=name, containers=tuple(found[namespace, name]))
+        reports.PodReport(namespace=namespace, name=name, containers=tuple(found[namespace, name]))
         for namespace, name in sorted(found)
     )
     return msgspec.structs.replace(report, pods=(*report.pods, *pods)) if pods else report
 
 
-def _read_device(unit: str) -> DeviceReport:
+def _read_device(unit: str) -> reports.DeviceReport:
     # Replicas of a GPU that the plugin shares end in `::` and a number.
     gpu = unit.partition("::")[0]
-    return DeviceReport(gpu=gpu, id="" if unit == gpu else unit)
+    return reports.DeviceReport(gpu=gpu, id="" if unit == gpu else unit)
 
 
 class ReportSource:
@@ -173,7 +161,7 @@ class ReportSource:
         self._kubelet = kubelet
         self._holders: Iterable[Holder] = ()
 
-    async def read(self) -> NodeReport:
+    async def read(self) -> reports.NodeReport:
         """Usage joined with the pods that the kubelet alone knows of."""
         # While the kubelet does not answer, what it last listed still holds.
         with contextlib.suppress(KubeletError):
@@ -183,7 +171,7 @@ class ReportSource:
         return add_holders(write_report(self._meter.usage(), driver), self._holders)
 
 
-async def keep_reporting(reporter: Reporter, source: ReportSource) -> None:
+async def keep_reporting(reporter: reports.Reporter, source: ReportSource) -> None:
     """Give the metrics API a fresh report every two seconds, until cancelled."""
     while True:
         reporter.update(await source.read())
@@ -195,7 +183,7 @@ class SecretCredentials:
 
     def __init__(self, secrets: SecretClient, token: Path) -> None:
         self._secrets = secrets
-        self._token = FileCredentials(token, token)
+        self._token = reports.FileCredentials(token, token)
 
     async def tls(self) -> ssl.SSLContext:
         """A context that trusts the authority as it is now."""
@@ -203,10 +191,10 @@ class SecretCredentials:
             found = await self._secrets.read()
         except KubeError as error:
             words = "cannot read the server's Secret; pass --report-ca"
-            raise ReportError(f"{words}: {error}") from error
+            raise reports.ReportError(f"{words}: {error}") from error
         if found is None or _KEY not in found.data:
-            raise ReportError(f"the server's Secret has no {_KEY} yet")
-        return trust(found.data[_KEY].decode(errors="replace"))
+            raise reports.ReportError(f"the server's Secret has no {_KEY} yet")
+        return reports.trust(found.data[_KEY].decode(errors="replace"))
 
     async def token(self) -> str | None:
         return await self._token.token()
