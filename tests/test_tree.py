@@ -21,7 +21,7 @@ MOST_LINES = 36_000
 # Where "card" is another system's word and is quoted: a file's path, and a part of its line.
 FOREIGN_CARDS = (
     ("src/slicewise/nodeagent/compat/compat_metrics.py", '("node", "card")'),
-    ("src/slicewise/nodeagent/compat/usage_json.py", "card_idx"),
+    ("src/slicewise/nodeagent/compat/manager_pages.py", "card_idx"),
     ("docs/agent.md", "| node, card |"),
     ("docs/limits.md", "`container_assigned_card`"),
 )
