@@ -177,7 +177,7 @@ class Bed:
 
 
 def check_everything(bed, many, stranded=0):
-    """Hold the cluster to every promise that no fault may break.
+    """Hold the cluster to every invariant that no fault may break.
 
     Of the pods that their scheduler binds by itself, a fault may strand so many: bound by an
     answer that nobody remembers, where others have taken the last GPU since.

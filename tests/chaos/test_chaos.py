@@ -12,12 +12,12 @@ PODS = 500
 UNASKED = PODS // WHOLE_EVERY
 
 
-def test_failing_writes_and_lost_answers_break_no_promise():
+def test_failing_writes_and_lost_answers_keep_every_invariant():
     with Bed() as bed:
         bed.add(Thread(bed.playground.url))
         # Late events leave nothing but the answers to tell how a write ended.
         bed.playground.faults.delay_events(1.0, "pods")
-        # Marks are written inside the filter, where the scheduler waits for them: fewer are slow.
+        # Records are written inside the filter, where the scheduler waits for them: fewer are slow.
         for resource, verb, slow in (("pods/binding", "create", 3), ("pods", "patch", 1)):
             for fault in (
                 InjectedFault(code=429, retry_after=1, times=slow),
@@ -35,7 +35,7 @@ def test_failing_writes_and_lost_answers_break_no_promise():
         assert bed.playground.faults.listed()["faults"] == []
 
 
-def test_lost_watches_and_expired_history_break_no_promise():
+def test_lost_watches_and_expired_history_keep_every_invariant():
     with Bed() as bed:
         bed.add(Thread(bed.playground.url))
         playground = bed.playground
@@ -57,7 +57,7 @@ def test_lost_watches_and_expired_history_break_no_promise():
 
 
 @pytest.mark.cluster
-def test_api_server_that_restarts_twice_breaks_no_promise():
+def test_api_server_that_restarts_twice_keeps_every_invariant():
     with Bed() as bed:
         bed.add(Thread(bed.line.url))
         bed.burst(PODS)
@@ -70,7 +70,7 @@ def test_api_server_that_restarts_twice_breaks_no_promise():
         check_everything(bed, PODS, stranded=UNASKED)
 
 
-def test_extender_killed_in_the_middle_of_a_burst_breaks_no_promise():
+def test_extender_killed_in_the_middle_of_a_burst_keeps_every_invariant():
     with Bed() as bed:
         process = bed.add(Process(bed.playground.url))
         bed.wait(process.ready, "the extender is ready")
@@ -87,7 +87,7 @@ def test_extender_killed_in_the_middle_of_a_burst_breaks_no_promise():
 
 
 @pytest.mark.cluster
-def test_leader_cut_off_from_the_api_breaks_no_promise():
+def test_leader_cut_off_from_the_api_keeps_every_invariant():
     with Bed() as bed:
         first = bed.add(Thread(bed.line.url, leads=True))
         bed.wait(first.ready, "the first leads")
@@ -105,7 +105,7 @@ def test_leader_cut_off_from_the_api_breaks_no_promise():
 
 
 @pytest.mark.cluster
-def test_leader_that_leaves_in_the_middle_of_a_burst_breaks_no_promise():
+def test_leader_that_leaves_in_the_middle_of_a_burst_keeps_every_invariant():
     with Bed() as bed:
         first = bed.add(Thread(bed.playground.url, leads=True))
         bed.wait(first.ready, "the first leads")
@@ -121,7 +121,7 @@ def test_leader_that_leaves_in_the_middle_of_a_burst_breaks_no_promise():
 
 
 @pytest.mark.cluster
-def test_requests_to_both_extenders_during_a_change_break_no_promise():
+def test_requests_to_both_extenders_during_a_change_keep_every_invariant():
     with Bed(split=True) as bed:
         first = bed.add(Thread(bed.line.url, leads=True))
         bed.wait(first.ready, "the first leads")
