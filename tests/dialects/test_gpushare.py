@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 import builders
 import strategies
-from slicewise.dialects import GPUSHARE, GPUSHARE_MIB
+from slicewise.dialects import GPUSHARE
 from slicewise.dialects.gpushare import build_gpushare
 from slicewise.dialects.gpushare.pods import GIB, MIB
 from slicewise.model import (
@@ -82,7 +82,7 @@ def test_defect_gpushare_15_gpu_units_are_those_of_the_chosen_gpu():
 
 
 def test_mib_edition_counts_single_mebibytes():
-    dialect = GPUSHARE_MIB
+    dialect = build_gpushare(MIB.memory_unit)
     pod = builders.pod(asking("3k"))
 
     record = write(pod, a30s(), [builders.piece(0, 0, 3000)], dialect=dialect)

@@ -8,17 +8,18 @@ from slicewise.dialects import (
     ELASTIC,
     GPUSCHEDULER,
     GPUSHARE,
-    GPUSHARE_MIB,
     SLICEWISE,
     TKESTACK,
     Dialects,
     apply_record,
     write_gpus,
 )
+from slicewise.dialects.gpushare import build_gpushare
 from slicewise.model import (
     Container,
     DialectError,
     Host,
+    MiB,
     NodeNotice,
     PodRecord,
     QuantityError,
@@ -142,7 +143,8 @@ def test_ten_thousand_containers_are_refused_naming_their_number(limits):
 def test_unit_of_gpushare_is_the_registry_s_choice():
     pod = builders.pod(limits={"aliyun.com/gpu-mem": 3000})
 
-    assert Dialects((GPUSHARE_MIB,)).read_request(pod).containers[0].shares[0].memory == 3000
+    request = Dialects((build_gpushare(MiB(1)),)).read_request(pod)
+    assert request.containers[0].shares[0].memory == 3000
 
 
 def busy(name, cpu, memory="0", role=Role.MAIN, **more):
@@ -244,7 +246,7 @@ def test_owned_resources_are_those_of_all_dialects():
 
 def test_one_resource_has_one_owner():
     with pytest.raises(DialectError, match=r"aliyun.com/gpu-count is owned by gpushare and gpusha"):
-        Dialects((GPUSHARE, GPUSHARE_MIB))
+        Dialects((GPUSHARE, build_gpushare(MiB(1))))
 
 
 @pytest.mark.parametrize("dialect", DEFAULT.dialects, ids=lambda dialect: dialect.name)

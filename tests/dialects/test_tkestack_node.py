@@ -1,7 +1,7 @@
 import pytest
 
 from slicewise.dialects import TKESTACK
-from slicewise.dialects.tkestack.pods import FORK
+from slicewise.dialects.tkestack.node import REGISTER as DEVICE_REGISTER
 from slicewise.model import DialectError, InventoryError, NodeNotice
 
 REGISTER = (
@@ -44,7 +44,7 @@ def test_unreadable_register_is_named(text, message):
 
 def test_register_that_lists_a_gpu_twice_is_refused():
     entry = '{"id":"GPU-a","memory":24576,"type":"NVIDIA A10"}'
-    notice = NodeNotice("n0", annotations={FORK.register: f"[{entry},{entry}]"})
+    notice = NodeNotice("n0", annotations={DEVICE_REGISTER: f"[{entry},{entry}]"})
 
     with pytest.raises(InventoryError, match="node n0: gpu uuid 'GPU-a' is listed twice"):
         TKESTACK.node.read_node(notice)
@@ -70,7 +70,7 @@ def test_defect_tkestack_5_less_than_one_gpu_of_capacity_is_no_gpu_node():
 def test_defect_tkestack_6_the_register_is_believed_before_an_equal_split():
     notice = NodeNotice(
         "n0",
-        annotations={FORK.register: REGISTER},
+        annotations={DEVICE_REGISTER: REGISTER},
         capacity={"nvidia.com/vcuda-core": 200, "nvidia.com/vcuda-memory": 106496},
     )
 
@@ -84,7 +84,7 @@ def test_defect_tkestack_6_the_register_is_believed_before_an_equal_split():
 def test_register_without_a_known_gpu_gives_way_to_the_capacities(text):
     notice = NodeNotice(
         "n0",
-        annotations={FORK.register: text},
+        annotations={DEVICE_REGISTER: text},
         capacity={"nvidia.com/vcuda-core": 100, "nvidia.com/vcuda-memory": 24576},
     )
 

@@ -1,6 +1,6 @@
 """Four units per GPU, and a container that is told how many of them it has."""
 
-from slicewise.dialects import AgentPart
+from slicewise.dialects.shared.dialect import AgentPart
 from slicewise.dialects.shared.injection import VISIBLE, ContainerGpus, Injection, gpu_nodes
 from slicewise.dialects.shared.limits import read_amount
 from slicewise.dialects.shared.offers import OfferedEdition, OfferedResource

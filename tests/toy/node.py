@@ -1,6 +1,6 @@
 """A toy node lists its GPUs in an annotation, as UUID and MiB."""
 
-from slicewise.dialects import NodePart
+from slicewise.dialects.shared.dialect import NodePart
 from slicewise.dialects.shared.publication import NodeFacts, Publication
 from slicewise.model import Gpu, MiB, Node, NodeNotice
 

@@ -1,6 +1,6 @@
 """The toy's extender routes, and its page of who is where."""
 
-from slicewise.dialects import SchedulerPart
+from slicewise.dialects.shared.dialect import SchedulerPart
 from slicewise.dialects.shared.routes import (
     ExtenderConfig,
     ExtenderRoute,

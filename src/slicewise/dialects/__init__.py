@@ -5,10 +5,10 @@ A dialect translates between text and model and never places.
 
 from slicewise.dialects.elastic import ELASTIC
 from slicewise.dialects.gpuscheduler import GPUSCHEDULER
-from slicewise.dialects.gpushare import GPUSHARE, GPUSHARE_MIB
+from slicewise.dialects.gpushare import GPUSHARE
 from slicewise.dialects.own import SLICEWISE
 from slicewise.dialects.registry import DEFAULT, Dialects, build_dialects
-from slicewise.dialects.shared.dialect import AgentPart, Dialect, NodePart, PodPart, SchedulerPart
+from slicewise.dialects.shared.dialect import Dialect
 from slicewise.dialects.shared.inventory import (
     AGENT,
     CORDONED,
@@ -22,7 +22,6 @@ from slicewise.dialects.tkestack import TKESTACK
 
 __all__ = [
     "AGENT", "ALLOCATION", "CORDONED", "COUNTED", "DEFAULT", "ELASTIC", "GPUS", "GPUSCHEDULER",
-    "GPUSHARE", "GPUSHARE_MIB", "SLICEWISE", "TKESTACK", "AgentPart", "Dialect", "Dialects",
-    "NodePart", "PodPart", "SchedulerPart", "apply_record", "build_dialects", "read_gpus",
-    "write_gpus",
+    "GPUSHARE", "SLICEWISE", "TKESTACK", "Dialect", "Dialects", "apply_record", "build_dialects",
+    "read_gpus", "write_gpus",
 ]  # fmt: skip

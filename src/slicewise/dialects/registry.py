@@ -4,7 +4,7 @@ A pod speaks one dialect; a node may be published by several, and the most exact
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Final
 
 from slicewise.dialects.elastic import ELASTIC
@@ -20,41 +20,17 @@ from slicewise.dialects.shared.routes import ExtenderConfig, ExtenderRoute, Snap
 from slicewise.dialects.tkestack import TKESTACK
 from slicewise.model import Allocation, DialectError, MiB, Node, NodeNotice, Pod, PodRecord, Request
 
-_HOST_AMOUNTS: Final = ("cpu", "memory")
 
-
-@dataclass(frozen=True, slots=True)
 class Dialects:
     """Several dialects as one; nodes are read by the first that finds GPUs."""
 
-    dialects: Sequence[Dialect]
-    _owners: Mapping[str, Dialect] = field(init=False, repr=False)
-    _targets: tuple[str, ...] = field(init=False, repr=False)
-    _pool_labels: tuple[str, ...] = field(init=False, repr=False)
-    routes: Mapping[str, ExtenderRoute] = field(init=False, repr=False)
-    """The paths that schedulers post to; systems may share one that means the same."""
-
-    def __post_init__(self) -> None:
-        owners: dict[str, Dialect] = {}
-        for dialect in self.dialects:
-            for resource in sorted(dialect.pods.resources):
-                owner = owners.setdefault(resource, dialect)
-                if owner is not dialect:
-                    raise DialectError(
-                        f"{resource} is owned by {owner.name} and {dialect.name}: expected one"
-                    )
-        object.__setattr__(self, "_owners", owners)
-        targets = (key for each in self.dialects for key in each.pods.target_keys)
-        object.__setattr__(self, "_targets", tuple(targets))
-        pools = (key for each in self.dialects for key in each.node.pool_labels)
-        object.__setattr__(self, "_pool_labels", tuple(pools))
-        object.__setattr__(self, "routes", _join_routes(self.dialects))
-
-    def with_dialect(self, dialect: Dialect) -> "Dialects":
-        """The same with this dialect in the place of the one of its name."""
-        return Dialects(
-            tuple(dialect if each.name == dialect.name else each for each in self.dialects)
-        )
+    def __init__(self, dialects: Sequence[Dialect]) -> None:
+        self.dialects = dialects
+        self._owners = _find_owners(dialects)
+        self._targets = tuple(key for each in dialects for key in each.pods.target_keys)
+        self._pool_labels = tuple(key for each in dialects for key in each.node.pool_labels)
+        self.routes = _join_routes(dialects)
+        """The paths that schedulers post to; systems may share one that means the same."""
 
     @property
     def resources(self) -> frozenset[str]:
@@ -69,7 +45,7 @@ class Dialects:
     @property
     def amounts(self) -> tuple[str, ...]:
         """How every resource begins whose amounts are read."""
-        return (*self.keys, *_HOST_AMOUNTS)
+        return (*self.keys, "cpu", "memory")
 
     def claim(self, pod: Pod) -> Dialect | None:
         """The dialect in which the pod asks for GPUs; None when it asks for none."""
@@ -160,7 +136,6 @@ class Dialects:
         return {edition.name: edition for each in self.dialects for edition in each.agent.editions}
 
     def find_editions(self, names: Iterable[str]) -> tuple[OfferedEdition, ...]:
-        """The editions of these names."""
         known = self.editions
         chosen = []
         for name in dict.fromkeys(names):
@@ -191,6 +166,18 @@ class Dialects:
         return {config.name: config for each in self.dialects for config in each.scheduler.configs}
 
 
+def _find_owners(dialects: Sequence[Dialect]) -> dict[str, Dialect]:
+    owners: dict[str, Dialect] = {}
+    for dialect in dialects:
+        for resource in sorted(dialect.pods.resources):
+            owner = owners.setdefault(resource, dialect)
+            if owner is not dialect:
+                raise DialectError(
+                    f"{resource} is owned by {owner.name} and {dialect.name}: expected one"
+                )
+    return owners
+
+
 def _join_routes(dialects: Sequence[Dialect]) -> dict[str, ExtenderRoute]:
     found: dict[str, ExtenderRoute] = {}
     for dialect in dialects:
@@ -206,4 +193,5 @@ DEFAULT: Final = Dialects((SLICEWISE, TKESTACK, GPUSHARE, ELASTIC, GPUSCHEDULER)
 
 def build_dialects(gpushare_unit: MiB) -> Dialects:
     """The same where a unit of gpushare's memory is of this size."""
-    return DEFAULT.with_dialect(build_gpushare(gpushare_unit))
+    gpushare = build_gpushare(gpushare_unit)
+    return Dialects(tuple(gpushare if each is GPUSHARE else each for each in DEFAULT.dialects))

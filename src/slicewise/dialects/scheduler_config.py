@@ -6,7 +6,7 @@ that schedulers from 1.25 on accept, which is strict.
 
 from typing import Any, Final
 
-from slicewise.dialects import DEFAULT, SLICEWISE, Dialects
+from slicewise.dialects import DEFAULT, SLICEWISE
 from slicewise.model import SlicewiseError
 
 API_VERSION: Final = "kubescheduler.config.k8s.io/v1"
@@ -43,13 +43,11 @@ class SchedulerConfigError(SlicewiseError):
 ALL: Final = "all"
 
 
-def build_config(
-    dialect: str, url: str, scheduler: str = "default-scheduler", *, dialects: Dialects = DEFAULT
-) -> dict[str, Any]:
+def build_config(dialect: str, url: str, scheduler: str = "default-scheduler") -> dict[str, Any]:
     """The whole configuration for one system, or for all of them at once."""
-    config = dialects.extender_configs[SLICEWISE.name if dialect == ALL else dialect]
+    config = DEFAULT.extender_configs[SLICEWISE.name if dialect == ALL else dialect]
     # One bind verb is all a scheduler takes, so one extender serves every system.
-    resources = tuple(sorted(dialects.resources)) if dialect == ALL else config.resources
+    resources = tuple(sorted(DEFAULT.resources)) if dialect == ALL else config.resources
     verbs = {f"{name}Verb": word for name, word in config.verbs.items()}
     extender: dict[str, Any] = {"urlPrefix": url.rstrip("/") + config.path, **verbs}
     if "prioritizeVerb" in extender:
@@ -60,7 +58,7 @@ def build_config(
     extender["ignorable"] = config.ignorable
     if resources:
         extender["managedResources"] = [
-            {"name": name, "ignoredByScheduler": name in dialects.uncounted} for name in resources
+            {"name": name, "ignoredByScheduler": name in DEFAULT.uncounted} for name in resources
         ]
     return _wrap([extender], scheduler)
 

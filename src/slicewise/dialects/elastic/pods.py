@@ -38,7 +38,6 @@ class ElasticNames:
 
     @property
     def asking(self) -> tuple[str, ...]:
-        """The resources that ask for a GPU."""
         return (self.core,) if self.memory is None else (self.core, self.memory)
 
 

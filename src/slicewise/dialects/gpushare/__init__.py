@@ -4,7 +4,7 @@ from typing import Final
 
 from slicewise.dialects.gpushare.agent import build_agent
 from slicewise.dialects.gpushare.node import NODE
-from slicewise.dialects.gpushare.pods import GIB, MIB, GpushareNames, GpusharePods
+from slicewise.dialects.gpushare.pods import GIB, GpushareNames, GpusharePods
 from slicewise.dialects.gpushare.scheduler import SCHEDULER
 from slicewise.dialects.shared.dialect import Dialect
 from slicewise.model import MiB
@@ -29,4 +29,3 @@ def build_gpushare(memory_unit: MiB) -> Dialect:
 
 
 GPUSHARE: Final = build_gpushare(GIB.memory_unit)
-GPUSHARE_MIB: Final = build_gpushare(MIB.memory_unit)

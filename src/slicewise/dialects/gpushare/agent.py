@@ -13,12 +13,6 @@ from slicewise.model import PodRecord
 _CGPU_LABEL: Final = "cgpu.disable.isolation"
 
 
-def offer(names: GpushareNames) -> OfferedEdition:
-    """The memory resource; the number of GPUs stands on the node alone."""
-    memory = OfferedResource(names.memory, "aliyungpushare.sock", units(names.memory_unit))
-    return OfferedEdition("gpushare", (memory,), ((names.count, one),))
-
-
 def inject(held: ContainerGpus) -> Injection:
     """The GPUs, and gpushare's account of the memory in its units."""
     names = _find_names(held)
@@ -43,8 +37,11 @@ def flag(_: ContainerGpus, now_ns: int) -> PodRecord:
 
 def build_agent(names: GpushareNames) -> AgentPart:
     """The agent's part where memory is counted in this unit."""
+    memory = OfferedResource(names.memory, "aliyungpushare.sock", units(names.memory_unit))
+    # The number of GPUs stands on the node alone.
+    edition = OfferedEdition("gpushare", (memory,), counts=((names.count, one),))
     return AgentPart(
-        editions=(offer(names),),
+        editions=(edition,),
         inject=inject,
         flag=flag,
         flag_times=frozenset((names.assume_time,)),

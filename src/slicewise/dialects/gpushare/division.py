@@ -52,12 +52,12 @@ def divide_exactly(request: Request, gpus: Sequence[Gpu], node: Node, memory: Mi
     """Slices of these GPUs that cost exactly so much memory, by the limits where they agree."""
     by_limits = divide_units(request, gpus, node)
     # The original left init containers out of the sum; we write the phase that peaks.
-    steady = sum(_size(each) for each in request.containers if each.role is not Role.INIT)
+    together = [each for each in request.containers if each.role is not Role.INIT]
+    steady = sum(share.memory for each in together for share in each.shares)
     if memory in (steady, measure_peak(request, by_limits)):
         return by_limits
     # Containers that run together take what they ask for while it lasts, the last takes the
     # rest, and init containers live within it.
-    together = [each for each in request.containers if each.role is not Role.INIT]
     together = together or [request.containers[-1]]
     slices: dict[str, list[Slice]] = {each.name: [] for each in request.containers}
     for at, gpu in enumerate(gpus):
@@ -137,7 +137,3 @@ class _Division:
         if gpu is None:
             raise self.refuse(f"GPUs of node {self.node.name}, which has no {number}")
         return gpu
-
-
-def _size(container: ContainerRequest) -> int:
-    return sum(share.memory for share in container.shares)

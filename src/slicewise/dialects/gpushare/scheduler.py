@@ -13,10 +13,8 @@ _PATH: Final = "/gpushare-scheduler"
 def inspect(snapshot: Snapshot, name: str | None = None) -> dict[str, Any]:
     """Totals, uses and pods per GPU, in gpushare's units; every node with GPUs, or one."""
     if name is None:
-        states = sorted(
-            (state for state in snapshot if state.node.gpus), key=lambda state: state.node.name
-        )
-        return {"nodes": [_inspect_node(state) for state in states]}
+        nodes = [_inspect_node(state) for state in snapshot if state.node.gpus]
+        return {"nodes": sorted(nodes, key=lambda node: node["name"])}
     state = snapshot.get(name)
     if state is None:
         return {"nodes": [], "error": f'node "{name}" not found'}

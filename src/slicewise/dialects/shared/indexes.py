@@ -26,7 +26,6 @@ GpuFinder = Callable[[Node, int], Gpu | None]
 
 
 def gpu_at(node: Node, index: int) -> Gpu | None:
-    """The GPU with this index."""
     at = node.position(index)
     return None if at is None else node.gpus[at]
 

@@ -102,7 +102,6 @@ class ContainerGpus:
 
     @property
     def slices(self) -> tuple[Slice, ...]:
-        """The container's slices."""
         return self.allocation.slices_of(self.container.name)
 
     @property
@@ -117,7 +116,6 @@ class ContainerGpus:
 
     @property
     def minors(self) -> str:
-        """The GPUs' minor numbers."""
         return ",".join(str(gpu.minor) for gpu in self.gpus)
 
 

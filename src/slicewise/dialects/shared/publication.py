@@ -7,15 +7,14 @@ is called and however many models a node mixes.
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Final
 
+from slicewise.dialects.shared.injection import NOTHING
 from slicewise.model import Gpu, Node
 
 _LONGEST: Final = 63
 _ILLEGAL: Final = re.compile(r"[^A-Za-z0-9._-]+")
 _ENDS: Final = "._-"
-_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +26,7 @@ class NodeFacts:
     """Compute capability of each GPU, 86 for 8.6, in the order of the node's GPUs."""
     driver: str = ""
     cuda: str = ""
-    troubles: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
+    troubles: Mapping[str, str] = field(default_factory=lambda: NOTHING)
     """Why each unhealthy GPU is unhealthy, by UUID."""
 
 
@@ -35,9 +34,9 @@ class NodeFacts:
 class Publication:
     """Labels and annotations for a Node; fallback labels give way to anybody else's."""
 
-    labels: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
-    annotations: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
-    fallback_labels: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
+    labels: Mapping[str, str] = field(default_factory=lambda: NOTHING)
+    annotations: Mapping[str, str] = field(default_factory=lambda: NOTHING)
+    fallback_labels: Mapping[str, str] = field(default_factory=lambda: NOTHING)
 
 
 def join_publications(parts: Sequence[Publication]) -> Publication:

@@ -31,12 +31,10 @@ def refuse(field: str, text: object, expected: str) -> DialectError:
 
 
 def is_number(text: str) -> bool:
-    """Whether the text is a whole number in plain digits."""
     return _NUMBER.fullmatch(text) is not None
 
 
 def read_number(field: str, text: str, expected: str) -> int:
-    """A whole number in plain digits."""
     if not is_number(text):
         raise refuse(field, text, expected)
     return int(text)
@@ -56,7 +54,6 @@ def read_models(field: str, text: str) -> tuple[str, ...]:
 
 
 def read_json(field: str, text: str, expected: str) -> object:
-    """A JSON document, whatever it holds."""
     try:
         document: object = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -14,22 +14,14 @@ from slicewise.dialects.shared.injection import (
 )
 from slicewise.dialects.shared.limits import find_edition, read_amount
 from slicewise.dialects.shared.offers import OfferedEdition, OfferedResource, percents, units
-from slicewise.dialects.tkestack.pods import (
-    EDITIONS,
-    FORK,
-    UPSTREAM,
-    TkestackNames,
-    index_key,
-    read_ceiling,
-)
+from slicewise.dialects.tkestack import pods
 from slicewise.model import BYTES_PER_MIB, FULL, MiB, Percent, PodRecord
 
 # The pod's own value wins over this one, which it would not if it came with the GPUs.
 _LIBRARIES: Final = {"LD_LIBRARY_PATH": "/usr/local/nvidia/lib64"}
 
 
-def offer(name: str, names: TkestackNames, prefix: str) -> OfferedEdition:
-    """The resources of one set of names."""
+def offer(name: str, names: pods.TkestackNames, prefix: str) -> OfferedEdition:
     # gpu-manager's memory resource brings nothing: a container has GPUs by its cores alone.
     return OfferedEdition(
         name,
@@ -50,10 +42,12 @@ def offer(name: str, names: TkestackNames, prefix: str) -> OfferedEdition:
 
 def inject(held: ContainerGpus) -> Injection:
     """The GPUs, the folder of the limiter and gpu-manager's copy of the driver."""
-    names = find_edition(held.pod, EDITIONS)
-    limit = _read_limit(held, names)
-    volume = "origin" if limit.whole else "nvidia"
-    memory = read_amount(held.container, names.memory) * names.memory_unit * BYTES_PER_MIB
+    names = find_edition(held.pod, pods.EDITIONS)
+    cores = read_amount(held.container, names.core)
+    memory = MiB(read_amount(held.container, names.memory) * names.memory_unit)
+    whole = cores >= FULL
+    ceiling = None if whole else pods.read_ceiling(held.pod)
+    volume = "origin" if whole else "nvidia"
     env = {VISIBLE: held.uuids}
     if held.compat32:
         env["LD_LIBRARY_PATH"] = "/usr/local/nvidia/lib"
@@ -65,36 +59,32 @@ def inject(held: ContainerGpus) -> Injection:
             HostMount(f"{held.places.pods}/{held.pod.uid}", "/etc/vcuda"),
         ),
         annotations={
-            names.core: str(read_amount(held.container, names.core)),
-            names.memory: str(memory),
+            names.core: str(cores),
+            names.memory: str(memory * BYTES_PER_MIB),
             names.key("vcuda-device"): ",".join(f"/dev/nvidia{gpu.minor}" for gpu in held.gpus),
         },
-        limit=limit,
+        limit=VcudaLimit(memory, Percent(min(cores, FULL)), ceiling, whole),
     )
 
 
 def flag(held: ContainerGpus, _: int) -> PodRecord:
     """The assigned flag, with minor numbers where the extender wrote indexes."""
-    names = find_edition(held.pod, EDITIONS)
+    names = find_edition(held.pod, pods.EDITIONS)
     annotations = {names.key("gpu-assigned"): "true"}
     for at, container in enumerate(held.pod.main_containers):
         if slices := held.allocation.slices_of(container.name):
-            annotations[index_key(names, at)] = write_numbers(
+            annotations[pods.index_key(names, at)] = write_numbers(
                 used_gpu(held.node, piece).minor for piece in slices
             )
     labels = {} if names.bind_phase is None else {names.bind_phase: "success"}
     return PodRecord(annotations, labels)
 
 
-def _read_limit(held: ContainerGpus, names: TkestackNames) -> VcudaLimit:
-    cores = read_amount(held.container, names.core)
-    memory = read_amount(held.container, names.memory) * names.memory_unit
-    ceiling = None if cores >= FULL else read_ceiling(held.pod)
-    return VcudaLimit(MiB(memory), Percent(min(cores, FULL)), ceiling, cores >= FULL)
-
-
 AGENT: Final = AgentPart(
-    editions=(offer("tkestack", FORK, ""), offer("tkestack-upstream", UPSTREAM, "tencent-")),
+    editions=(
+        offer("tkestack", pods.FORK, ""),
+        offer("tkestack-upstream", pods.UPSTREAM, "tencent-"),
+    ),
     inject=inject,
     flag=flag,
 )

@@ -18,36 +18,35 @@ from slicewise.dialects.shared.texts import annotation, is_count, read_json, ref
 from slicewise.dialects.tkestack.pods import EDITIONS, FORK
 from slicewise.model import FULL, Gpu, MiB, Node, NodeNotice
 
+REGISTER: Final = "tydic.io/nvidia-device-register"
 HEARTBEAT: Final = "tydic.io/node-gpu-heartbeat"
 FORK_MODEL: Final = "gaia.nvidia.com/gpu-model"
 UPSTREAM_MODEL: Final = "gaia.tencent.com/gpu-model"
+_FIELD: Final = annotation(REGISTER)
 _FORM: Final = """a list like '[{"id":"GPU-...","memory":24576,"type":"NVIDIA A10"}]'"""
 
 
 def read_node(notice: NodeNotice) -> Node | None:
     """The fork's device register, otherwise equal GPUs by the node's capacities."""
-    for names in EDITIONS:
-        text = notice.annotations.get(names.register) if names.register else None
-        if names.register and text is not None:
-            node = read_register(notice, names.register, text)
-            if node is not None:
-                return node
-    for names in EDITIONS:
-        node = read_capacities(notice, names.core, names.memory, names.memory_unit)
-        if node is not None:
-            return node
-    return None
+    text = notice.annotations.get(REGISTER)
+    registered = None if text is None else read_register(notice, text)
+    if registered is not None:
+        return registered
+    sums = (
+        read_capacities(notice, names.core, names.memory, names.memory_unit) for names in EDITIONS
+    )
+    return next((node for node in sums if node is not None), None)
 
 
-def read_register(notice: NodeNotice, key: str, text: str) -> Node | None:
+def read_register(notice: NodeNotice, text: str) -> Node | None:
     """The node as the register annotation lists it; None when it lists no GPU at all."""
-    entries = read_json(annotation(key), text, _FORM)
+    entries = read_json(_FIELD, text, _FORM)
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise refuse(annotation(key), text, _FORM)
-    sizes = [_read_size(key, entry) for entry in entries]
+        raise refuse(_FIELD, text, _FORM)
+    sizes = [_read_size(entry) for entry in entries]
     if not any(sizes):
         return None
-    return Node(notice.name, _read_entries(notice, key, entries, sizes))
+    return Node(notice.name, _read_entries(notice, entries, sizes))
 
 
 def write_register(facts: NodeFacts) -> str:
@@ -67,8 +66,8 @@ def write_register(facts: NodeFacts) -> str:
 def publish(facts: NodeFacts, editions: frozenset[str]) -> Publication:
     """The fork's register and model label, and gpu-manager's model label."""
     parts = []
-    if "tkestack" in editions and facts.node.gpus and FORK.register is not None:
-        register = {FORK.register: write_register(facts)}
+    if "tkestack" in editions and facts.node.gpus:
+        register = {REGISTER: write_register(facts)}
         parts.append(Publication(_label_models(facts.node, FORK_MODEL), register))
     if "tkestack-upstream" in editions:
         parts.append(Publication(_label_models(facts.node, UPSTREAM_MODEL)))
@@ -85,13 +84,13 @@ NODE: Final = NodePart(
 
 
 def _read_entries(
-    notice: NodeNotice, key: str, entries: Sequence[dict[str, object]], sizes: Sequence[int]
+    notice: NodeNotice, entries: Sequence[dict[str, object]], sizes: Sequence[int]
 ) -> tuple[Gpu, ...]:
     gpus = []
     for at, (entry, size) in enumerate(zip(entries, sizes, strict=True)):
         uuid, model = entry.get("id", invent_uuid(notice.name, at)), entry.get("type", "")
         if not isinstance(uuid, str) or not isinstance(model, str):
-            raise refuse(f"{annotation(key)}: entry {at}", entry, "texts for id and type")
+            raise refuse(f"{_FIELD}: entry {at}", entry, "texts for id and type")
         # A GPU its agent could not ask carries no size. It keeps its index, so that pods on it
         # are still understood, and is unhealthy, so that nothing is placed on its borrowed size.
         gpus.append(
@@ -108,10 +107,10 @@ def _read_entries(
     return tuple(gpus)
 
 
-def _read_size(key: str, entry: dict[str, object]) -> int:
+def _read_size(entry: dict[str, object]) -> int:
     size = entry.get("memory", 0)
     if not isinstance(size, int) or not is_count(size):
-        raise refuse(f"{annotation(key)}: memory", size, "MiB as a whole number")
+        raise refuse(f"{_FIELD}: memory", size, "MiB as a whole number")
     return size
 
 

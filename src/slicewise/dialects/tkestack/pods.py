@@ -38,7 +38,6 @@ class TkestackNames:
     models_refused: str | None = None
     bind_time: str | None = None
     bind_phase: str | None = None
-    register: str | None = None
 
     @property
     def asking(self) -> tuple[str, ...]:
@@ -59,7 +58,6 @@ FORK: Final = TkestackNames(
     models_refused="nvidia.com/nouse-gputype",
     bind_time="tydic.io/bind-time",
     bind_phase="tydic.io/bind-phase",
-    register="tydic.io/nvidia-device-register",
 )
 EDITIONS: Final = (FORK, UPSTREAM)
 
@@ -136,7 +134,6 @@ class TkestackPods(RecordedPods):
         return PodRecord(annotations, labels)
 
     def write_limits(self, pod: Pod, what: str, amount: int) -> Limits:
-        """The limit in the pod's own edition."""
         names = limits.find_edition(pod, EDITIONS)
         if what == "memory":
             return {names.memory: amount // names.memory_unit}
