@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slicewise.dashboard.history import ClusterHistory, HistoryPoint
+from slicewise.dashboard.table_updater import ClusterHistory, HistoryPoint
 
 
 def note(history, count):

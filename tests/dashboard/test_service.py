@@ -6,7 +6,7 @@ import pytest
 
 import builders
 from dashboard.showing import QUICK, Showing
-from slicewise.dashboard.feed import FeedSettings
+from slicewise.dashboard.routes import FeedSettings
 from slicewise.dashboard.server import PageSettings
 
 

@@ -1,6 +1,8 @@
 """Which path shows what: the page's files, the feed, and why one pod waits. Only GET.
 
 Nothing is redirected and the page asks by relative paths, so that it works behind a proxy.
+The feed of a reader is everything first, then what changed, as server-sent events. An event's id
+is the revision it brings the reader to; a reader that comes back with it is told what it missed.
 """
 
 import asyncio
@@ -12,7 +14,6 @@ from importlib.resources import files
 from typing import Final
 
 from slicewise.dashboard.auth import AccessDecision, Authorizer
-from slicewise.dashboard.feed import EVENT_STREAM, FeedSettings, stream_events
 from slicewise.dashboard.tables import PageTables
 from slicewise.explain.explanation import PodInquiry, explain_pod
 from slicewise.httpd import (
@@ -39,6 +40,8 @@ SAFETY: Final[Mapping[str, str]] = {
     "cross-origin-resource-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
 }
+_EVENT_STREAM: Final = "text/event-stream"
+_HEARTBEAT: Final = b": heartbeat\n\n"
 _NO_STORE: Final = {"cache-control": "no-store"}
 _WORDS: Final = {
     AccessDecision.UNAUTHENTICATED: b"a token of the cluster is needed\n",
@@ -57,13 +60,16 @@ FindPod = Callable[[str, str], Awaitable[Pod | None]]
 """A pod by namespace and name, as the API server has it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Asset:
-    """One file: its bytes, its type, and a name for exactly these bytes."""
-
-    body: bytes
-    content_type: str
-    tag: str
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedSettings:
+    rows: int = 500
+    """Nodes in one event, so that the first are drawn while the others are on their way."""
+    heartbeat_seconds: float = 10.0
+    """How often a reader hears that nothing changed."""
+    most: int = 64
+    """Readers at the same time."""
+    review_seconds: float = 60.0
+    """How often it is asked again whether a reader may look."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -76,9 +82,9 @@ class PageContext:
     readers: int = 0
 
 
-def read_assets() -> Mapping[str, Asset]:
+def read_assets() -> Mapping[str, HttpResponse]:
     """Every file of the page by its path; the page itself is at the root."""
-    found: dict[str, Asset] = {}
+    found: dict[str, HttpResponse] = {}
     for file in sorted(files("slicewise.dashboard").joinpath("page").iterdir(), key=str):
         ending = "." + file.name.rpartition(".")[2]
         if ending not in _TYPES:
@@ -86,7 +92,8 @@ def read_assets() -> Mapping[str, Asset]:
         body = file.read_bytes()
         tag = f'"{hashlib.sha256(body).hexdigest()[:16]}"'
         path = "/" if file.name == "index.html" else f"/{file.name}"
-        found[path] = Asset(body, _TYPES[ending], tag)
+        headers = {"etag": tag, "cache-control": "no-cache"}
+        found[path] = HttpResponse(200, body, _TYPES[ending], headers)
     return found
 
 
@@ -120,11 +127,9 @@ async def _authorized(
     return _say(decision.value, _WORDS[decision], asks)
 
 
-async def _show(asset: Asset, request: HttpRequest) -> HttpResponse:
-    headers = {"etag": asset.tag, "cache-control": "no-cache"}
-    if request.headers.get("if-none-match") == asset.tag:
-        return HttpResponse(304, b"", asset.content_type, headers)
-    return HttpResponse(200, asset.body, asset.content_type, headers)
+async def _show(asset: HttpResponse, request: HttpRequest) -> HttpResponse:
+    unchanged = request.headers.get("if-none-match") == asset.headers["etag"]
+    return replace(asset, status=304, body=b"") if unchanged else asset
 
 
 async def _feed(context: PageContext, request: HttpRequest) -> HttpResponse | Stream:
@@ -145,7 +150,43 @@ async def _feed(context: PageContext, request: HttpRequest) -> HttpResponse | St
         finally:
             context.readers -= 1
 
-    return Stream(chunks(), EVENT_STREAM, _NO_STORE)
+    return Stream(chunks(), _EVENT_STREAM, _NO_STORE)
+
+
+async def stream_events(
+    tables: PageTables, feed: FeedSettings, version: str, may_look: Callable[[], Awaitable[bool]]
+) -> AsyncIterator[bytes]:
+    """Events until the reader leaves or may look no more."""
+    loop = asyncio.get_running_loop()
+    reviewed = loop.time()
+    at = tables.read_version(version) if version else None
+    if at is None:
+        at = tables.revision
+        name = tables.version()
+        bodies = list(tables.encode_all(feed.rows))
+        for number, body in enumerate(bodies, 1):
+            # Only the whole of it is something to go on from.
+            yield write_event(body, name if number == len(bodies) else None)
+    else:
+        yield _HEARTBEAT
+    while True:
+        if loop.time() - reviewed >= feed.review_seconds:
+            reviewed = loop.time()
+            if not await may_look():
+                return
+        try:
+            async with asyncio.timeout(feed.heartbeat_seconds):
+                await tables.wait(at)
+        except TimeoutError:
+            yield _HEARTBEAT
+            continue
+        body, name, at = tables.encode_since(at), tables.version(), tables.revision
+        yield write_event(body, name)
+
+
+def write_event(body: bytes, name: str | None) -> bytes:
+    head = b"" if name is None else b"id: %b\n" % name.encode()
+    return head + b"data: " + body + b"\n\n"
 
 
 async def _explain(context: PageContext, request: HttpRequest) -> HttpResponse:

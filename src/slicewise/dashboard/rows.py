@@ -1,13 +1,26 @@
-"""A node as one row of the page: compact, for a large cluster is sent whole to every reader."""
+"""A node as one row of the page: compact, for a large cluster is sent whole to every reader.
 
-from collections.abc import Collection, Iterable, Iterator
+Rows and their sums are kept in step with snapshots at the cost of what changed.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
+from itertools import zip_longest
 from typing import Final
 
 import msgspec
 
 from slicewise.cluster import Quota
-from slicewise.model import Gpu, Holding, NodeState, UsageTotals, model_matches
+from slicewise.dashboard.tables import PageTables
+from slicewise.model import (
+    Chunk,
+    Gpu,
+    Holding,
+    NodeState,
+    Snapshot,
+    UsageTotals,
+    model_matches,
+)
 
 NOT_READY: Final = 1
 UNSCHEDULABLE: Final = 2
@@ -117,10 +130,9 @@ _NAMES: Final = tuple(each.name for each in fields(NodeTotals))
 
 def sum_up(state: NodeState, flags: int) -> NodeTotals:
     """The sums of one node; an over-full GPU counts as full."""
-    found = NodeTotals(
-        nodes=1, silent=int(bool(flags & (NOT_READY | SILENT))), gpus=len(state.node.gpus)
-    )
-    found.pods = sum(bool(each.charges) for each in state.holdings)
+    silent = int(bool(flags & (NOT_READY | SILENT)))
+    pods = sum(bool(each.charges) for each in state.holdings)
+    found = NodeTotals(nodes=1, silent=silent, gpus=len(state.node.gpus), pods=pods)
     for at, gpu in enumerate(state.node.gpus):
         found.unhealthy += not gpu.healthy
         if not gpu.usable:
@@ -138,6 +150,92 @@ def sum_up(state: NodeState, flags: int) -> NodeTotals:
 
 def _share(part: int, whole: int) -> float:
     return round(100 * part / whole, 2) if whole else 0.0
+
+
+class NodeRows:
+    """A row for every node that has GPUs, and what they add up to."""
+
+    def __init__(self, tables: PageTables) -> None:
+        self.sums = NodeTotals()
+        self.models = ModelNumbers()
+        self._tables = tables
+        self._flags: dict[str, int] = {}
+        self._silent: frozenset[str] = frozenset()
+        self._guessed: dict[str, str] = {}
+        self._stale: set[str] = set()
+        self._chunks: tuple[Chunk, ...] = ()
+        self._summed: dict[str, NodeTotals] = {}
+
+    @property
+    def guessing(self) -> bool:
+        """Whether there are pods whose GPUs are nowhere recorded."""
+        return bool(self._guessed)
+
+    def flag(self, name: str, flags: int) -> None:
+        if self._flags.get(name, 0) != flags:
+            self._flags[name] = flags
+            self._stale.add(name)
+
+    def forget(self, name: str) -> None:
+        self._flags.pop(name, None)
+
+    def silence(self, names: Iterable[str]) -> None:
+        """Exactly these nodes' agents are not heard."""
+        silent = frozenset(names)
+        self._stale |= silent ^ self._silent
+        self._silent = silent
+
+    def guess(self, pods: Mapping[str, str]) -> None:
+        """Exactly these pods, by UID and node, have GPUs that are nowhere recorded."""
+        self._stale.update(node for _, node in pods.items() ^ self._guessed.items())
+        self._guessed = dict(pods)
+
+    def follow(self, snapshot: Snapshot) -> None:
+        """Write the rows that are not as the snapshot has them."""
+        gone: set[str] = set()
+        if snapshot.chunks is not self._chunks:
+            for old, new in zip_longest(self._chunks, snapshot.chunks, fillvalue=()):
+                if old is not new:
+                    gone |= self._follow_chunk(old, new)
+            self._chunks = snapshot.chunks
+        for name in gone - snapshot.slots.keys():
+            self._drop(name)
+        for state in filter(None, map(snapshot.get, self._stale)):
+            self._put(state)
+        self._stale.clear()
+        self._tables.replace("models", self.models.rows())
+
+    def _follow_chunk(self, old: Chunk, new: Chunk) -> set[str]:
+        """Write the states that changed; the names of those that are no longer here."""
+        gone = set()
+        for was, state in zip_longest(old, new):
+            if was is state:
+                continue
+            if was is not None and (state is None or state.node.name != was.node.name):
+                gone.add(was.node.name)
+            if state is not None:
+                self._put(state)
+        return gone
+
+    def _put(self, state: NodeState) -> None:
+        name = state.node.name
+        if not state.node.gpus:
+            self._drop(name)
+            return
+        flags = self._flags.get(name, 0) | SILENT * (name in self._silent)
+        before, after = self._summed.get(name), sum_up(state, flags)
+        if before is not None:
+            self.sums.count(before, -1)
+        self.sums.count(after)
+        self._summed[name] = after
+        self._tables.put("nodes", name, write_row(state, flags, self.models, self._guessed))
+
+    def _drop(self, name: str) -> None:
+        before = self._summed.pop(name, None)
+        if before is not None:
+            self.sums.count(before, -1)
+            self._tables.drop("nodes", name)
+            self._tables.drop("usage", name)
 
 
 def list_quota(quota: Quota, usage: UsageTotals, models: Iterable[str]) -> dict[str, object]:

@@ -8,8 +8,7 @@ import structlog
 
 from slicewise import __version__
 from slicewise.dashboard.auth import Authorizer, LoopbackAuthorizer
-from slicewise.dashboard.feed import FeedSettings
-from slicewise.dashboard.routes import FindPod, PageContext, build_handler
+from slicewise.dashboard.routes import FeedSettings, FindPod, PageContext, build_handler
 from slicewise.dashboard.table_updater import TableUpdater, UpdateIntervals
 from slicewise.dashboard.tables import PageTables
 from slicewise.dashboard.usage import UsageSource

@@ -5,15 +5,13 @@ Snapshots share what did not change, so that looking costs what happened since t
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 
-from slicewise.dashboard.history import ClusterHistory, HistoryPoint
-from slicewise.dashboard.node_rows import NodeRows
-from slicewise.dashboard.rows import NOT_READY, UNSCHEDULABLE, list_quota
+from slicewise.dashboard.rows import NOT_READY, UNSCHEDULABLE, NodeRows, list_quota
 from slicewise.dashboard.tables import PageTables
 from slicewise.dashboard.usage import MeasuredNode, UsageSource, write_usage
 from slicewise.dashboard.waiting_pods import WaitingPods
@@ -24,6 +22,8 @@ from slicewise.state.queries import PodQueries
 
 _log = structlog.get_logger(__name__)
 _MOST_TROUBLES: Final = 200
+_MOST: Final = 600
+_PACE: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +38,48 @@ class UpdateIntervals:
     """What needs attention."""
     usage: float = 5.0
     """What is in use."""
+
+
+class HistoryPoint(NamedTuple):
+    """How the cluster was at one moment; amounts in percent."""
+
+    seconds: float
+    """Wall-clock seconds since 1970."""
+    allocated: float
+    filled: float
+    fragmented: float
+    waiting: int
+    used: float | None = None
+    """Percent of the compute in use, where that is measured."""
+
+
+class ClusterHistory:
+    """Points at an even pace, in a bounded number.
+
+    When they are full every second one is dropped and the pace is halved: the whole life of the
+    service is kept, the longer it gets the coarser.
+    """
+
+    def __init__(self, most: int = _MOST, pace: float = _PACE) -> None:
+        self._most = most
+        self._pace = pace
+        self._points: list[HistoryPoint] = []
+
+    def due(self, seconds: float) -> bool:
+        return not self._points or seconds - self._points[-1].seconds >= self._pace
+
+    def note(self, point: HistoryPoint) -> None:
+        """Keep one more point, and fewer of the old ones if there are too many."""
+        self._points.append(point)
+        if len(self._points) > self._most:
+            # The newest stays, or the line would end in the past.
+            self._points = self._points[len(self._points) % 2 == 0 :: 2]
+            self._pace *= 2
+
+    def rows(self) -> Mapping[str, object]:
+        """Every point by its time in milliseconds."""
+        rows = ([round(1000 * each.seconds), *each[1:]] for each in self._points)
+        return {str(row[0]): row for row in rows}
 
 
 class TableUpdater:
@@ -110,9 +152,8 @@ class TableUpdater:
         if now - self._troubles_at >= self._intervals.troubles:
             self._troubles_at = now
             self._take_troubles()
-        totals = asdict(self.nodes.sums)
-        totals["waiting"] = len(self.tables.sections["waiting"])
-        totals["fragmented"] = self.nodes.sums.fragmented
+        sums, waiting = self.nodes.sums, len(self.tables.sections["waiting"])
+        totals = {**asdict(sums), "waiting": waiting, "fragmented": sums.fragmented}
         self.tables.put("totals", "", totals)
         self._note_point(now)
         self._refreshed = snapshot
@@ -159,18 +200,14 @@ class TableUpdater:
     def _note_point(self, now: float) -> None:
         if not self._history.due(now):
             return
-        sums = self.nodes.sums
+        sums, used = self.nodes.sums, self._used_share()
         waiting = len(self.tables.sections["waiting"])
-        self._history.note(
-            HistoryPoint(
-                now, sums.allocated, sums.filled, sums.fragmented, waiting, self._used_share()
-            )
-        )
-        self.tables.replace("points", dict(self._history.rows()))
+        point = HistoryPoint(now, sums.allocated, sums.filled, sums.fragmented, waiting, used)
+        self._history.note(point)
+        self.tables.replace("points", self._history.rows())
 
     def _used_share(self) -> float | None:
         """Percent of all measured compute that is in use."""
-        found = [
-            gpu.cores for use in self._used.values() for gpu in use.gpus if gpu.cores is not None
-        ]
+        gpus = (gpu for use in self._used.values() for gpu in use.gpus)
+        found = [gpu.cores for gpu in gpus if gpu.cores is not None]
         return round(sum(found) / len(found), 2) if found else None

@@ -31,8 +31,6 @@ _REMEMBERED: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """One row as it is sent, and the revision it is from."""
-
     revision: int
     body: bytes
 
@@ -49,9 +47,6 @@ class PageTable:
 
     def __len__(self) -> int:
         return len(self._rows)
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._rows
 
     def put(self, key: str, body: bytes, revision: int) -> bool:
         """Add or replace a row; false when it says the same already."""
@@ -153,15 +148,15 @@ class PageTables:
 
     def encode_all(self, most: int) -> Iterator[bytes]:
         """Everything, as JSON objects of at most so many rows of a section each."""
-        small, last = list(self.sections.items())[:-1], self.sections[SECTIONS[-1]]
-        parts = [_section(name, table.bodies(), ()) for name, table in small if len(table)]
-        bodies = last.bodies()
-        parts.append(_section(SECTIONS[-1], bodies[:most], ()))
+        *small, (last, long) = self.sections.items()
+        parts = [_section(name, table.bodies()) for name, table in small if len(table)]
+        bodies = long.bodies()
+        parts.append(_section(last, bodies[:most]))
         yield b'{"reset":true,' + b",".join(parts) + b"}"
         for at in range(most, len(bodies), most):
-            yield b"{" + _section(SECTIONS[-1], bodies[at : at + most], ()) + b"}"
+            yield b"{" + _section(last, bodies[at : at + most]) + b"}"
 
 
-def _section(name: str, rows: Sequence[bytes], gone: Sequence[str]) -> bytes:
-    left = b',"gone":' + msgspec.json.encode(list(gone)) if gone else b""
+def _section(name: str, rows: Sequence[bytes], gone: Sequence[str] = ()) -> bytes:
+    left = b',"gone":' + msgspec.json.encode(gone) if gone else b""
     return b'"%b":{"rows":[%b]%b}' % (name.encode(), b",".join(rows), left)

@@ -73,15 +73,10 @@ class UsageSource(Protocol):
 
 def write_usage(name: str, use: MeasuredNode, positions: Mapping[str, int]) -> list[object]:
     """Node, percent and MiB by GPU position, and the same by pod."""
-    gpus = [
-        [positions[each.uuid], each.cores, each.memory]
-        for each in use.gpus
-        if each.uuid in positions
-    ]
+    at = positions
+    gpus = [[at[each.uuid], each.cores, each.memory] for each in use.gpus if each.uuid in at]
     pods = [
-        [each.pod, positions[each.uuid], each.cores, each.memory]
-        for each in use.pods
-        if each.uuid in positions
+        [each.pod, at[each.uuid], each.cores, each.memory] for each in use.pods if each.uuid in at
     ]
     return [name, gpus, pods]
 
@@ -114,12 +109,11 @@ class ReportedUsage:
         if reports is None:
             reports = await self._ask_agents()
         snapshot = self._state.snapshot()
-        found = {}
-        for name, reported in reports.items():
-            state = snapshot.get(name)
-            if state is not None:
-                found[name] = measure_node(state, reported)
-        return found
+        return {
+            name: measure_node(state, reported)
+            for name, reported in reports.items()
+            if (state := snapshot.get(name)) is not None
+        }
 
     async def _ask_agents(self) -> Mapping[str, ReportedNode]:
         now = self._clock()
@@ -151,12 +145,8 @@ def measure_node(state: NodeState, reported: ReportedNode) -> MeasuredNode:
         for at, use in sorted(index.gpus.items())
         if at in uuids
     )
-    return MeasuredNode(
-        gpus,
-        tuple(_measure_pods(state, index, uuids)),
-        silent=reported.silent,
-        sampled_at=reported.report.sampled_at,
-    )
+    pods = tuple(_measure_pods(state, index, uuids))
+    return MeasuredNode(gpus, pods, reported.silent, reported.report.sampled_at)
 
 
 def _measure_pods(

@@ -5,17 +5,18 @@ hold up the page. Pods that ask for the same are asked about once.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
 from slicewise.explain.format import describe_request
 from slicewise.explain.pod_query import PodQuery
 from slicewise.model import Pod, SlicewiseError, Snapshot
-from slicewise.placement import Screening
 from slicewise.state.queries import PodQueries
 
 _MOST_REASONS: Final = 6
+ScreenedNodes = tuple[int, list[list[Any]]]
+"""How many nodes fit, and how many of the others give which reason, the most common first."""
 
 
 @dataclass(slots=True)
@@ -57,26 +58,24 @@ class WaitingPods:
     def refresh(self, snapshot: Snapshot, more: Callable[[], bool]) -> None:
         """Find out anew why pods wait, while there is time for more."""
         names = sorted(snapshot.slots)
-        told: dict[object, tuple[int, list[list[Any]]]] = {}
-        stale = [
-            each for each in self._waits.items() if each[1].ours and each[1].asked is not snapshot
-        ]
+        told: dict[object, ScreenedNodes] = {}
+        stale = [wait for wait in self._waits.values() if wait.ours and wait.asked is not snapshot]
         # Those that were never asked about come first, or they would not be seen at all.
-        stale.sort(key=lambda each: each[1].asked is not None)
-        for uid, wait in stale:
+        stale.sort(key=lambda wait: wait.asked is not None)
+        for wait in stale:
             if not more():
                 break
             wait.row = self._explain(wait, names, told)
             wait.asked = snapshot
             # Those asked go to the end, so that everybody has a turn.
-            self._waits[uid] = self._waits.pop(uid)
+            self._waits[wait.pod.uid] = self._waits.pop(wait.pod.uid)
 
     def rows(self) -> dict[str, object]:
         """UID, namespace, name, what it asks for, since when, and the nodes that fit and do not."""
         return {uid: wait.row for uid, wait in self._waits.items() if wait.row is not None}
 
     def _explain(
-        self, wait: WaitingPod, names: list[str], told: dict[object, tuple[int, list[list[Any]]]]
+        self, wait: WaitingPod, names: list[str], told: dict[object, ScreenedNodes]
     ) -> list[Any] | None:
         pod = wait.pod
         about = [pod.uid, pod.namespace, pod.name]
@@ -94,14 +93,8 @@ class WaitingPods:
         asks = describe_request(query.wanted.request)
         return [*about, asks, since, fits, len(names), reasons]
 
-    def _screen(self, query: PodQuery, names: list[str]) -> tuple[int, list[list[Any]]]:
+    def _screen(self, query: PodQuery, names: list[str]) -> ScreenedNodes:
         screening = self._queries.screen(query, names)
-        return sum(screening.fits), count_reasons(screening)
-
-
-def count_reasons(screening: Screening) -> list[list[Any]]:
-    """How many nodes give which reason, the most common first."""
-    phrases: Iterable[str] = (reason.phrase for reason in screening.reasons.values())
-    counts = Counter(phrases)
-    ordered = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
-    return [[phrase, count] for phrase, count in ordered[:_MOST_REASONS]]
+        counts = Counter(reason.phrase for reason in screening.reasons.values())
+        ordered = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
+        return sum(screening.fits), [list(each) for each in ordered[:_MOST_REASONS]]
