@@ -24,7 +24,7 @@ from slicewise.cli.render.findings_text import show_audit
 from slicewise.diagnose.audit_report import write_audit
 from slicewise.nodeagent.run import AgentOptions, audit_directly
 from slicewise.nodeagent.settings import AgentSettings, Paths
-from slicewise.state.access import open_reader
+from slicewise.state.live import open_reader
 
 DEFAULT_URL: Final = "http://127.0.0.1:5678"
 _CODES: Final = {"clean": 0, "findings": 1}

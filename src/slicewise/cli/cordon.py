@@ -10,8 +10,8 @@ from slicewise.cli.cluster_access import (
     run_connected,
 )
 from slicewise.kube.client import Client
-from slicewise.state.access import open_reader
 from slicewise.state.cordons import cordon_gpus, uncordon_gpus
+from slicewise.state.live import open_reader
 
 
 @click.command(short_help="Close single GPUs of a node to new pods.")

@@ -25,7 +25,7 @@ from slicewise.kube.client import Call, Client
 from slicewise.kube.errors import RefusedError
 from slicewise.model import SlicewiseError
 from slicewise.placement import read_policy
-from slicewise.state.access import choose_settings
+from slicewise.state.live import choose_settings
 
 F = TypeVar("F", bound=Callable[..., Any])
 ExtenderCall = Callable[[str, Any], Awaitable[dict[str, Any]]]

@@ -24,7 +24,7 @@ from slicewise.kube import sources
 from slicewise.kube.client import Client
 from slicewise.kube.node_details import find_node_details, list_node_details
 from slicewise.kube.reads import list_all
-from slicewise.state.access import open_reader
+from slicewise.state.live import open_reader
 
 
 @click.command("inspect-gpushare", cls=GoCommand)

@@ -23,8 +23,7 @@ from slicewise.cli.cluster_access import (
 )
 from slicewise.cli.render.top_text import write_plain, write_table
 from slicewise.kube.client import Client
-from slicewise.state.access import choose_settings
-from slicewise.state.live import LiveState
+from slicewise.state.live import LiveState, choose_settings
 from slicewise.state.node_reports import (
     AGENT_PORT,
     AgentReportReader,

@@ -27,8 +27,8 @@ from slicewise.cli.render.explain_text import describe_what_if
 from slicewise.explain.candidates import LeftOut
 from slicewise.explain.manifests import ManifestError, PodTemplate, read_templates
 from slicewise.kube.client import Client
-from slicewise.state.access import open_reader
 from slicewise.state.candidates import SchedulerView
+from slicewise.state.live import open_reader
 
 WantedPod = tuple[dict[str, Any], list[str] | None, LeftOut]
 

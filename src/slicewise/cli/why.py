@@ -22,8 +22,8 @@ from slicewise.cli.extender_client import (
 from slicewise.cli.render.explain_text import describe, fits_somewhere
 from slicewise.kube.client import Call, Client
 from slicewise.kube.reads import read_one
-from slicewise.state.access import open_reader
 from slicewise.state.candidates import SchedulerView
+from slicewise.state.live import open_reader
 
 
 @click.command(short_help="Say why a pod is where it is, or nowhere.")

@@ -16,8 +16,7 @@ from slicewise.kube.access_reviews import AccessReviews, ResourceAttributes
 from slicewise.kube.client import Client
 from slicewise.kube.credentials import Access
 from slicewise.kube.reads import find_pod
-from slicewise.state.live import LiveState, StateSettings
-from slicewise.state.ports import ClusterState
+from slicewise.state.live import ClusterState, LiveState, StateSettings
 
 COMPONENT: Final = "slicewise-dashboard"
 _NEEDED: Final = tuple(

@@ -13,7 +13,7 @@ from slicewise.dashboard.table_updater import TableUpdater, UpdateIntervals
 from slicewise.dashboard.tables import PageTables
 from slicewise.dashboard.usage import UsageSource
 from slicewise.httpd import Server, ServerSettings
-from slicewise.state.ports import ClusterState
+from slicewise.state.live import ClusterState
 from slicewise.state.queries import PodQueries
 
 _log = structlog.get_logger(__name__)

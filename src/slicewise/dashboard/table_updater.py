@@ -17,7 +17,7 @@ from slicewise.dashboard.usage import MeasuredNode, UsageSource, write_usage
 from slicewise.dashboard.waiting_pods import WaitingPods
 from slicewise.kube.watch import Seen, WatchEvent
 from slicewise.model import NodeNotice, Pod, Snapshot
-from slicewise.state.ports import ClusterState
+from slicewise.state.live import ClusterState
 from slicewise.state.queries import PodQueries
 
 _log = structlog.get_logger(__name__)

@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 from slicewise.kube.client import Client
 from slicewise.model import NodeState
+from slicewise.state.live import ClusterState
 from slicewise.state.node_reports import (
     AGENT_PORT,
     AgentReportReader,
@@ -20,7 +21,6 @@ from slicewise.state.node_reports import (
     ReportListReader,
     index_report,
 )
-from slicewise.state.ports import ClusterState
 
 # Through the API server's proxy, so that a large cluster is asked at an even and modest pace.
 _AT_ONCE: Final = 200

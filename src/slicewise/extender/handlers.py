@@ -36,7 +36,7 @@ from slicewise.httpd import Answer, Body, HttpResponse
 from slicewise.kube.names import is_name
 from slicewise.kube.outcomes import ClusterWriter
 from slicewise.model import Pod, SlicewiseError
-from slicewise.state.ports import ClusterState
+from slicewise.state.live import ClusterState
 from slicewise.state.queries import NotReadyError, PodQueries
 
 TEXT: Final = "text/plain; charset=utf-8"

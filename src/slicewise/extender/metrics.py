@@ -8,7 +8,7 @@ from functools import cache
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from slicewise.state.ports import ClusterState
+from slicewise.state.live import ClusterState
 
 CallCounts = Callable[[], Mapping[tuple[str, str, str], int]]
 """Calls made to the API server so far, by verb, resource and code."""

@@ -14,7 +14,7 @@ import structlog
 
 from slicewise.kube.outcomes import ClusterWriter, PodKey, WriteStatus
 from slicewise.model import Pod, PodRecord, SlicewiseError
-from slicewise.state.ports import ClusterState
+from slicewise.state.live import ClusterState
 
 REQUEUED: Final = "slicewise.io/quota-changed"
 # A pod may have been deleted by now; then the next one serves as well.

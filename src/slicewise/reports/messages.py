@@ -47,9 +47,7 @@ class ReportDelta(
 
 
 Message = NodeReport | ReportDelta
-_DECODER: Final[msgspec.msgpack.Decoder[NodeReport | ReportDelta]] = msgspec.msgpack.Decoder(
-    Message
-)
+_DECODER: Final[msgspec.msgpack.Decoder[Message]] = msgspec.msgpack.Decoder(Message)
 _ENCODER: Final = msgspec.msgpack.Encoder()
 
 

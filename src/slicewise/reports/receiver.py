@@ -40,7 +40,6 @@ class ReportReceiver(asyncio.Protocol):
     __slots__ = ("_answered", "_began", "_clock", "_frames", "_node", "_sink", "_transport")
 
     def __init__(self, node: str, sink: ReportSink, clock: Callable[[], float] = monotonic) -> None:
-        """Listen to the agent of this node alone."""
         self._node = node
         self._sink = sink
         self._clock = clock

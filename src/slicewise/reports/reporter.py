@@ -17,14 +17,7 @@ import structlog
 
 from slicewise.model.backoff import Backoff
 from slicewise.reports.credentials import Credentials
-from slicewise.reports.messages import (
-    HEARTBEAT,
-    PATH,
-    PROTOCOL,
-    ReportError,
-    encode,
-    find_delta,
-)
+from slicewise.reports.messages import HEARTBEAT, PATH, PROTOCOL, ReportError, encode, find_delta
 from slicewise.reports.report import NodeReport
 
 _log = structlog.get_logger(__name__)
@@ -120,8 +113,8 @@ class Reporter:
             try:
                 await asyncio.wait({listening, talking}, return_when=asyncio.FIRST_COMPLETED)
             finally:
-                for task in (listening, talking):
-                    task.cancel()
+                listening.cancel()
+                talking.cancel()
                 ends = await asyncio.gather(listening, talking, return_exceptions=True)
             for end in ends:
                 if isinstance(end, Exception):

@@ -6,19 +6,11 @@ from datetime import UTC, datetime
 from typing import Final
 
 from slicewise import __version__
+from slicewise.diagnose import services
 from slicewise.diagnose.agents import AGENTS, check_agents, check_extender
 from slicewise.diagnose.findings import Finding, note, problem, warning
 from slicewise.diagnose.nodes import check_nodes, find_resources
 from slicewise.diagnose.scheduler import SCHEDULER, check_config, check_flags, read_config
-from slicewise.diagnose.services import (
-    LEDGER,
-    METRICS,
-    QUOTA,
-    check_apiservice,
-    check_ledger,
-    check_quota,
-    check_rights,
-)
 from slicewise.kube.access_reviews import may_do
 from slicewise.kube.client import Call, Client
 from slicewise.kube.errors import KubeError, RefusedError
@@ -26,8 +18,7 @@ from slicewise.kube.node_details import list_node_details
 from slicewise.kube.reads import read_one
 from slicewise.kube.scheduler_configs import NAMESPACE, list_config_texts, list_scheduler_flags
 from slicewise.model import NodeDetails
-from slicewise.state.access import choose_settings, open_reader
-from slicewise.state.live import LiveState, StateSettings
+from slicewise.state.live import LiveState, StateSettings, choose_settings, open_reader
 from slicewise.state.probes import ask_agents, ask_extender
 
 APISERVICES: Final = ("v1alpha1.metrics.nvidia.com",)
@@ -64,9 +55,9 @@ async def check_cluster(client: Client, what: ClusterCheck) -> list[Finding]:
         about = await ask_extender(what.extender)
         findings += check_extender(about, __version__, datetime.now(UTC))
     for name in APISERVICES:
-        findings += await _try(METRICS, _check_apiservice(client, name))
-    findings += await _try(QUOTA, _check_quota(client))
-    findings += await _try(LEDGER, _check_ledger(client, what.warn))
+        findings += await _try(services.METRICS, _check_apiservice(client, name))
+    findings += await _try(services.QUOTA, _check_quota(client))
+    findings += await _try(services.LEDGER, _check_ledger(client, what.warn))
     findings += await _check_rights(client)
     return findings
 
@@ -111,7 +102,7 @@ async def _check_schedulers(
 async def _check_apiservice(client: Client, name: str) -> list[Finding]:
     path = f"/apis/apiregistration.k8s.io/v1/apiservices/{name}"
     body = await read_one(client, Call("get", "apiservices", path), dict)
-    return check_apiservice(name, body, datetime.now(UTC))
+    return services.check_apiservice(name, body, datetime.now(UTC))
 
 
 async def _check_quota(client: Client) -> list[Finding]:
@@ -119,7 +110,7 @@ async def _check_quota(client: Client) -> list[Finding]:
     assert place is not None
     path = f"/api/v1/namespaces/{place[0]}/configmaps/{place[1]}"
     body = await read_one(client, Call("get", "configmaps", path), dict)
-    return check_quota("/".join(place), None if body is None else body.get("data") or {})
+    return services.check_quota("/".join(place), None if body is None else body.get("data") or {})
 
 
 async def _check_ledger(client: Client, warn: Callable[[str], None]) -> list[Finding]:
@@ -127,18 +118,14 @@ async def _check_ledger(client: Client, warn: Callable[[str], None]) -> list[Fin
     state = LiveState(client, await choose_settings(client, "default", warn))
     try:
         await state.start()
-        return check_ledger(state.problems())
+        return services.check_ledger(state.problems())
     finally:
         await state.stop()
 
 
 async def _check_rights(client: Client) -> list[Finding]:
-    answers = [
-        (
-            f"{verb} {resource}{f' in {space}' if space else ''}",
-            use,
-            await may_do(client, verb, resource, namespace=space),
-        )
-        for verb, resource, space, use in _RIGHTS
-    ]
-    return check_rights(answers)
+    answers = []
+    for verb, resource, space, use in _RIGHTS:
+        allowed = await may_do(client, verb, resource, namespace=space)
+        answers.append((f"{verb} {resource}{f' in {space}' if space else ''}", use, allowed))
+    return services.check_rights(answers)

@@ -5,11 +5,12 @@ taken in the middle of one.
 """
 
 import asyncio
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
+from types import MappingProxyType
 from typing import Any, Final, Protocol
 
 import structlog
@@ -30,16 +31,19 @@ from slicewise.cluster import (
 )
 from slicewise.dialects import DEFAULT, Dialects
 from slicewise.kube import sources
-from slicewise.kube.client import Client
+from slicewise.kube.client import Call, Client
+from slicewise.kube.errors import RefusedError
 from slicewise.kube.objects import ConfigMap, KeyFilter, ObjectReader
 from slicewise.kube.watch import Informer, Seen, WatchEvent, WatchSettings
-from slicewise.model import NodeNotice, Pod, SlicewiseError, Snapshot
-from slicewise.placement import Planner, read_policy
-from slicewise.state.workload_stats import WorkloadStats
+from slicewise.model import NodeNotice, Pod, Request, SlicewiseError, Snapshot
+from slicewise.placement import Planner, PodShape, Workload, read_policy, shape_of
 
 _log = structlog.get_logger(__name__)
 # Each planner keeps tables of the whole cluster, and pods may name policies of their own.
 _PLANNERS: Final = 8
+_FIRST_ARRIVALS: Final = 50
+_SHAPES: Final = 4096
+_FORBIDDEN: Final = (401, 403)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +64,31 @@ class StateSettings:
     """How resources are listed and watched."""
 
 
+class ClusterState(Protocol):
+    """The current cluster, as services read it."""
+
+    @property
+    def ledger(self) -> Ledger:
+        """Who holds what."""
+
+    @property
+    def quota(self) -> Quota | None:
+        """What namespaces may hold; None while a quota that is demanded has not been read."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether everything was listed once, and this process may decide."""
+
+    def snapshot(self) -> Snapshot:
+        """The cluster now."""
+
+    def problems(self) -> tuple[Problem, ...]:
+        """Everything that needs a person."""
+
+    def planner(self, policy: str | None = None) -> Planner:
+        """The engine for a policy by its name, or for the policy of this service."""
+
+
 class StateListener(Protocol):
     """Is called with every change, after the ledger has applied it."""
 
@@ -78,6 +107,35 @@ class NodeOverlay(Protocol):
 
     def complete_pod(self, pod: Pod) -> Pod:
         """The pod with what it lacks, or as it is."""
+
+
+class WorkloadStats:
+    """What pods of this cluster ask for, counted as they arrive, for the planners.
+
+    It is renewed whenever the number of arrivals has doubled, because every planner then computes
+    its price tables anew.
+    """
+
+    def __init__(self) -> None:
+        self.workload = Workload()
+        """The statistics of the last renewal."""
+        self.arrivals = 0
+        """How many pods have arrived."""
+        self._kinds: Counter[PodShape] = Counter()
+        self._next = _FIRST_ARRIVALS
+
+    def count(self, request: Request) -> bool:
+        """Count one more pod; true when the statistics were renewed."""
+        self._kinds[shape_of(request)] += 1
+        self.arrivals += 1
+        if self.arrivals < self._next:
+            return False
+        self._next *= 2
+        if len(self._kinds) > _SHAPES:
+            # Rare shapes never reach the statistics, and must not pile up over the years.
+            self._kinds = Counter(dict(self._kinds.most_common(_SHAPES // 2)))
+        self.workload = Workload(MappingProxyType(dict(self._kinds)))
+        return True
 
 
 class LiveState:
@@ -165,12 +223,9 @@ class LiveState:
         await nodes.synced.wait()
         waited = []
         for namespace, name in self._configmaps():
-            maps = Informer(
-                client,
-                sources.configmaps(namespace, name),
-                partial(self._take_configmaps, namespace),
-                settings=following,
-            )
+            take = partial(self._take_configmaps, namespace)
+            source = sources.configmaps(namespace, name)
+            maps = Informer(client, source, take, settings=following)
             self._run("configmaps", maps.run())
             waited.append(maps.synced.wait())
         pods = Informer(client, sources.pods(self.reader), self._take_pods, settings=following)
@@ -264,6 +319,7 @@ class LiveState:
             self.listener.on_pods(changes)
 
     def _take_configmaps(self, namespace: str, changes: Sequence[WatchEvent[ConfigMap]]) -> None:
+        lists_unhealthy = namespace == self.settings.unhealthy_namespace
         for change in changes:
             if isinstance(change, Seen):
                 name, data = change.value.name, change.value.data
@@ -274,9 +330,7 @@ class LiveState:
                 self._feed.on_quota(data)
                 if self.synced.is_set() and self._feed.quota != before:
                     self.quota_changed.set()
-            elif namespace == self.settings.unhealthy_namespace and name.startswith(
-                UNHEALTHY_PREFIX
-            ):
+            elif lists_unhealthy and name.startswith(UNHEALTHY_PREFIX):
                 node, text = name.removeprefix(UNHEALTHY_PREFIX), data.get(UNHEALTHY_KEY)
                 self._apply(self._feed.on_unhealthy_list(node, text))
 
@@ -294,3 +348,25 @@ class LiveState:
     def _apply(self, events: Sequence[Event]) -> None:
         for event in events:
             self.ledger.apply(event)
+
+
+def open_reader() -> ObjectReader:
+    """Reads pods and nodes with everything that any dialect looks at."""
+    return ObjectReader(KeyFilter(DEFAULT.keys, DEFAULT.keys, DEFAULT.amounts))
+
+
+async def choose_settings(
+    client: Client, policy: str, warn: Callable[[str], None]
+) -> StateSettings:
+    """What may be read; where ConfigMaps are forbidden, the quota is left out with a warning."""
+    for resource in ("nodes", "pods"):
+        await client.read(Call("list", resource, f"/api/v1/{resource}", {"limit": "1"}))
+    path = "/api/v1/namespaces/kube-system/configmaps"
+    try:
+        await client.read(Call("list", "configmaps", path, {"limit": "1"}))
+    except RefusedError as error:
+        if error.code not in _FORBIDDEN:
+            raise
+        warn(f"quota and lists of unhealthy GPUs are left out: {error.message}")
+        return StateSettings(policy=policy, quota=None, unhealthy_namespace=None)
+    return StateSettings(policy=policy)

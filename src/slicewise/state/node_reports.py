@@ -141,9 +141,8 @@ class AgentReportReader:
     async def _read_node(self, node: str) -> NodeReport | None:
         async with self._turns:
             try:
-                page = await read_page(
-                    self._client, node, self._port, _PAGE, seconds=_AGENT_SECONDS
-                )
+                client, port = self._client, self._port
+                page = await read_page(client, node, port, _PAGE, seconds=_AGENT_SECONDS)
                 return msgspec.json.decode(page, type=NodeReport)
             except (KubeError, msgspec.DecodeError):
                 return None

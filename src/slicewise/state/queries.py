@@ -16,7 +16,7 @@ from slicewise.placement import (
     Screener,
     Screening,
 )
-from slicewise.state.ports import ClusterState
+from slicewise.state.live import ClusterState
 
 
 class NotReadyError(SlicewiseError):

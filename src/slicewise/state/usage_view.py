@@ -75,16 +75,12 @@ class NodeUsageView:
     def used(self) -> MeasuredUse | None:
         """What all its GPUs use; None when its agent does not answer."""
         known = [gpu.used for gpu in self.gpus if gpu.used is not None]
-        if not known:
-            return None
-        return sum_uses(known)
+        return sum_uses(known) if known else None
 
 
 def sum_uses(uses: Iterable[MeasuredUse]) -> MeasuredUse:
     known = tuple(uses)
-    return MeasuredUse(
-        memory_mib=sum(each.memory_mib for each in known), cores=sum(each.cores for each in known)
-    )
+    return MeasuredUse(sum(each.memory_mib for each in known), sum(each.cores for each in known))
 
 
 def view_node(state: NodeState, ledger: Ledger, reported: ReportedNode | None) -> NodeUsageView:

@@ -18,7 +18,7 @@ from slicewise.dashboard.usage import MeasuredGpu, MeasuredNode, MeasuredPod
 from slicewise.httpd import ServerSettings
 from slicewise.kube.credentials import Access
 from slicewise.model import NodeState
-from slicewise.state.ports import ClusterState
+from slicewise.state.live import ClusterState
 from slicewise_playground.demo.service_thread import Started, serving
 
 PORT: Final = 8484
