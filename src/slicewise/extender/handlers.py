@@ -160,7 +160,7 @@ class Extender:
             node=args.node,
             gpus=gpus,
             reason=reason,
-            detail=error,
+            error=error,
             ms=_since(start),
         )
         return _json(BindingReply(error))

@@ -133,5 +133,5 @@ class Recorder:
             "pod bound without room",
             pod=f"{adopted.pod.namespace}/{adopted.pod.name}",
             node=adopted.node.name,
-            detail=adopted.detail,
+            reason=adopted.detail,
         )
