@@ -60,7 +60,8 @@ def test_pods_are_read_anew_when_gpus_change_places():
     swapped = [scenes.device(0, uuid="GPU-1"), scenes.device(1, uuid="GPU-0")]
     found.set_gpus(swapped)
 
-    assert found.find("u0").held("c0") == (builders.piece(1),)
+    (pod,) = found.pods()
+    assert pod.held("c0") == (builders.piece(1),)
 
 
 def test_health_is_taken_over_without_losing_pods():
@@ -68,8 +69,9 @@ def test_health_is_taken_over_without_losing_pods():
     unhealthy = replace(GPUS[0], gpu=replace(GPUS[0].gpu, healthy=False))
     found.set_gpus([unhealthy, GPUS[1]])
 
+    (pod,) = found.pods()
     assert not found.gpus()[0].gpu.healthy
-    assert found.find("u0").held("c0") == (builders.piece(0),)
+    assert pod.held("c0") == (builders.piece(0),)
 
 
 def test_a_pod_that_left_is_remembered_for_a_while():
@@ -87,4 +89,4 @@ def test_a_pod_that_is_gone_leaves():
     found.apply([Gone("u0", 5)])
 
     assert [each.uid for each in found.pods()] == ["u1"]
-    assert found.find("u0") is None
+    assert found.by_uid("u0") is None

@@ -78,8 +78,8 @@ class Agent:
         self.dialects = dialects or build_dialects(settings.share_unit)
         self.inventory = inventory
         self.pods = NodePods(settings.node, self.dialects)
-        self.editions = self.dialects.find_editions(settings.dialects)
-        self.plan = plan_offers(self.editions, inventory.node, most_units=settings.most_units)
+        editions = self.dialects.find_editions(settings.dialects)
+        self.plan = plan_offers(editions, inventory.node, most_units=settings.most_units)
         self._edges = edges
         self.identity = settings.identity or IdentityMode.CDI
         self.starts = StartCounts()
@@ -243,13 +243,8 @@ class Agent:
             plugin.publish(node.gpus, lambda each=resource: list_units(each, self.inventory.node))  # type: ignore[misc]
 
     async def _on_start(self, started: StartedContainer) -> None:
-        uid = started.pod_allocation.pod.uid
         if started.injection.limit is not None:
-            try:
-                await self.vcuda_sockets.serve(uid)
-            except SlicewiseError as error:
-                # Only the original's library needs the socket, and few containers have it.
-                _log.warning("vcuda socket not served", uid=uid, error=str(error))
+            await self.vcuda_sockets.serve(started.pod_allocation.pod.uid)
         self.flags.hear(started)
 
     def _pod_changed(self, found: LocalPod | None) -> None:

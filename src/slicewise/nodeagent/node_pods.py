@@ -110,10 +110,6 @@ class NodePods:
         """The pods with what each was allocated."""
         return tuple(self._read.values())
 
-    def find(self, uid: str) -> NodePod | None:
-        """The pod with this UID and what it was allocated, if it is here."""
-        return self._read.get(uid)
-
     def departed(self) -> frozenset[str]:
         """UIDs of pods that left within the last minutes."""
         since = self._clock() - REMEMBER_SECONDS

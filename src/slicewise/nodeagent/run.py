@@ -24,20 +24,9 @@ from slicewise.kube.secrets import SecretClient
 from slicewise.kubelet.errors import KubeletError
 from slicewise.kubelet.holders import PodResourcesClient
 from slicewise.kubelet.runtime import RuntimeClient
+from slicewise.nodeagent import configuration
 from slicewise.nodeagent.agent import COMPONENT, Agent, AgentEdges, run_together
-from slicewise.nodeagent.audit.auditor import (
-    Auditor,
-    DirectCollector,
-    EvidenceCollector,
-    collect_from,
-)
-from slicewise.nodeagent.configuration import (
-    NodeConfig,
-    NodeSetup,
-    detect_host,
-    load_node_config,
-    resolve_setup,
-)
+from slicewise.nodeagent.audit.auditor import Auditor, DirectCollector, collect_from
 from slicewise.nodeagent.gpus.gpu_watch import GpuInventory, GpuWatch
 from slicewise.nodeagent.gpus.health import GpuHealthTracker, RecoveryPolicy
 from slicewise.nodeagent.gpus.publisher import NodePublisher, keep_published
@@ -90,7 +79,7 @@ class AgentOptions:
     """The file that describes the GPUs, or NVML's library."""
     node_config: Path = NODE_CONFIG
     """gpu-manager's file of all nodes."""
-    flags: NodeConfig = field(default_factory=NodeConfig)
+    flags: configuration.NodeConfig = field(default_factory=configuration.NodeConfig)
     """What flags say of this node."""
     recover_seconds: float = RecoveryPolicy().first_seconds
     """How long an unhealthy GPU must stay free of faults before it takes pods again."""
@@ -127,7 +116,10 @@ async def run_agent(
         sampler = UsageSampler(driver, ProcessTable(), interval_seconds=settings.sample_seconds)
         meter = UsageMeter(agent.pods, sampler)
         report = ReportSource(meter, watch, holders)
-        pages = build_pages(agent, meter, report, collect_from(agent, holders, sampler))
+        auditor = Auditor(collect_from(agent, holders, sampler).collect)
+        more = (AgentMetrics(agent),)
+        pages = AgentPages(meter, report=report.read, auditor=auditor, more=more)
+        pages.add("/agent", partial(describe_agent, agent))
         server = Server(pages.handle, options.listen)
         await server.start()
         stack.push_async_callback(server.stop)
@@ -163,16 +155,6 @@ async def start_agent(
     return Agent(settings, GpuInventory(settings.node, watch.hardware), edges, dialects)
 
 
-def build_pages(
-    agent: Agent, meter: UsageMeter, report: ReportSource, evidence: EvidenceCollector
-) -> AgentPages:
-    pages = AgentPages(
-        meter, report=report.read, auditor=Auditor(evidence.collect), more=(AgentMetrics(agent),)
-    )
-    pages.add("/agent", partial(describe_agent, agent))
-    return pages
-
-
 def build_publisher(
     options: AgentOptions, client: Client, dialects: Dialects = DEFAULT
 ) -> NodePublisher:
@@ -183,12 +165,12 @@ def build_publisher(
     )
 
 
-def read_setup(options: AgentOptions) -> NodeSetup:
+def read_setup(options: AgentOptions) -> configuration.NodeSetup:
     """What file, flags and host say of this node; what cannot be read is logged."""
-    config = load_node_config(options.node_config, options.settings.node)
+    config = configuration.load_node_config(options.node_config, options.settings.node)
     for problem in config.problems:
         _log.warning("node configuration not read", problem=problem)
-    return resolve_setup(config, options.flags, detect_host())
+    return configuration.resolve_setup(config, options.flags, configuration.detect_host())
 
 
 def open_driver(options: AgentOptions) -> Driver:

@@ -18,6 +18,11 @@ ELASTIC = {"elasticgpu.io/gpu-core": 20}
 WHOLE = {"nvidia.com/gpu": 1}
 
 
+def find_pod(scene: Scene, pod):
+    """The pod with what it was allocated, if the agent knows it."""
+    return next((each for each in scene.agent.pods.pods() if each.uid == pod.uid), None)
+
+
 async def run_pod(scene: Scene, limits: dict, *indexes: tuple[int, ...]):
     """A pod whose containers were started and say so."""
     pod = scene.place(limits, *indexes)
@@ -36,7 +41,7 @@ async def run_pod(scene: Scene, limits: dict, *indexes: tuple[int, ...]):
     scene.playground.patch("pods", pod.name, status, status=True)
 
     def told() -> bool:
-        found = scene.agent.pods.find(pod.uid)
+        found = find_pod(scene, pod)
         return found is not None and all(each.running for each in found.containers)
 
     await scene.until(told)
@@ -116,7 +121,7 @@ def test_units_the_kubelet_kept_for_a_deleted_pod_leak(tmp_path):
         async with scene.running():
             pod = await run_pod(scene, OWN, (0,))
             scene.playground.delete("pods", pod.name, grace=0)
-            await scene.until(lambda: scene.agent.pods.find(pod.uid) is None)
+            await scene.until(lambda: find_pod(scene, pod) is None)
             kept = await look(scene)
             scene.kubelet.remove(pod)
             return pod, kept, await look(scene)
@@ -138,7 +143,7 @@ def test_a_record_moved_to_another_gpu_after_the_start_is_found(tmp_path):
             record["containers"]["c0"][0][:2] = [1, "GPU-1"]
             marks = {"annotations": {key: json.dumps(record)}}
             scene.playground.patch("pods", pod.name, {"metadata": marks})
-            await scene.until(lambda: scene.agent.pods.find(pod.uid).allocation.gpus == (1,))
+            await scene.until(lambda: find_pod(scene, pod).allocation.gpus == (1,))
             return await look(scene)
 
     assert [each.topic for each in live(tmp_path, act).findings] == [AuditKind.WRONG_SPEC]

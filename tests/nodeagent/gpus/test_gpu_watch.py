@@ -57,7 +57,7 @@ def test_facts_are_what_the_driver_lists(bench):
     assert facts.capabilities == (86, 75)
     assert facts.node.links is not None
     assert not facts.troubles
-    assert bench.watch.gpus == bench.watch.hardware.gpus
+    assert [device.gpu.uuid for device in bench.watch.hardware.gpus] == ["g0", "g1"]
 
 
 def test_gpu_with_a_critical_fault_leaves_and_returns(bench):
@@ -123,7 +123,7 @@ def test_earlier_trouble_counts_at_once_when_it_is_learnt_late(bench):
     unhealthy = build_node("n0", gpus=[gpu(0, uuid="g0", healthy=False)])
     bench.watch.resume(NodeNotice("n0", annotations={GPUS: write_gpus(unhealthy)}))
 
-    assert [device.gpu.healthy for device in bench.watch.gpus] == [False, True]
+    assert [device.gpu.healthy for device in bench.watch.hardware.gpus] == [False, True]
     assert [gpu.healthy for gpu in bench.watch.facts.node.gpus] == [False, True]
 
 

@@ -57,7 +57,7 @@ def scale_gpu(device: GpuDevice, scaling: Fraction) -> GpuDevice:
 
 
 class GpuWatch:
-    """Follows the GPUs of one node; `gpus` and `facts` are the newest, None before the first."""
+    """Follows the GPUs of one node; `hardware` and `facts` are None before the first look."""
 
     def __init__(
         self,
@@ -80,11 +80,6 @@ class GpuWatch:
         """What the driver listed, judged and scaled, in index order."""
         self.facts: NodeFacts | None = None
         """The same for publishing, with the GPUs that are cordoned."""
-
-    @property
-    def gpus(self) -> tuple[GpuDevice, ...]:
-        """The GPUs as they are judged; none before the driver first answered."""
-        return () if self.hardware is None else self.hardware.gpus
 
     def resume(self, notice: NodeNotice) -> None:
         """Keep the GPUs out of service that were unhealthy before the agent restarted."""
@@ -121,7 +116,9 @@ class GpuWatch:
         while True:
             try:
                 facts = await asyncio.to_thread(self.look, faults)
-                self._recover()
+                if self._failing is not None:
+                    self._failing = None
+                    _log.info("GPUs known again", node=self._node)
                 await tell(facts)
                 faults = ()
                 # Not before a moment has passed, for GPUs with no quiet period are always due.
@@ -148,11 +145,6 @@ class GpuWatch:
         if problem != self._failing:
             self._failing = problem
             _log.error("GPUs unknown", error=problem)
-
-    def _recover(self) -> None:
-        if self._failing is not None:
-            self._failing = None
-            _log.info("GPUs known again", node=self._node)
 
     def _log(self, changes: Sequence[HealthChange], gpus: Sequence[GpuDevice]) -> None:
         indexes = {device.gpu.uuid: device.gpu.index for device in gpus}

@@ -15,7 +15,7 @@ from typing import Final
 import structlog
 
 from slicewise.dialects.shared.injection import VcudaLimit
-from slicewise.kubelet.errors import DeniedError, KubeletError
+from slicewise.kubelet.errors import DeniedError
 from slicewise.kubelet.runtime import RuntimeClient
 from slicewise.kubelet.vcuda_service import VcudaRegistration, VcudaSocket
 from slicewise.model import BYTES_PER_MIB, SlicewiseError
@@ -118,22 +118,20 @@ class VcudaSockets:
         """Processes of this pod can register; calling again is harmless."""
         if uid in self._open:
             return
-        folder = self._folders.root / check_name("pod UID", uid)
-        socket = self._open[uid] = VcudaSocket(folder, partial(self.register, uid))
         try:
+            folder = self._folders.root / check_name("pod UID", uid)
+            socket = self._open[uid] = VcudaSocket(folder, partial(self.register, uid))
             await socket.open()
-        except KubeletError:
-            del self._open[uid]
-            raise
+        except SlicewiseError as error:
+            # Only the original's library needs the socket, and few containers have it.
+            self._open.pop(uid, None)
+            _log.warning("vcuda socket not served", uid=uid, error=str(error))
 
     async def resume(self) -> None:
         """Serve the pods that had a folder before the agent was started again."""
         for uid in self._folders.pods():
             if self._pods.by_uid(uid) is not None:
-                try:
-                    await self.serve(uid)
-                except SlicewiseError as error:
-                    _log.warning("vcuda socket not served", uid=uid, error=str(error))
+                await self.serve(uid)
 
     def forget(self, living: Callable[[str], bool]) -> None:
         """Close the sockets of pods that are gone."""

@@ -12,8 +12,6 @@ from slicewise.model import Allocation, Container, DialectError, Node, Pod, Quan
 from slicewise.nodeagent.node_pods import NodePods
 from slicewise.nodeagent.plugin.containers import ContainerRef
 
-ReadPod = Callable[[str, str], Awaitable[LocalPod | None]]
-
 
 @dataclass(frozen=True, slots=True)
 class PodAllocation:
@@ -47,7 +45,7 @@ class AllocationReader:
         pods: NodePods,
         context: Callable[[], NodeContext],
         *,
-        read_pod: ReadPod,
+        read_pod: Callable[[str, str], Awaitable[LocalPod | None]],
         wait_seconds: float = 10.0,
     ) -> None:
         self.context = context

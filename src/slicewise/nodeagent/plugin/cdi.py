@@ -4,7 +4,7 @@ A spec names its pod and container, so that after a restart it is known which ar
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -95,7 +95,9 @@ class CdiSpecs:
 
     def read(self) -> dict[str, SpecOwner | None]:
         """Every spec of ours by its device; None for one that cannot be read."""
-        return {name: self._read(name) for name in self._names()}
+        paths = sorted(self.folder.glob(f"{_PREFIX}*{_SUFFIX}")) if self.folder.is_dir() else ()
+        names = [path.name[len(_PREFIX) : -len(_SUFFIX)] for path in paths]
+        return {name: self._read(name) for name in names}
 
     def edits(self, name: str) -> Mapping[str, Any]:
         """What the device changes about its container; nothing when that cannot be read."""
@@ -114,12 +116,6 @@ class CdiSpecs:
         if self.folder.is_dir():
             for path in self.folder.glob(f"{SCRATCH}{_PREFIX}*"):
                 remove(path)
-
-    def _names(self) -> Iterator[str]:
-        if not self.folder.is_dir():
-            return
-        for path in sorted(self.folder.glob(f"{_PREFIX}*{_SUFFIX}")):
-            yield path.name[len(_PREFIX) : -len(_SUFFIX)]
 
     def _path(self, name: str) -> Path:
         return self.folder / f"{_PREFIX}{name}{_SUFFIX}"

@@ -18,9 +18,9 @@ from slicewise.kubelet.errors import DeniedError
 from slicewise.kubelet.v1beta1 import CdiDevice, ContainerAllocateResponse
 from slicewise.model import SlicewiseError
 from slicewise.nodeagent.plugin.allocations import AllocationReader, PodAllocation
-from slicewise.nodeagent.plugin.cdi import CdiSpecs, SpecOwner, full_name, name_units
+from slicewise.nodeagent.plugin.cdi import CdiEdits, CdiSpecs, SpecOwner, full_name, name_units
 from slicewise.nodeagent.plugin.containers import ContainerRef, ContainerResolver
-from slicewise.nodeagent.plugin.edits import EditsBuilder, only_env
+from slicewise.nodeagent.plugin.edits import EditsBuilder
 
 _log = structlog.get_logger(__name__)
 # The kubelet times out after 30 s, and its own message says less than ours.
@@ -139,11 +139,10 @@ class CdiHandler(StartHandler):
         builder.prepare(gpus, injection)
         edits = builder.edits(gpus, injection)
         if self._edition.carrier(gpus.container) != gpus.resource:
-            edits = only_env(edits)
-        pod, links = (
-            f"{gpus.pod.namespace}/{gpus.pod.name}",
-            tuple(each.name for each in injection.links),
-        )
+            # Another resource carries the rest.
+            edits = CdiEdits(env=edits.env, version=edits.version)
+        pod = f"{gpus.pod.namespace}/{gpus.pod.name}"
+        links = tuple(each.name for each in injection.links)
         owner = SpecOwner(gpus.pod.uid, pod, gpus.container.name, gpus.resource, links)
         self._services.specs.write(name_units(gpus.resource, gpus.ids), owner, edits)
 

@@ -6,7 +6,7 @@ containers, are found in the kubelet's device checkpoint, which is only read.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -172,15 +172,6 @@ class ContainerResolver:
 def amount(container: Container, resource: str) -> int:
     """How many of the resource the container asks the kubelet for; 0 when it cannot be read."""
     return find_count(container.limits.get(resource)) or 0
-
-
-def held_names(holders: Sequence[Holder]) -> Mapping[str, Holder]:
-    """Every set of units that is held, by the name of its device."""
-    return {
-        name_units(resource, ids): holder
-        for holder in holders
-        for resource, ids in holder.units.items()
-    }
 
 
 def _pick(found: LocalPod, container: str) -> ContainerRef | None:

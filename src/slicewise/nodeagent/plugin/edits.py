@@ -95,11 +95,6 @@ class EditsBuilder:
         return node if str(source) == device.path else {**node, "hostPath": str(source)}
 
 
-def only_env(edits: CdiEdits) -> CdiEdits:
-    """The environment alone, for a resource beside the one that carries the rest."""
-    return CdiEdits(env=edits.env, version=edits.version)
-
-
 def _find_mounts(injection: Injection) -> list[HostMount]:
     return [each for each in injection.mounts if not each.optional or Path(each.source).is_dir()]
 

@@ -19,8 +19,7 @@ from slicewise.model import SlicewiseError
 from slicewise.nodeagent.files import remove
 from slicewise.nodeagent.limits.vcuda import VcudaFolders
 from slicewise.nodeagent.node_pods import NodePods
-from slicewise.nodeagent.plugin.cdi import CdiSpecs
-from slicewise.nodeagent.plugin.containers import held_names
+from slicewise.nodeagent.plugin.cdi import CdiSpecs, name_units
 from slicewise.nodeagent.plugin.match_store import MatchStore
 
 _log = structlog.get_logger(__name__)
@@ -58,10 +57,7 @@ class GarbageCollector:
         self._links = tuple(each.agent.links for each in dialects.dialects if each.agent.links)
         self._pods = pods
         self._holders = holders
-        self._specs = files.specs
-        self._folders = files.folders
-        self._dev = files.dev
-        self._matches = files.matches
+        self._files = files
         self._forgetters = tuple(forgetters)
         self._doubted: frozenset[str] = frozenset()
 
@@ -83,29 +79,29 @@ class GarbageCollector:
     async def look(self) -> CollectedGarbage:
         """Remove what two runs in a row found unused."""
         # What is written after this point is left to the next run.
-        specs = await asyncio.to_thread(self._specs.read)
-        folders = await asyncio.to_thread(self._folders.pods)
-        aliases = await asyncio.to_thread(self._folders.aliases)
+        specs = await asyncio.to_thread(self._files.specs.read)
+        folders = await asyncio.to_thread(self._files.folders.pods)
+        aliases = await asyncio.to_thread(self._files.folders.aliases)
         links = await asyncio.to_thread(self._list_links)
         held = await self._holders.list()
-        names = held_names(held)
-        sets = [ids for each in held for ids in each.units.values()]
-        hashes = {links.digest(ids) for links in self._links for ids in sets}
+        sets = [units for each in held for units in each.units.items()]
+        names = {name_units(resource, ids) for resource, ids in sets}
+        hashes = {links.digest(ids) for links in self._links for _, ids in sets}
         linked = {link for owner in specs.values() if owner for link in owner.links}
 
         doubts: dict[str, Callable[[], object]] = {}
         for name, owner in specs.items():
             if name not in names and (owner is None or not self._lives(owner.uid)):
-                doubts[f"spec {name}"] = partial(self._specs.remove, name)
+                doubts[f"spec {name}"] = partial(self._files.specs.remove, name)
         for uid in folders:
             if not self._lives(uid):
-                doubts[f"folder {uid}"] = partial(self._folders.remove, uid)
+                doubts[f"folder {uid}"] = partial(self._files.folders.remove, uid)
         for alias in aliases:
             if alias not in names:
-                doubts[f"alias {alias}"] = partial(self._folders.remove_alias, alias)
-        for name, uids in self._matches.owners().items():
+                doubts[f"alias {alias}"] = partial(self._files.folders.remove_alias, alias)
+        for name, uids in self._files.matches.owners().items():
             if name not in names and not any(map(self._lives, uids)):
-                doubts[f"note {name}"] = partial(self._matches.drop, name)
+                doubts[f"note {name}"] = partial(self._files.matches.drop, name)
         for path in links:
             if path.name not in linked and not any(digest in path.name for digest in hashes):
                 doubts[f"link {path.name}"] = partial(remove, path)
@@ -135,7 +131,7 @@ class GarbageCollector:
     def _list_links(self) -> tuple[Path, ...]:
         prefixes = tuple(prefix for links in self._links for prefix in links.prefixes)
         try:
-            named = [each for each in self._dev.iterdir() if each.name.startswith(prefixes)]
+            named = [each for each in self._files.dev.iterdir() if each.name.startswith(prefixes)]
             return tuple(path for path in named if path.is_symlink())
         except OSError:
             return ()

@@ -32,8 +32,6 @@ class PodFlagWriter:
         self._written: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._turn = asyncio.Semaphore(_AT_ONCE)
-        self.writes = 0
-        """How many writes were sent."""
 
     def hear(self, started: StartedContainer) -> None:
         """Write the flags of a started container's pod in the background, if it needs any."""
@@ -64,7 +62,6 @@ class PodFlagWriter:
     async def _write(self, pod: Pod, marks: PodRecord) -> None:
         for attempt in range(1, _TRIES + 1):
             async with self._turn:
-                self.writes += 1
                 outcome = await self._writer.annotate_pod(pod, marks)
             if outcome.stands or outcome.status is WriteStatus.GONE:
                 return

@@ -4,6 +4,7 @@ A container's series exist for as long as it holds a GPU; those of use are left 
 the GPU does not answer.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
@@ -150,11 +151,10 @@ def _count_trespasses(usage: NodeUsage) -> Metric:
         "Processes of the container on a GPU that it does not hold.",
         labels=_CONTAINER_LABELS,
     )
-    counts: dict[tuple[str, ...], int] = {}
+    counts: Counter[tuple[str, ...]] = Counter()
     for each in usage.trespasses:
         owner = (each.pod.namespace, each.pod.name, each.container or "")
-        values: tuple[str, ...] = (usage.node, *owner, str(each.gpu.index), each.gpu.uuid)
-        counts[values] = counts.get(values, 0) + 1
+        counts[usage.node, *owner, str(each.gpu.index), each.gpu.uuid] += 1
     for labels, count in sorted(counts.items()):
         family.add_metric(labels, count)
     return family
