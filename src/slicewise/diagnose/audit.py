@@ -37,12 +37,9 @@ def _check_gpus(evidence: Evidence) -> Iterator[Finding]:
         pods = ", ".join(sorted(pod.full_name for pod, _ in parts))
         whole = [pod for pod, piece in parts if piece.cores == FULL]
         if whole and len(parts) > 1:
-            yield audit_finding(
-                AuditKind.DOUBLE_GRANT,
-                name_gpu(gpu),
-                f"{whole[0].full_name} holds it whole, and yet it is held by {pods}",
-                "delete all of these pods but one",
-            )
+            what = f"{whole[0].full_name} holds it whole, and yet it is held by {pods}"
+            fix = "delete all of these pods but one"
+            yield audit_finding(AuditKind.DOUBLE_GRANT, name_gpu(gpu), what, fix)
         elif each.cores > FULL or each.memory > gpu.memory:
             yield audit_finding(
                 AuditKind.OVER_COMMIT,
@@ -53,12 +50,9 @@ def _check_gpus(evidence: Evidence) -> Iterator[Finding]:
             )
         if parts and not gpu.usable:
             why = each.trouble or ("in MIG mode" if gpu.mig else "unhealthy")
-            yield audit_finding(
-                AuditKind.UNHEALTHY_IN_USE,
-                name_gpu(gpu),
-                f"it is {why} and held by {pods}",
-                "delete the pods, so that they are placed on other GPUs",
-            )
+            what = f"it is {why} and held by {pods}"
+            fix = "delete the pods, so that they are placed on other GPUs"
+            yield audit_finding(AuditKind.UNHEALTHY_IN_USE, name_gpu(gpu), what, fix)
 
 
 def _check_records(evidence: Evidence) -> Iterator[Finding]:
@@ -66,32 +60,22 @@ def _check_records(evidence: Evidence) -> Iterator[Finding]:
     gpus = {each.gpu.index for each in evidence.gpus}
     for pod in evidence.pods:
         if pod.trouble is not None:
-            yield audit_finding(
-                AuditKind.MISSING_ALLOCATION,
-                pod.full_name,
-                pod.trouble,
-                "delete the pod; until then every GPU of the node counts as taken",
-            )
+            fix = "delete the pod; until then every GPU of the node counts as taken"
+            yield audit_finding(AuditKind.MISSING_ALLOCATION, pod.full_name, pod.trouble, fix)
         for index in pod.allocation.gpus:
             if index not in gpus:
-                yield audit_finding(
-                    AuditKind.UNKNOWN_GPU,
-                    pod.full_name,
-                    f"it was allocated a part of gpu {index}, which the node does not have",
-                    "delete the pod, or bring the GPU back",
-                )
+                what = f"it was allocated a part of gpu {index}, which the node does not have"
+                fix = "delete the pod, or bring the GPU back"
+                yield audit_finding(AuditKind.UNKNOWN_GPU, pod.full_name, what, fix)
 
 
 def _check_processes(evidence: Evidence) -> Iterator[Finding]:
     """Processes where they do not belong, and containers that use more than they were allocated."""
     for each in evidence.processes:
         if each.owner is None:
-            yield audit_finding(
-                AuditKind.STRAY,
-                f"pid {each.pid} on {name_gpu(each.gpu)}",
-                f"{_origin(each)}, {each.memory} MiB",
-                _STRAY_REMEDIES[each.origin],
-            )
+            subject = f"pid {each.pid} on {name_gpu(each.gpu)}"
+            what, fix = f"{_origin(each)}, {each.memory} MiB", _STRAY_REMEDIES[each.origin]
+            yield audit_finding(AuditKind.STRAY, subject, what, fix)
         else:
             yield audit_finding(
                 AuditKind.TRESPASS,
@@ -102,12 +86,10 @@ def _check_processes(evidence: Evidence) -> Iterator[Finding]:
             )
     for use in evidence.uses:
         if use.allocated and use.used > use.allocated:
-            yield audit_finding(
-                AuditKind.OVERUSE,
-                f"{use.container} on {name_gpu(use.gpu)}",
-                f"it uses {use.used} MiB and was allocated {use.allocated} MiB",
-                "raise its request, or delete it before its neighbours run out of memory",
-            )
+            subject = f"{use.container} on {name_gpu(use.gpu)}"
+            what = f"it uses {use.used} MiB and was allocated {use.allocated} MiB"
+            fix = "raise its request, or delete it before its neighbours run out of memory"
+            yield audit_finding(AuditKind.OVERUSE, subject, what, fix)
 
 
 _STRAY_REMEDIES: Final = {
@@ -146,12 +128,9 @@ def _check_kubelet(evidence: Evidence) -> Iterator[Finding]:
     for pod, container in walk_holding(evidence):
         name = f"{pod.full_name}/{container}"
         if name not in granted:
-            yield audit_finding(
-                AuditKind.MISSING_GRANT,
-                name,
-                "it runs and was allocated GPUs, but the kubelet gave it no units",
-                "delete the pod: the kubelet may give its units to another",
-            )
+            what = "it runs and was allocated GPUs, but the kubelet gave it no units"
+            fix = "delete the pod: the kubelet may give its units to another"
+            yield audit_finding(AuditKind.MISSING_GRANT, name, what, fix)
 
 
 def _keep_ours(holders: Iterable[UnitHolder], resources: frozenset[str]) -> Iterator[UnitHolder]:
@@ -165,19 +144,13 @@ def _judge_holder(holder: UnitHolder, pod: AuditedPod | None) -> Iterator[Findin
     name = holder.full_name
     listed = ", ".join(f"{len(ids)} of {each}" for each, ids in sorted(holder.units.items()))
     if pod is None:
-        yield audit_finding(
-            AuditKind.KUBELET_LEAK,
-            name,
-            f"the kubelet holds {listed} for it, but the API server knows no such pod here",
-            "restart the kubelet if this stays",
-        )
+        what = f"the kubelet holds {listed} for it, but the API server knows no such pod here"
+        fix = "restart the kubelet if this stays"
+        yield audit_finding(AuditKind.KUBELET_LEAK, name, what, fix)
     elif not pod.held(holder.container) and pod.trouble is None:
-        yield audit_finding(
-            AuditKind.UNPROMISED_GRANT,
-            name,
-            f"the kubelet gave it {listed}, but no GPU was allocated to it",
-            "delete the pod, so that it is placed by the extender",
-        )
+        what = f"the kubelet gave it {listed}, but no GPU was allocated to it"
+        fix = "delete the pod, so that it is placed by the extender"
+        yield audit_finding(AuditKind.UNPROMISED_GRANT, name, what, fix)
 
 
 def _find_shared_units(resource: str, holders: Iterable[UnitHolder]) -> Iterator[Finding]:
@@ -188,12 +161,9 @@ def _find_shared_units(resource: str, holders: Iterable[UnitHolder]) -> Iterator
     for (one, ids), (other, others) in combinations(given, 2):
         common = len(ids & others)
         if common:
-            yield audit_finding(
-                AuditKind.DOUBLE_GRANT,
-                f"{one}, {other}",
-                f"the kubelet gave {common} units of {resource} to both of them",
-                "delete one of the two pods",
-            )
+            what = f"the kubelet gave {common} units of {resource} to both of them"
+            fix = "delete one of the two pods"
+            yield audit_finding(AuditKind.DOUBLE_GRANT, f"{one}, {other}", what, fix)
 
 
 def _check_specs(evidence: Evidence) -> Iterator[Finding]:
@@ -209,12 +179,9 @@ def _check_specs(evidence: Evidence) -> Iterator[Finding]:
         elif spec.pod in pods:
             owned.setdefault((spec.pod, spec.container), []).append(spec)
         elif spec.pod not in evidence.departed:
-            yield audit_finding(
-                AuditKind.LEFTOVER_SPEC,
-                spec.name,
-                f"it is for container {spec.container} of a pod that is gone ({spec.pod})",
-                "delete the file, or restart the agent",
-            )
+            what = f"it is for container {spec.container} of a pod that is gone ({spec.pod})"
+            fix = "delete the file, or restart the agent"
+            yield audit_finding(AuditKind.LEFTOVER_SPEC, spec.name, what, fix)
     uuids = {each.gpu.index: each.gpu.uuid for each in evidence.gpus}
     for (uid, container), specs in owned.items():
         yield from _compare_gpus(pods[uid], container, specs, uuids)
@@ -229,12 +196,9 @@ def _compare_gpus(
     allocated = {uuids.get(piece.gpu, f"gpu {piece.gpu}") for piece in pod.held(container)}
     if allocated and telling and given != allocated:
         names = _join(spec.name for spec in telling)
-        yield audit_finding(
-            AuditKind.WRONG_SPEC,
-            f"{pod.full_name}/{container}",
-            f"it is given {_join(given)} by {names}, but was allocated {_join(allocated)}",
-            "delete the pod: it may run on another's GPU",
-        )
+        what = f"it is given {_join(given)} by {names}, but was allocated {_join(allocated)}"
+        fix = "delete the pod: it may run on another's GPU"
+        yield audit_finding(AuditKind.WRONG_SPEC, f"{pod.full_name}/{container}", what, fix)
 
 
 def _find_missing_specs(evidence: Evidence) -> Iterator[Finding]:
@@ -247,12 +211,9 @@ def _find_missing_specs(evidence: Evidence) -> Iterator[Finding]:
             if evidence.name_spec(resource, ids) not in names
         ]
         if missing and holder.full_name in running:
-            yield audit_finding(
-                AuditKind.MISSING_SPEC,
-                holder.full_name,
-                f"it runs, but the CDI spec for its {_join(missing)} is gone",
-                "find out who removes files there; the agent writes it before the next start",
-            )
+            what = f"it runs, but the CDI spec for its {_join(missing)} is gone"
+            fix = "find out who removes files there; the agent writes it before the next start"
+            yield audit_finding(AuditKind.MISSING_SPEC, holder.full_name, what, fix)
 
 
 def _join(names: Iterable[str]) -> str:

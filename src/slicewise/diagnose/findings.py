@@ -29,22 +29,18 @@ class Finding:
 
 
 def ok(topic: str, what: str) -> Finding:
-    """All is well."""
     return Finding(FindingSeverity.OK, topic, what)
 
 
 def note(topic: str, what: str, fix: str = "", subject: str = "") -> Finding:
-    """Worth knowing."""
     return Finding(FindingSeverity.NOTE, topic, what, fix, subject)
 
 
 def warning(topic: str, what: str, fix: str, subject: str = "") -> Finding:
-    """May keep something from working."""
     return Finding(FindingSeverity.WARNING, topic, what, fix, subject)
 
 
 def problem(topic: str, what: str, fix: str, subject: str = "") -> Finding:
-    """Keeps something from working."""
     return Finding(FindingSeverity.PROBLEM, topic, what, fix, subject)
 
 

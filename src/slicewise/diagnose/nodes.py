@@ -39,17 +39,14 @@ def check_nodes(nodes: Sequence[NodeDetails]) -> tuple[list[Finding], list[NodeD
             gpus += len(node.gpus)
             findings += _check_node(details, node)
             findings += _check_runtime(details)
-    if not with_gpus:
+    of_all = f"of {count(len(nodes), 'node')}"
+    if with_gpus:
+        show = "shows" if len(with_gpus) == 1 else "show"
+        first = ok(NODES, f"{len(with_gpus)} {of_all} {show} {count(gpus, 'GPU')}")
+    else:
         fix = "label GPU nodes for their device plugin, or run the Slicewise agent on them"
-        return [
-            problem(NODES, f"none of {count(len(nodes), 'node')} shows a GPU", fix),
-            *findings,
-        ], []
-    show = "shows" if len(with_gpus) == 1 else "show"
-    return [
-        ok(NODES, f"{len(with_gpus)} of {count(len(nodes), 'node')} {show} {count(gpus, 'GPU')}"),
-        *findings,
-    ], (with_gpus)
+        first = problem(NODES, f"none {of_all} shows a GPU", fix)
+    return [first, *findings], with_gpus
 
 
 def find_resources(nodes: Iterable[NodeDetails]) -> frozenset[str]:
@@ -70,13 +67,10 @@ def _check_labels(details: NodeDetails) -> Iterator[Finding]:
         labelled = details.labels.get(key) == value
         offers = _offers(details, resource)
         if labelled and not offers:
-            yield problem(
-                NODES,
-                f"label {key}={value} is set, and {resource} is 0",
-                "look at the device plugin's pod there: driver, NVML and kubelet socket",
-                details.name,
-            )
-        if offers and not labelled and label.expected and GPUS not in _texts(details):
+            what = f"label {key}={value} is set, and {resource} is 0"
+            fix = "look at the device plugin's pod there: driver, NVML and kubelet socket"
+            yield problem(NODES, what, fix, details.name)
+        if offers and not labelled and label.expected and GPUS not in details.notice.annotations:
             yield note(
                 NODES,
                 f"{resource} is offered without label {key}={value}",
@@ -90,25 +84,19 @@ def _check_node(details: NodeDetails, node: Node) -> Iterator[Finding]:
     name = details.name
     if not details.ready:
         yield warning(NODES, "is not Ready", "kubectl describe node, then its kubelet's log", name)
-    published = GPUS in _texts(details)
+    published = GPUS in details.notice.annotations
     if is_invented(node.gpus[0].uuid):
         what = "GPUs are known by amounts alone: taken as equal, UUIDs and links unknown"
         yield note(NODES, what, _AGENT, name)
     shared = [each for each in DEFAULT.resources if each != NVIDIA_GPU and _offers(details, each)]
     if _offers(details, NVIDIA_GPU) and shared and not published:
-        yield warning(
-            NODES,
-            f"{NVIDIA_GPU} is offered beside {min(shared)}: two device plugins give out one GPU",
-            "keep NVIDIA's device plugin off nodes whose GPUs are shared",
-            name,
-        )
+        what = f"{NVIDIA_GPU} is offered beside {min(shared)}: two device plugins give out one GPU"
+        fix = "keep NVIDIA's device plugin off nodes whose GPUs are shared"
+        yield warning(NODES, what, fix, name)
     if published and not shared and not _offers(details, NVIDIA_GPU):
-        yield problem(
-            NODES,
-            "GPUs are published and no resource is: pods that ask for them cannot start",
-            "look at the agent's log: its device plugins are not registered with the kubelet",
-            name,
-        )
+        what = "GPUs are published and no resource is: pods that ask for them cannot start"
+        fix = "look at the agent's log: its device plugins are not registered with the kubelet"
+        yield problem(NODES, what, fix, name)
     yield from _check_gpus(details, node)
 
 
@@ -122,7 +110,8 @@ def _check_gpus(details: NodeDetails, node: Node) -> Iterator[Finding]:
             fix = "look at the agent's log and at nvidia-smi on the node; reset or replace the GPU"
             yield warning(NODES, f"gpu {gpu.index} is unhealthy", fix, name)
     known = {each for gpu in node.gpus for each in (gpu.uuid, str(gpu.index))}
-    listed = {each.strip() for each in _texts(details).get(CORDONED, "").split(",")} - {""}
+    words = details.notice.annotations.get(CORDONED, "").split(",")
+    listed = {each.strip() for each in words} - {""}
     for each in sorted(listed - known):
         fix = f"kubectl slicewise uncordon {name} {each}"
         yield note(NODES, f"cordoned GPU {each} is not there", fix, name)
@@ -161,7 +150,3 @@ def _offers(details: NodeDetails, resource: str) -> bool:
         return read_capacity(details.notice, resource) > 0
     except SlicewiseError:
         return False
-
-
-def _texts(details: NodeDetails) -> dict[str, str]:
-    return dict(details.notice.annotations)

@@ -12,15 +12,7 @@ from slicewise.dialects import DEFAULT, GPUSHARE, Dialects
 from slicewise.dialects.gpushare.inspect_tool import measure_pod, read_quantity, read_units
 from slicewise.dialects.gpushare.pods import GIB, MIB, detect_unit
 from slicewise.dialects.shared.inventory import is_invented
-from slicewise.model import (
-    Node,
-    NodeDetails,
-    NodeNotice,
-    Pod,
-    Request,
-    SlicewiseError,
-    charge,
-)
+from slicewise.model import Node, NodeDetails, NodeNotice, Pod, Request, SlicewiseError, charge
 
 _UNITS: Final = {GIB.memory_unit: "GiB", MIB.memory_unit: "MiB"}
 
@@ -111,18 +103,14 @@ def _read_node(details: NodeDetails, pods: Sequence[Pod], dialects: Dialects) ->
         models = [gpu.model for gpu in gpus] + [""] * count
         known = tuple(InspectedGpu(at, units // count, models[at]) for at in range(count))
     uses = [_read_pod(pod, node, known, unit or GIB.memory_unit, dialects=dialects) for pod in pods]
+    used = sorted(filter(None, uses), key=lambda use: (use.namespace, use.name))
     return InspectedNode(
         name=details.name,
         address=details.address or "unknown",
         total=total,
         unit="" if unit is None else _UNITS[unit],
         gpus=known,
-        pods=tuple(
-            sorted(
-                (use for use in uses if use is not None),
-                key=lambda use: (use.namespace, use.name),
-            )
-        ),
+        pods=tuple(used),
     )
 
 
@@ -153,8 +141,7 @@ def _read_pod(
     except SlicewiseError:
         allocation = None
     if allocation is None:
-        wanted = {-1: _most(request, node) // unit}
-        return _make(pod, wanted, gpus, dialect.name)
+        return _make(pod, {-1: _most(request, node) // unit}, gpus, dialect.name)
     minors = {gpu.index: gpu.minor for gpu in node.gpus}
     amounts = {minors[piece.gpu]: -(-piece.memory // unit) for piece in charge(request, allocation)}
     return _make(pod, amounts, gpus, dialect.name)
@@ -189,18 +176,10 @@ def _in_mib(node: InspectedNode) -> InspectedNode:
     """The node's amounts in MiB, whatever it counts in."""
     if node.unit != _UNITS[GIB.memory_unit]:
         return node
-    each = int(GIB.memory_unit)
-    return replace(
-        node,
-        total=node.total * each,
-        unit=_UNITS[MIB.memory_unit],
-        gpus=tuple(replace(gpu, total=gpu.total * each) for gpu in node.gpus),
-        pods=tuple(
-            replace(
-                pod,
-                amounts={number: units * each for number, units in pod.amounts.items()},
-                pending=pod.pending * each,
-            )
-            for pod in node.pods
-        ),
-    )
+    each, unit = int(GIB.memory_unit), _UNITS[MIB.memory_unit]
+    gpus = tuple(replace(gpu, total=gpu.total * each) for gpu in node.gpus)
+    pods = []
+    for pod in node.pods:
+        amounts = {number: units * each for number, units in pod.amounts.items()}
+        pods.append(replace(pod, amounts=amounts, pending=pod.pending * each))
+    return replace(node, total=node.total * each, unit=unit, gpus=gpus, pods=tuple(pods))

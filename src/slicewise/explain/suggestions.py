@@ -84,13 +84,11 @@ def _lift(state: NodeState, wanted: PlacementRequest, reason: Reason) -> Iterato
     if reason is Reason.QUOTA and feasible(state, request, UNLIMITED):
         yield Suggestion(0.5, f"raise the quota: {limits.detail}", {"quota": limits.detail})
     if reason in (Reason.MODEL, Reason.UUID):
-        free = replace(
-            request.constraints, models=(), models_refused=(), uuids=(), uuids_refused=()
-        )
+        asked = request.constraints
+        free = replace(asked, models=(), models_refused=(), uuids=(), uuids_refused=())
         if feasible(state, replace(request, constraints=free), limits):
-            yield Suggestion(
-                0.5, "drop the demand for a model or UUID", {"drop": ["models", "uuids"]}
-            )
+            text = "drop the demand for a model or UUID"
+            yield Suggestion(0.5, text, {"drop": ["models", "uuids"]})
     if reason in (Reason.TOPOLOGY, Reason.TOPOLOGY_BUSY) and request.constraints.topology:
         wish = replace(request.constraints.topology, strict=False)
         loose = replace(request.constraints, topology=wish)
@@ -99,10 +97,9 @@ def _lift(state: NodeState, wanted: PlacementRequest, reason: Reason) -> Iterato
             yield Suggestion(0.3, text, {"drop": ["topology"]})
     eviction = evict(state, wanted, 1 << 31)
     if eviction is not None and eviction.victims:
-        pods = ", ".join(victim.pod for victim in eviction.victims[:5])
-        more = f" and {len(eviction.victims) - 5} more" if len(eviction.victims) > 5 else ""
         names = [victim.pod for victim in eviction.victims]
-        yield Suggestion(0.9, f"wait for or evict {pods}{more}", {"evict": names})
+        more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+        yield Suggestion(0.9, f"wait for or evict {', '.join(names[:5])}{more}", {"evict": names})
 
 
 def _reopen(state: NodeState, request: Request, limits: QuotaLimits) -> Iterator[Suggestion]:
@@ -112,10 +109,8 @@ def _reopen(state: NodeState, request: Request, limits: QuotaLimits) -> Iterator
         return
     gpus = tuple(replace(gpu, cordoned=False) for gpu in state.node.gpus)
     if feasible(replace(state, node=replace(state.node, gpus=gpus)), request, limits):
-        indexes = ", ".join(map(str, closed))
-        yield Suggestion(
-            0.2, f"uncordon gpu {indexes} of node {state.node.name}", {"uncordon": closed}
-        )
+        text = f"uncordon gpu {', '.join(map(str, closed))} of node {state.node.name}"
+        yield Suggestion(0.2, text, {"uncordon": closed})
 
 
 def _largest(asked: int, fits: Callable[[int], bool]) -> int:

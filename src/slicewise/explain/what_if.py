@@ -94,10 +94,8 @@ def _place(
         host=request.host,
         priority=pod.priority,
     )
-    return (
-        WhatIfOutcome(query, found.node, allocation),
-        query.snapshot.hold(allocation.node, holding),
-    )
+    after = query.snapshot.hold(allocation.node, holding)
+    return WhatIfOutcome(query, found.node, allocation), after
 
 
 def _same(one: PodInquiry, other: PodInquiry) -> bool:
