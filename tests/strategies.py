@@ -92,7 +92,7 @@ MODELS = {"NVIDIA A100-SXM4-40GB": 40960, "NVIDIA A10": 23028, "Tesla T4": 15360
 
 @st.composite
 def clusters(draw: st.DrawFn, most: int = 4) -> list[Node]:
-    """A few nodes of one model each, with GPUs that are shut, ill, linked or fine."""
+    """A few nodes of one model each, with GPUs that are cordoned, unhealthy, linked or fine."""
     made = []
     for at in range(draw(st.integers(1, most))):
         model = draw(st.sampled_from(sorted(MODELS)))

@@ -148,7 +148,7 @@ def test_nodes_of_two_units_are_added_up_in_the_smaller(tmp_path):
     ("annotations", "gpus", "pending"),
     [
         pytest.param({"idx": "1"}, [0, 12], 0, id="index"),
-        pytest.param({}, [0, 0], 12, id="no-mark"),
+        pytest.param({}, [0, 0], 12, id="no-record"),
         pytest.param({"idx": "2"}, [0, 0], 12, id="index-of-no-gpu"),
         pytest.param({"idx": "-1"}, [0, 0], 12, id="negative-index"),
         pytest.param({"idx": " 0"}, [0, 0], 12, id="unreadable-index"),
@@ -240,9 +240,9 @@ def test_pods_of_other_systems_are_counted_on_the_same_gpus(tmp_path):
     record = {"containers": {"main": [[1, "GPU-1", 30, 5000]]}, "node": "own"}
     limits = {"slicewise.io/cores": "30", "slicewise.io/memory": "5000"}
     add_pod(cluster, "own", "own", limits=limits, **{"slicewise.io/allocation": json.dumps(record)})
-    marks = {"nvidia.com/predicate-gpu-idx-0": "1", "nvidia.com/predicate-node": "own"}
+    annotations = {"nvidia.com/predicate-gpu-idx-0": "1", "nvidia.com/predicate-node": "own"}
     vcuda = {"nvidia.com/vcuda-core": "50", "nvidia.com/vcuda-memory": "2048"}
-    add_pod(cluster, "vcuda", "own", limits=vcuda, **marks)
+    add_pod(cluster, "vcuda", "own", limits=vcuda, **annotations)
     add_pod(cluster, "kubelets", "own", limits={"nvidia.com/gpu": "1"})
 
     # GPU 1 is number 2 to gpushare; 5000 MiB are 5 GiB, and a GPU nobody names is pending.

@@ -179,7 +179,7 @@ def test_assuming_again_moves_the_share(ledger):
 
 
 @pytest.mark.parametrize("mark", ["not json", None])
-def test_pod_with_unreadable_marks_is_charged_to_every_gpu_and_reported(ledger, mark):
+def test_pod_with_unreadable_record_is_charged_to_every_gpu_and_reported(ledger, mark):
     record = annotate(builders.fraction(30, 4096)) | ({} if mark is None else {ALLOCATION: mark})
     ledger.apply(PodSeen(builders.pod(uid="u0", node="n0", annotations=record)))
 

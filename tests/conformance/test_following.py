@@ -12,13 +12,13 @@ COLOURS = ("red", "blue", "green")
 def act(client, path, chance):
     """One random write; refusals are part of life."""
     name = f"m{chance.randrange(6)}"
-    deed = chance.choice(("create", "create", "paint", "paint", "note", "delete"))
-    if deed == "create":
+    action = chance.choice(("create", "create", "paint", "paint", "note", "delete"))
+    if action == "create":
         client.post(path, config_map(name, labels={"colour": chance.choice(COLOURS)}))
-    elif deed == "paint":
+    elif action == "paint":
         colour = chance.choice((*COLOURS, None))
         client.patch(f"{path}/{name}", {"metadata": {"labels": {"colour": colour}}})
-    elif deed == "note":
+    elif action == "note":
         client.patch(f"{path}/{name}", {"data": {"n": str(chance.random())}})
     else:
         client.delete(f"{path}/{name}")

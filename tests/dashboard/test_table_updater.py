@@ -25,8 +25,10 @@ class Clock:
 def placed(node="n0", gpu=0, uid="u0", **facts):
     given = {"c0": [[gpu, f"GPU-{node}-{gpu}", 30, 4096]]}
     record = json.dumps({"containers": given, "node": node})
-    marks = {"slicewise.io/allocation": record}
-    return builders.pod(limits=LIMITS, uid=uid, name=uid, node=node, annotations=marks, **facts)
+    annotations = {"slicewise.io/allocation": record}
+    return builders.pod(
+        limits=LIMITS, uid=uid, name=uid, node=node, annotations=annotations, **facts
+    )
 
 
 class Scene:
@@ -69,8 +71,8 @@ def test_pod_whose_gpus_are_nowhere_recorded_is_told_apart():
     assert scene.look().rows("nodes")[0][4][0][:3] == ["default", "bare", 2]
 
     record = json.dumps({"containers": {"c0": [[0, "GPU-n0-0", 100, 40960]]}, "node": "n0"})
-    marks = {"slicewise.io/allocation": record}
-    scene.state.see(replace(bare, annotations=marks, version=1))
+    annotations = {"slicewise.io/allocation": record}
+    scene.state.see(replace(bare, annotations=annotations, version=1))
 
     assert scene.look().rows("nodes")[0][4] == [["default", "bare", 1, 0, 100, 40960]]
 

@@ -135,7 +135,7 @@ def test_a_whole_gpu_held_twice_is_a_double_grant():
     assert find(evidence) == [(AuditKind.DOUBLE_GRANT, "gpu 0 (GPU-0)")]
 
 
-def test_a_gpu_promised_beyond_its_memory_is_over_committed():
+def test_a_gpu_allocated_beyond_its_memory_is_over_committed():
     big = builders.piece(0, 10, 30000)
     evidence = gather(scenes.node_pod("a", {"c0": [big]}), scenes.node_pod("b", {"c0": [big]}))
 
@@ -153,15 +153,17 @@ def test_init_containers_do_not_over_commit_what_follows_them():
     assert find(gather(pod)) == []
 
 
-def test_an_ill_gpu_in_use_is_found_and_an_idle_one_is_not():
-    ill = [replace(each, gpu=replace(each.gpu, healthy=False), trouble="lost") for each in GPUS]
-    report = audit(gather(scenes.node_pod("a"), gpus=ill))
+def test_an_unhealthy_gpu_in_use_is_found_and_an_idle_one_is_not():
+    unhealthy = [
+        replace(each, gpu=replace(each.gpu, healthy=False), trouble="lost") for each in GPUS
+    ]
+    report = audit(gather(scenes.node_pod("a"), gpus=unhealthy))
 
     assert [each.subject for each in report.findings] == ["gpu 0 (GPU-0)"]
     assert report.findings[0].what == "it is lost and held by ml/a"
 
 
-def test_a_promise_of_a_gpu_that_is_gone_is_found():
+def test_an_allocation_of_a_gpu_that_is_gone_is_found():
     evidence = gather(scenes.node_pod("a", {"c0": [builders.piece(7)]}), specs=[])
 
     assert (AuditKind.UNKNOWN_GPU, "ml/a") in find(evidence)
@@ -185,7 +187,7 @@ def test_units_of_other_plugins_are_not_ours_to_judge():
     assert find(gather(holders=[other])) == []
 
 
-def test_units_without_a_promise_are_found():
+def test_units_without_an_allocation_are_found():
     plain = scenes.node_pod("a", {"c0": []}, asks=False)
 
     assert find(gather(plain, holders=[grant(plain)])) == [(AuditKind.UNPROMISED_GRANT, "ml/a/c0")]
@@ -281,7 +283,7 @@ def test_a_trespass_and_overuse_name_the_container():
     ]
 
 
-def test_a_container_promised_no_amount_cannot_overuse_it():
+def test_a_container_allocated_no_amount_cannot_overuse_it():
     pod = scenes.node_pod("a", {"c0": [builders.piece(0, 30, 0)]})
     loads = {"GPU-0": scenes.load(scenes.process(7, memory=5000))}
 

@@ -55,7 +55,7 @@ def told(findings, *levels):
             machine(own(builders.gpu(1, healthy=False)), OWN),
             FindingSeverity.WARNING,
             "gpu 1 is unhealthy",
-            id="ill",
+            id="unhealthy",
         ),
         pytest.param(
             machine(own(**{CORDONED: "GPU-n0-1,GPU-gone"}), OWN),

@@ -105,7 +105,7 @@ def test_defect_gpushare_15_unequal_gpus_keep_their_own_size():
     assert [gpu.memory for gpu in DEFAULT.read_node(listed).gpus] == [15109, 24258]
 
 
-def test_gpu_of_unknown_size_promises_no_memory():
+def test_gpu_of_unknown_size_offers_no_memory():
     listed = NodeNotice("n0", capacity={"nvidia.com/gpu": 1})
 
     assert DEFAULT.read_node(listed).gpus[0].memory == 1

@@ -27,7 +27,7 @@ def ask(limits, names=None, nodes=None, **facts):
 
 
 def holder(uid, node, gpus, cores=100, memory=40960, **facts):
-    """A pod on these GPUs of the node, as our own marks record it."""
+    """A pod on these GPUs of the node, as our own record says."""
     slices = [[gpu, f"GPU-{node}-{gpu}", cores, memory] for gpu in gpus]
     record = json.dumps({"containers": {"c0": slices}, "node": node})
     limits = {"slicewise.io/gpu": len(gpus)}
@@ -103,7 +103,7 @@ def test_pod_that_cannot_be_read_is_named_with_field_and_value(verbs):
         verbs.filter(ask(share(cores=150), ["a"]))
 
 
-def test_nothing_is_promised_before_the_state_is_synced(verbs, state):
+def test_nothing_is_allocated_before_the_state_is_synced(verbs, state):
     state.ready = False
 
     with pytest.raises(NotReadyError, match="retry later"):
@@ -125,16 +125,16 @@ def test_quota_refuses_one_model_and_admits_another():
 def test_a_pod_does_not_stand_in_its_own_way():
     quota = read_quota('{"default": {"quota": {"A100": 1}}}')
     state = FakeState(builders.node("a", 1), quota=quota)
-    marks = {
+    annotations = {
         "nvidia.com/predicate-node": "a",
         "nvidia.com/predicate-gpu-idx-0": "0",
         "nvidia.com/gpu-assigned": "false",
     }
     limits = {"nvidia.com/vcuda-core": 100}
-    state.see(builders.pod(limits=limits, annotations=marks))
+    state.see(builders.pod(limits=limits, annotations=annotations))
     assert state.snapshot().get("a").used_cores == (100,)
 
-    reply = Decisions(PodQueries(state)).filter(ask(limits, ["a"], annotations=marks)).reply
+    reply = Decisions(PodQueries(state)).filter(ask(limits, ["a"], annotations=annotations)).reply
 
     assert reply.node_names == ["a"]
     assert state.ledger.usage.held("default", "NVIDIA A100-SXM4-40GB") == 100

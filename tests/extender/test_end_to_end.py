@@ -18,7 +18,7 @@ def cluster():
 
 
 @pytest.mark.parametrize(
-    ("route", "limits", "marks"),
+    ("route", "limits", "annotations"),
     [
         pytest.param(
             "",
@@ -49,14 +49,14 @@ def cluster():
         ),
     ],
 )
-def test_pod_is_bound_with_its_dialects_marks_in_one_write(cluster, route, limits, marks):
+def test_pod_is_bound_with_its_dialects_record_in_one_write(cluster, route, limits, annotations):
     pod = cluster.add("p", limits)
     version = int(pod["metadata"]["resourceVersion"])
 
     bound = cluster.schedule(pod, route)
 
     assert bound["spec"]["nodeName"] == "n0"
-    assert marks.items() <= bound["metadata"]["annotations"].items()
+    assert annotations.items() <= bound["metadata"]["annotations"].items()
     assert int(bound["metadata"]["resourceVersion"]) == version + 1
     assert cluster.problems() == ()
 

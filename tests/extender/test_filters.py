@@ -130,7 +130,7 @@ def test_bind_outlasts_the_hold_while_it_is_written():
     assert bench.used("a") == (60, 0)
 
 
-def test_gpu_that_fell_ill_meanwhile_is_not_bound():
+def test_gpu_that_became_unhealthy_meanwhile_is_not_bound():
     bench = Bench(builders.node("a"), pods=[pod(limits=WHOLE)])
     bench.place(pod(limits=WHOLE), "a")
     bench.state.ledger.apply(GpuHealth("a", "GPU-a-0", healthy=False))

@@ -22,7 +22,7 @@ def share(name, node=None, **facts):
 
 
 def wake(*pods, own=None, ready=True, answers=()):
-    """How many pods were touched, and the names of those that carry the mark now."""
+    """How many pods were touched, and the names of those that carry the annotation now."""
     state, writer = FakeState(builders.node("n0")), FakeWriter(*pods)
     state.ready, writer.answers = ready, list(answers)
     state.see(*pods)

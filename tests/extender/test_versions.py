@@ -49,10 +49,10 @@ FORMS = [
 def ask(path, body):
     """The decoded reply of a fresh extender, which must be 200."""
     state = FakeState(builders.node("a"), builders.node("b"), builders.node("c", gpus=0))
-    marks = '{"node":"b","containers":{"c0":[[0,"GPU-b-0",100,40960],[1,"GPU-b-1",100,40960]]}}'
+    record = '{"node":"b","containers":{"c0":[[0,"GPU-b-0",100,40960],[1,"GPU-b-1",100,40960]]}}'
     limits = {"slicewise.io/gpu": 2}
     busy = builders.pod(uid="busy", name="busy", limits=limits, node="b", priority=-5,
-                        annotations={"slicewise.io/allocation": marks})  # fmt: skip
+                        annotations={"slicewise.io/allocation": record})  # fmt: skip
     state.see(busy)
     writer = FakeWriter(builders.pod(limits=SHARE))
     handler = build_handler(Extender(state, writer))

@@ -75,7 +75,7 @@ class PlainReader:
 
 def annotate(request: Request, allocation: Allocation | None = None) -> dict[str, str]:
     """The annotations that say this to a PlainReader."""
-    marks = {
+    annotations = {
         REQUEST: json.dumps(
             {
                 "containers": [
@@ -87,7 +87,7 @@ def annotate(request: Request, allocation: Allocation | None = None) -> dict[str
         )
     }
     if allocation is not None:
-        marks[ALLOCATION] = json.dumps(
+        annotations[ALLOCATION] = json.dumps(
             {
                 "node": allocation.node,
                 "containers": [
@@ -96,4 +96,4 @@ def annotate(request: Request, allocation: Allocation | None = None) -> dict[str
                 ],
             }
         )
-    return marks
+    return annotations

@@ -74,9 +74,9 @@ def test_a_container_has_ended_when_it_will_not_start_again(policy, code, ended)
 
 
 def test_static_pods_tell_the_uid_of_their_cgroup():
-    marks = {"kubernetes.io/config.mirror": HASH, "kubernetes.io/config.hash": HASH}
+    annotations = {"kubernetes.io/config.mirror": HASH, "kubernetes.io/config.hash": HASH}
 
-    assert read(annotations=marks).cgroup == HASH
+    assert read(annotations=annotations).cgroup == HASH
 
 
 @pytest.mark.parametrize(

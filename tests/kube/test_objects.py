@@ -127,7 +127,7 @@ def test_node_is_read_as_its_agents_published_it():
     [
         pytest.param([{"type": "Ready", "status": "True"}], True, id="well"),
         pytest.param([{"type": "Ready", "status": "Unknown"}], False, id="silent"),
-        pytest.param([{"type": "Ready", "status": "False"}], False, id="ill"),
+        pytest.param([{"type": "Ready", "status": "False"}], False, id="not-ready"),
         pytest.param([{"type": "DiskPressure", "status": "False"}], True, id="never-said"),
         pytest.param(None, True, id="no-conditions"),
     ],

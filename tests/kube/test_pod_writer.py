@@ -63,19 +63,19 @@ def test_bind_and_marks_are_one_write(playground):
 
 
 @pytest.mark.parametrize(
-    ("node", "marks", "status"),
+    ("node", "record", "status"),
     [
         pytest.param("n1", MARKS, WriteStatus.REPEATED, id="same"),
         pytest.param("n1", PodRecord({"gpu": "1"}), WriteStatus.OTHER_RECORD, id="other-record"),
         pytest.param("n2", MARKS, WriteStatus.CONFLICT, id="elsewhere"),
     ],
 )
-def test_second_bind_changes_nothing_and_says_what_it_found(playground, node, marks, status):
+def test_second_bind_changes_nothing_and_says_what_it_found(playground, node, record, status):
     name = made(playground)
     run(playground, lambda writes: writes.bind(name, "n1", MARKS))
     before = playground.get("pods", "a")
 
-    outcome, _ = run(playground, lambda writes: writes.bind(name, node, marks))
+    outcome, _ = run(playground, lambda writes: writes.bind(name, node, record))
 
     assert outcome.status is status
     assert outcome.pod.node == "n1"

@@ -22,7 +22,7 @@ def test_deleted_pod_leaves_its_neighbours():
 @pytest.mark.parametrize(
     ("seconds", "health"), [(3.2, AgentHealth.HEARD), (3.4, AgentHealth.SILENT)]
 )
-def test_node_is_ill_after_its_time_of_silence(seconds, health):
+def test_node_is_unhealthy_after_its_time_of_silence(seconds, health):
     scene = Scene()
     scene.tell(node())
 
@@ -44,7 +44,7 @@ def test_beat_makes_a_silent_node_well_at_once():
     assert len(scene.registry.records) == 1
 
 
-def test_closed_connection_alone_does_not_make_a_node_ill():
+def test_closed_connection_alone_does_not_make_a_node_unhealthy():
     scene = Scene()
     session = scene.tell(node())
     session.end()

@@ -137,7 +137,7 @@ def test_readers_and_strangers_are_told_apart_over_tls(playground):
     assert health == (200, b"")
 
 
-def test_agent_that_stops_is_ill_and_one_that_returns_is_well(playground):
+def test_agent_that_stops_is_unhealthy_and_one_that_returns_is_healthy(playground):
     with serving(playground, silence_seconds=0.6) as (service, run):
         reporter = Reporter(
             service.url.replace("127.0.0.1", "localhost"), Borrowed(service), timing=QUICK

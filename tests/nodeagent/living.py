@@ -114,7 +114,7 @@ class Scene:
                 await asyncio.sleep(0.01)
 
     def allocate(self, pod: Pod, *indexes: tuple[int, ...]) -> Pod:
-        """The pod with the marks that give its GPU containers these GPUs, in their order."""
+        """The pod with the record that gives its GPU containers these GPUs, in their order."""
         request = DEFAULT.read_request(pod)
         given = tuple(
             ContainerAllocation(
@@ -125,11 +125,11 @@ class Scene:
             )
             for each, chosen in zip(request.containers, indexes, strict=True)
         )
-        marks = DEFAULT.record_allocation(
+        record = DEFAULT.record_allocation(
             pod, request, Allocation(NODE, given), self.node, now_ns=1
         )
         return replace(
-            pod, annotations={**pod.annotations, **marks.annotations}, labels=dict(marks.labels)
+            pod, annotations={**pod.annotations, **record.annotations}, labels=dict(record.labels)
         )
 
     def bind(self, pod: Pod) -> Pod:
@@ -166,7 +166,7 @@ class Scene:
         return self.bind(builders.pod(limits=limits, name=f"p{self._numbers}"))
 
     def record(self, pod: Pod, *indexes) -> None:
-        """The marks of these GPUs are written on a bound pod."""
+        """The record of these GPUs is written on a bound pod."""
         marked = self.allocate(pod, *indexes)
         self.playground.patch(
             "pods", pod.name, {"metadata": {"annotations": dict(marked.annotations)}}

@@ -40,11 +40,11 @@ def test_flags_of_a_pod_are_written_in_one_call_for_all_its_containers(tmp_path)
             await agent.flags.drain()
             return annotations(scene, pod), scene.get(pod)["metadata"]["labels"], patches(scene)
 
-    marks, labels, calls = live(tmp_path, act)
+    flags, labels, calls = live(tmp_path, act)
 
-    assert marks["nvidia.com/gpu-assigned"] == "true"
-    assert marks["nvidia.com/predicate-gpu-idx-0"] == "3"
-    assert marks["nvidia.com/predicate-gpu-idx-1"] == "0"
+    assert flags["nvidia.com/gpu-assigned"] == "true"
+    assert flags["nvidia.com/predicate-gpu-idx-0"] == "3"
+    assert flags["nvidia.com/predicate-gpu-idx-1"] == "0"
     assert labels["tydic.io/bind-phase"] == "success"
     assert calls == 1
 

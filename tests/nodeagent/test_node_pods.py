@@ -13,8 +13,8 @@ GPUS = [scenes.device(0), scenes.device(1)]
 
 def local(uid: str = "u0", record: str | None = None, **limits: int) -> LocalPod:
     limits = limits or {"slicewise.io/cores": 30, "slicewise.io/memory": 4096}
-    marks = {} if record is None else {ALLOCATION: record}
-    pod = builders.pod(limits=limits, uid=uid, name=uid, annotations=marks, node="n0")
+    annotations = {} if record is None else {ALLOCATION: record}
+    pod = builders.pod(limits=limits, uid=uid, name=uid, annotations=annotations, node="n0")
     return LocalPod(pod, (LocalContainer("c0", id="i0", running=True),))
 
 

@@ -82,7 +82,7 @@ def test_every_change_is_logged_with_its_reason(bench, caplog):
     ]
 
 
-def test_lost_gpu_is_kept_and_ill(bench):
+def test_lost_gpu_is_kept_and_unhealthy(bench):
     bench.look()
     bench.describe(_TEXT.replace("uuid: g1", "uuid: g1, lost: true"))
 

@@ -144,7 +144,7 @@ def test_next_return_is_known_beforehand():
     assert (health.due(now=30), health.due(now=70)) == (30, 0)
 
 
-def test_trouble_says_why_a_gpu_is_ill():
+def test_trouble_says_why_a_gpu_is_unhealthy():
     health = GpuHealthTracker(_POLICY)
     health.hear([GpuFault("g0", XID, 64)], _gpus(), now=0)
 

@@ -193,7 +193,7 @@ def test_an_allocation_on_a_gpu_the_node_lost_is_left_out():
 
 
 @st.composite
-def scenery(draw: st.DrawFn) -> tuple[list[NodePod], dict, dict]:
+def node_with_processes(draw: st.DrawFn) -> tuple[list[NodePod], dict, dict]:
     """Pods that hold random GPUs, and processes that run anywhere at all."""
     pods = [
         scenes.node_pod(
@@ -223,7 +223,7 @@ def scenery(draw: st.DrawFn) -> tuple[list[NodePod], dict, dict]:
     return pods, loads, seen
 
 
-@given(scenery())
+@given(node_with_processes())
 def test_every_process_is_counted_exactly_once(scene):
     pods, loads, seen = scene
     usage = observe(*pods, loads=loads, seen=seen)
@@ -241,7 +241,7 @@ def test_every_process_is_counted_exactly_once(scene):
         assert counted == Counter(each.pid for each in loads[device.gpu.uuid].processes)
 
 
-@given(scenery())
+@given(node_with_processes())
 def test_the_sums_match_what_the_driver_said(scene):
     pods, loads, seen = scene
     usage = observe(*pods, loads=loads, seen=seen)
@@ -253,7 +253,7 @@ def test_the_sums_match_what_the_driver_said(scene):
         assert found == told
 
 
-@given(scenery())
+@given(node_with_processes())
 def test_a_container_is_there_for_as_long_as_its_pod_holds_gpus(scene):
     pods, loads, seen = scene
     usage = observe(*pods, loads=loads, seen=seen)
