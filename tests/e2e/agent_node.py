@@ -18,10 +18,10 @@ from typing import Any
 import yaml
 
 from e2e import wirings
-from e2e.givings import check_giving
+from e2e.container_checks import check_container
 from e2e.gpu_cluster import NAME as EXTENDER
 from e2e.gpu_cluster import GpuCluster
-from e2e.promises import Gpu, describe_gpus, make_devices, promised_gpus
+from e2e.recorded_gpus import Gpu, describe_gpus, make_devices, recorded_gpus
 from e2e.reports import Report, read_reports
 from fakes.nvml import build_library
 from slicewise_testbed.control_plane import ControlPlane
@@ -162,11 +162,11 @@ class AgentNode:
                 found[meta["uid"]] = meta.get("annotations", {})
         return found
 
-    def promises(self, pods: Sequence[Pod]) -> dict[str, dict[str, tuple[Gpu, ...]]]:
-        """What each pod was promised when it was bound: pod, container and its GPUs."""
+    def allocations(self, pods: Sequence[Pod]) -> dict[str, dict[str, tuple[Gpu, ...]]]:
+        """What each pod was allocated when it was bound: pod, container and its GPUs."""
         marks = self.bound_marks()
         return {
-            pod["metadata"]["name"]: promised_gpus(
+            pod["metadata"]["name"]: recorded_gpus(
                 {**pod, "metadata": {**pod["metadata"], "annotations": marks[_uid(pod)]}},
                 self.gpus,
             )
@@ -276,12 +276,12 @@ class AgentNode:
 
     def occupy(self, pods: Sequence[Pod], memory: int) -> None:
         """Every container's first process uses so many MiB of each of its GPUs."""
-        promises = self.promises(pods)
+        allocations = self.allocations(pods)
         processes: dict[str, list[dict[str, int]]] = {gpu.uuid: [] for gpu in self.gpus}
         for pod in pods:
             for status in pod["status"]["containerStatuses"]:
                 pid = self._first_process(status["containerID"].rpartition("/")[2])
-                for gpu in promises[pod["metadata"]["name"]][status["name"]]:
+                for gpu in allocations[pod["metadata"]["name"]][status["name"]]:
                     processes[gpu.uuid].append({"pid": pid, "memory": memory})
         entries = describe_gpus(self.gpus)["gpus"]
         self.describe(gpus=[{**entry, "processes": processes[entry["uuid"]]} for entry in entries])
@@ -298,15 +298,15 @@ class AgentNode:
         return int(known.split()[1])
 
     def check_given(self, pods: Sequence[Pod]) -> set[Gpu]:
-        """Every start of every GPU container found what it was promised; gives the GPUs."""
-        promises = self.promises(pods)
+        """Every start of every GPU container found what it was allocated; gives the GPUs."""
+        allocations = self.allocations(pods)
         used = set()
         for pod in pods:
-            promised, reports = promises[pod["metadata"]["name"]], self.reports(pod)
-            assert reports.keys() == promised.keys()
-            for container, gpus in promised.items():
+            allocated, reports = allocations[pod["metadata"]["name"]], self.reports(pod)
+            assert reports.keys() == allocated.keys()
+            for container, gpus in allocated.items():
                 for report in reports[container]:
-                    check_giving(pod, container, gpus, report)
+                    check_container(pod, container, gpus, report)
                 used.update(gpus)
         return used
 

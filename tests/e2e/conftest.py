@@ -6,7 +6,7 @@ import pytest
 
 from e2e.agent_node import AgentNode
 from e2e.gpu_cluster import GpuCluster
-from e2e.promises import make_gpus
+from e2e.recorded_gpus import make_gpus
 from slicewise_testbed.binaries import Binaries
 from slicewise_testbed.control_plane import ControlPlane
 from slicewise_testbed.runtimes import WITH_CDI, WITHOUT_CDI

@@ -170,11 +170,11 @@ class Fleet:
         self._reporters[report.node] = reporter
         self._tasks[report.node] = self._loop.create_task(reporter.run())
 
-    def _call(self, deed: Any) -> None:
+    def _call(self, action: Any) -> None:
         done = threading.Event()
 
         def run() -> None:
-            deed()
+            action()
             done.set()
 
         self._loop.call_soon_threadsafe(run)

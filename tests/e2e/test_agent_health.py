@@ -1,4 +1,4 @@
-"""A GPU that falls ill under running pods, and is well again."""
+"""A GPU that becomes unhealthy under running pods, and is healthy again."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""One agent on one real node of either runtime: every container gets the GPUs it was promised."""
+"""One agent on one real node of either runtime: every container gets the GPUs it was allocated."""
 
 import json
 import os
@@ -131,31 +131,31 @@ def test_every_container_of_a_burst_names_exactly_its_own_gpu(plane, nodes, runt
     (node,) = nodes.add(runtime.name, settings=NodeSettings(runtime))
     agent = LiveAgent(plane, node)
     agent.start()
-    promised = {}
+    allocated = {}
     with plane.api() as api:
         api.wait_for(f"/api/v1/nodes/{node.name}", offers(*FORK, *OWN, *WHOLE), 60)
         for at in range(12):
             gpus = (at % GPUS, (at + 1 + at // GPUS) % GPUS)
-            promised[f"burst-{at}"] = gpus
+            allocated[f"burst-{at}"] = gpus
             note = record(node, gpus, 10, 256)
             limits = FORK if at % 2 else OWN
             api.create(PODS, burst_pod(node, f"burst-{at}", limits, note))
-        promised["early"] = (1, 2)
-        note = record(node, promised["early"], 100, MEMORY)
+        allocated["early"] = (1, 2)
+        note = record(node, allocated["early"], 100, MEMORY)
         api.create(PODS, make_early(burst_pod(node, "early", WHOLE, note)))
         ended = {
             name: api.wait_for(f"{PODS}/{name}", in_phase("Succeeded", "Failed"), 180)
-            for name in promised
+            for name in allocated
         }
         said = {
             (name, each): plane.kubectl("logs", name, "-c", each).split()
-            for name in promised
+            for name in allocated
             for each in ("one", "two")
         }
         told = json.loads(
             api.get(f"/api/v1/nodes/{node.name}")["metadata"]["annotations"]["slicewise.io/agent"]
         )
-        for name in promised:
+        for name in allocated:
             api.delete(f"{PODS}/{name}")
     wait_until(lambda: not leftovers(node), 180, lambda: f"left: {leftovers(node)}")
     log = plane.bed.log("agent").read_text()
@@ -164,7 +164,7 @@ def test_every_container_of_a_burst_names_exactly_its_own_gpu(plane, nodes, runt
     assert {pod["status"]["phase"] for pod in ended.values()} == {"Succeeded"}
     assert said == {
         (name, each): [f"GPU-{gpu}", f"nvidia{GPUS - 1 - gpu}"]
-        for name, gpus in promised.items()
+        for name, gpus in allocated.items()
         for each, gpu in zip(("one", "two"), gpus, strict=True)
     }
     assert told["identity"] == identity

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from e2e.agent_node import AgentNode
-from e2e.givings import check_giving
+from e2e.container_checks import check_container
 from e2e.gpu_cluster import read_manifests
-from e2e.promises import make_gpus
+from e2e.recorded_gpus import make_gpus
 from e2e.reports import COMMAND
 
 pytestmark = pytest.mark.cluster
@@ -35,7 +35,7 @@ GPUS = make_gpus(
 )
 
 
-def test_containers_of_all_examples_print_what_their_systems_promise(
+def test_containers_of_all_examples_print_what_their_systems_document(
     agent_node: AgentNode,
 ) -> None:
     agent_node.use_gpus(GPUS)
@@ -49,12 +49,12 @@ def test_containers_of_all_examples_print_what_their_systems_promise(
 
     for space, count in PODS.items():
         pods = agent_node.wait_spoken(space, count, 180)
-        promises = agent_node.promises(pods)
+        allocations = agent_node.allocations(pods)
         for pod in pods:
             for container, reports in agent_node.reports(pod).items():
                 (report,) = reports
-                gpus = promises[pod["metadata"]["name"]][container]
-                check_giving(pod, container, gpus, report)
+                gpus = allocations[pod["metadata"]["name"]][container]
+                check_container(pod, container, gpus, report)
                 check_wish(pod, {gpu.model for gpu in gpus})
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from e2e.agent_node import AgentNode
 from e2e.mixture import RESOURCES, mixed_pods
-from e2e.promises import make_gpus
+from e2e.recorded_gpus import make_gpus
 
 pytestmark = pytest.mark.cluster
 MEMORY = 81920

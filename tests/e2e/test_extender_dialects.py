@@ -30,7 +30,7 @@ CONTROLLERS = re.compile(r"pod-template-hash|controller-revision-hash|.*kubernet
 
 @dataclass(frozen=True)
 class Example:
-    """One system's example, its own scheduler and node, and the marks its contract names."""
+    """One system's example, its own scheduler and node, and the record its contract names."""
 
     files: tuple[str, ...]
     wiring: wirings.Wiring

@@ -130,7 +130,7 @@ def test_silent_node_gets_no_pod_until_it_speaks_again(server, fleet):
         message = api.get(path, fieldSelector=selector)["items"][0]["message"]
 
     fleet.report(report("t4", "Tesla T4", 2))
-    wait_until(lambda: server.health()["t4"] == "True", 30, lambda: "still ill")
+    wait_until(lambda: server.health()["t4"] == "True", 30, lambda: "still unhealthy")
     # The scheduler tries such a pod again when it sees anything change on a node.
     server.plane.kubectl("label", "node", "t4", "seen=again")
 

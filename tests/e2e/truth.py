@@ -1,6 +1,6 @@
 """What pods hold of GPUs by their annotations alone, read without any code of the product.
 
-Every system's marks are read here a second time, so that a mistake in reading or counting shows
+Every system's records are read here a second time, so that a mistake in reading or counting shows
 as a difference between the extender's ledger and this.
 """
 

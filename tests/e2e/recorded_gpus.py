@@ -1,4 +1,4 @@
-"""Which GPUs a pod's annotations promise each container, read without any code of the product.
+"""Which GPUs a pod's annotations record for each container, read without any code of the product.
 
 Some systems write a GPU's index and others its minor number; the GPUs here have both, never equal
 for all, so that a confusion of the two shows.
@@ -71,7 +71,7 @@ def describe_gpus(gpus: Sequence[Gpu], **fields: Any) -> dict[str, Any]:
     return {"gpus": entries, **fields}
 
 
-def promised_gpus(pod: Mapping[str, Any], gpus: Sequence[Gpu]) -> dict[str, tuple[Gpu, ...]]:
+def recorded_gpus(pod: Mapping[str, Any], gpus: Sequence[Gpu]) -> dict[str, tuple[Gpu, ...]]:
     """The GPUs of every GPU container, by its name."""
     annotations = pod["metadata"].get("annotations", {})
     by_uuid = {gpu.uuid: gpu for gpu in gpus}
@@ -81,11 +81,11 @@ def promised_gpus(pod: Mapping[str, Any], gpus: Sequence[Gpu]) -> dict[str, tupl
     return {
         container["name"]: found
         for at, container in enumerate(pod["spec"]["containers"])
-        if (found := tuple(_promised(annotations, at, container, gpus)))
+        if (found := tuple(_recorded(annotations, at, container, gpus)))
     }
 
 
-def _promised(
+def _recorded(
     annotations: Mapping[str, str], at: int, container: Mapping[str, Any], gpus: Sequence[Gpu]
 ) -> Iterator[Gpu]:
     by_minor = {gpu.minor: gpu for gpu in gpus}

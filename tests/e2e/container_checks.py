@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from e2e.promises import CONTROLS, GPU_MAJOR, Gpu
+from e2e.recorded_gpus import CONTROLS, GPU_MAJOR, Gpu
 from e2e.reports import Report, gpu_devices
 
 Devices = Mapping[str, tuple[int, int]]
@@ -100,14 +100,14 @@ CONTRACTS: Mapping[str, Contract] = {
 }
 
 
-def check_giving(pod: Mapping[str, Any], name: str, gpus: Sequence[Gpu], report: Report) -> None:
+def check_container(pod: Mapping[str, Any], name: str, gpus: Sequence[Gpu], report: Report) -> None:
     """The container found what its system's contract says of these GPUs, and nothing more."""
     (container,) = (each for each in pod["spec"]["containers"] if each["name"] == name)
     limits = container["resources"]["limits"]
     (contract,) = {CONTRACTS[each] for each in limits if each in CONTRACTS}
     giving = contract(pod, name, gpus, report)
     told = {key: text for key, text in report.variables.items() if _NEVER.fullmatch(key)}
-    where = f"{pod['metadata']['name']}/{name} promised {gpus}"
+    where = f"{pod['metadata']['name']}/{name} allocated {gpus}"
     assert giving.variables.items() <= report.variables.items(), (where, told)
     assert told.keys() <= giving.variables.keys(), (where, told)
     assert gpu_devices(report) == giving.devices, where
