@@ -1,4 +1,4 @@
-/* Events: a fault is told to a set once, when its sequence number first appears in the file. */
+/* Events: a fault is reported to a set once, when its sequence number first appears in the file. */
 #include <stdlib.h>
 #include <time.h>
 

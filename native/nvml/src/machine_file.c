@@ -165,7 +165,7 @@ struct machine *machine_read(const char *path)
         whole = strcmp(line, "end") == 0;
         good = read_line(machine, line) || refuse(path, number, line);
     }
-    /* A file without its last line is one that somebody is still writing. */
+    /* A file without its last line is still being written. */
     if (file && good && !whole)
         good = refuse(path, 0, "no line 'end'");
     if (file)
