@@ -78,17 +78,10 @@ class _CountingWriter:
         """Done."""
         return self._count()
 
-    async def remove_record(self, pod: PodKey, record: PodRecord) -> WriteOutcome:  # noqa: ARG002
-        """Done."""
-        return self._count()
-
     async def read_pod(self, namespace: str, name: str) -> Pod | None:
         """A pod that asks for a small share."""
         limits = {"slicewise.io/cores": 5, "slicewise.io/memory": 64}
         return Pod(f"uid-{name}", namespace, name, (Container("main", limits),))
-
-    async def read_configmap(self, namespace: str, name: str) -> None:
-        """None."""
 
     def post_event(self, pod: PodKey, event: PodEvent) -> None:
         """Not counted."""

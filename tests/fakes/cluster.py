@@ -116,20 +116,13 @@ class FakeWriter:
         self.pods[pod.namespace, pod.name] = recorded
         return WriteOutcome(WriteStatus.DONE, pod=recorded)
 
-    async def remove_record(self, pod, record):
-        self.calls["remove_marks"] += 1
-        return WriteOutcome(WriteStatus.DONE)
-
     async def read_pod(self, namespace, name):
         self.calls["read_pod"] += 1
         return self.pods.get((namespace, name))
-
-    async def read_configmap(self, namespace, name):
-        return None
 
     def post_event(self, pod, event):
         self.events.append((pod.name, event))
 
     @property
     def writes(self) -> int:
-        return self.calls["bind"] + self.calls["annotate_pod"] + self.calls["remove_marks"]
+        return self.calls["bind"] + self.calls["annotate_pod"]
