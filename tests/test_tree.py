@@ -214,3 +214,13 @@ def test_links_between_documents_lead_somewhere(page):
     links = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text())
 
     assert [each for each in links if "://" not in each and not (page.parent / each).exists()] == []
+
+
+@pytest.mark.parametrize(
+    "page", sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").rglob("*.md")), ids=lambda p: p.name
+)
+def test_files_that_documents_name_are_there(page):
+    tops = "src|tests|docs|examples|deploy|packages|native"
+    named = re.findall(rf"`((?:{tops})/[\w./-]+)`", page.read_text())
+
+    assert [each for each in named if not (ROOT / each).exists()] == []
