@@ -92,9 +92,7 @@ class Dialects:
 
     def read_target(self, pod: Pod) -> str | None:
         """The node that a record names before the pod is bound, as gpu-admission's do."""
-        return next(
-            (pod.annotations[key] for key in self._targets if pod.annotations.get(key)), None
-        )
+        return _first_value(pod.annotations, self._targets)
 
     def record_allocation(
         self, pod: Pod, request: Request, allocation: Allocation, node: Node, *, now_ns: int
@@ -109,13 +107,10 @@ class Dialects:
         """The node with its GPUs, its pool, and its CPU and main memory."""
         published = (dialect.node.read_node(notice) for dialect in self.dialects)
         node = next((found for found in published if found is not None), Node(notice.name))
-        pool = next(
-            (notice.labels[key] for key in self._pool_labels if notice.labels.get(key)), None
-        )
         return replace(
             cordon_gpus(node, notice),
             host=limits.read_node_host(notice),
-            pool=pool,
+            pool=_first_value(notice.labels, self._pool_labels),
             counted=read_counted(notice),
         )
 
@@ -164,6 +159,10 @@ class Dialects:
     def extender_configs(self) -> Mapping[str, ExtenderConfig]:
         """How schedulers are configured, by name."""
         return {config.name: config for each in self.dialects for config in each.scheduler.configs}
+
+
+def _first_value(given: Mapping[str, str], keys: Iterable[str]) -> str | None:
+    return next((given[key] for key in keys if given.get(key)), None)
 
 
 def _find_owners(dialects: Sequence[Dialect]) -> dict[str, Dialect]:

@@ -10,37 +10,18 @@ from slicewise.dialects import DEFAULT, SLICEWISE
 from slicewise.model import SlicewiseError
 
 API_VERSION: Final = "kubescheduler.config.k8s.io/v1"
-_TLS: Final = {
-    "insecure": "insecure",
-    "servername": "serverName",
-    "certfile": "certFile",
-    "keyfile": "keyFile",
-    "cafile": "caFile",
-    "certdata": "certData",
-    "keydata": "keyData",
-    "cadata": "caData",
-}
 _KEYS: Final = (
-    "urlPrefix",
-    "filterVerb",
-    "preemptVerb",
-    "prioritizeVerb",
-    "bindVerb",
-    "weight",
-    "enableHTTPS",
-    "tlsConfig",
-    "httpTimeout",
-    "nodeCacheCapable",
-    "managedResources",
-    "ignorable",
-)
+    "urlPrefix", "filterVerb", "preemptVerb", "prioritizeVerb", "bindVerb", "weight",
+    "enableHTTPS", "tlsConfig", "httpTimeout", "nodeCacheCapable", "managedResources", "ignorable",
+)  # fmt: skip
+_TLS_KEYS: Final = (
+    "insecure", "serverName", "certFile", "keyFile", "caFile", "certData", "keyData", "caData",
+)  # fmt: skip
+ALL: Final = "all"
 
 
 class SchedulerConfigError(SlicewiseError):
     """A scheduler's policy that cannot be converted."""
-
-
-ALL: Final = "all"
 
 
 def build_config(dialect: str, url: str, scheduler: str = "default-scheduler") -> dict[str, Any]:
@@ -103,8 +84,8 @@ def _convert_value(name: str, value: Any) -> Any:
             # Policy files count nanoseconds.
             return f"{value / 1e9:g}s"
         case "tlsConfig":
-            given = _lower(value, "tlsConfig")
-            return {_TLS[key]: each for key, each in given.items() if key in _TLS and each}
+            known, given = {key.lower(): key for key in _TLS_KEYS}, _lower(value, "tlsConfig")
+            return {known[key]: each for key, each in given.items() if key in known and each}
         case "managedResources":
             rows = [_lower(each, "a managed resource") for each in value]
             return [

@@ -75,8 +75,6 @@ def read_shares(container: Container, names: ElasticNames) -> tuple[Share, ...]:
 
 
 class ElasticPods(RecordedPods):
-    """Reads and writes pods of elastic-gpu."""
-
     resources = frozenset(each for names in EDITIONS for each in names.asking)
 
     def claims(self, pod: Pod) -> str | None:

@@ -11,7 +11,6 @@ OFFERED: Final = OfferedEdition(EDITION, (OfferedResource(GPU, "nvidia-gpu.sock"
 
 
 def inject(held: ContainerGpus) -> Injection:
-    """Whole GPUs, as NVIDIA's own plugin gives them."""
     return Injection(env={VISIBLE: held.uuids}, devices=gpu_nodes(held))
 
 

@@ -3,20 +3,14 @@
 from typing import Final
 
 from slicewise.dialects.gpuscheduler.pods import EDITION, GPU
+from slicewise.dialects.shared import publication
 from slicewise.dialects.shared.dialect import NodePart
 from slicewise.dialects.shared.inventory import equal_gpus, read_gpu_count
-from slicewise.dialects.shared.publication import (
-    NodeFacts,
-    Publication,
-    one_memory,
-    one_model,
-    write_label,
-)
+from slicewise.dialects.shared.publication import NodeFacts, Publication
 from slicewise.model import Node, NodeNotice
 
 
 def read_node(notice: NodeNotice) -> Node | None:
-    """Equal GPUs by NVIDIA's capacity and labels."""
     count = read_gpu_count(notice, GPU)
     return Node(notice.name, equal_gpus(notice, count, 0)) if count else None
 
@@ -27,9 +21,9 @@ def publish(facts: NodeFacts, editions: frozenset[str]) -> Publication:
     if EDITION not in editions or not gpus:
         return Publication()
     fallback_labels = {"nvidia.com/gpu.count": str(len(gpus))}
-    if (model := one_model(gpus)) is not None:
+    if (model := publication.one_model(gpus)) is not None:
         fallback_labels["nvidia.com/gpu.product"] = model
-    if (memory := one_memory(gpus)) is not None:
+    if (memory := publication.one_memory(gpus)) is not None:
         fallback_labels["nvidia.com/gpu.memory"] = str(memory)
     capabilities = set(facts.capabilities)
     if len(capabilities) == 1 and (capability := capabilities.pop()):
@@ -39,7 +33,7 @@ def publish(facts: NodeFacts, editions: frozenset[str]) -> Publication:
         ("nvidia.com/cuda.driver-version.full", facts.driver),
         ("nvidia.com/cuda.runtime-version.full", facts.cuda),
     ):
-        if value := write_label(text):
+        if value := publication.write_label(text):
             fallback_labels[key] = value
     return Publication(fallback_labels=fallback_labels)
 

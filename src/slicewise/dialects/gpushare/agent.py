@@ -31,7 +31,6 @@ def inject(held: ContainerGpus) -> Injection:
 
 
 def flag(_: ContainerGpus, now_ns: int) -> PodRecord:
-    """The assigned flag and the time of it."""
     return PodRecord({GIB.assigned: "true", GIB.assume_time: str(now_ns)})
 
 

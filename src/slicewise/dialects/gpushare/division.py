@@ -42,10 +42,7 @@ def measure_peak(request: Request, allocation: Allocation) -> int:
 
 def divide_units(request: Request, gpus: Sequence[Gpu], node: Node) -> Allocation:
     """Every container's own shares on these GPUs."""
-    return Allocation(
-        node.name,
-        tuple(cut_container(each, gpus) for each in request.containers),
-    )
+    return Allocation(node.name, tuple(cut_container(each, gpus) for each in request.containers))
 
 
 def divide_exactly(request: Request, gpus: Sequence[Gpu], node: Node, memory: MiB) -> Allocation:
@@ -93,12 +90,8 @@ def read_division(key: str, pod: Pod, request: Request, node: Node, *, unit: MiB
     wanting = {positions.get(each.name) for each in request.containers}
     if not isinstance(document, dict) or set(document) != wanting:
         raise division.refuse(f"{_FORM} with the containers that ask for GPUs, and no others")
-    return Allocation(
-        node.name,
-        tuple(
-            division.read_part(each, document[positions[each.name]]) for each in request.containers
-        ),
-    )
+    given = [document[positions[each.name]] for each in request.containers]
+    return Allocation(node.name, tuple(map(division.read_part, request.containers, given)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,18 +111,12 @@ class _Division:
         gpus = [self.find(number) for number in given]
         if len({gpu.index for gpu in gpus}) != len(gpus):
             raise self.refuse("each GPU once")
-        if not all(
-            is_count(units) and 0 < units * self.unit <= MAX_MEMORY for units in given.values()
-        ):
-            raise self.refuse(_FORM)
-        amounts = (MiB(units * self.unit) for units in given.values())
-        return ContainerAllocation(
-            container.name,
-            tuple(
-                Slice(gpu.index, Percent(0), memory)
-                for gpu, memory in zip(gpus, amounts, strict=True)
-            ),
-        )
+        slices = []
+        for gpu, units in zip(gpus, given.values(), strict=True):
+            if not is_count(units) or not 0 < units * self.unit <= MAX_MEMORY:
+                raise self.refuse(_FORM)
+            slices.append(Slice(gpu.index, Percent(0), MiB(units * self.unit)))
+        return ContainerAllocation(container.name, tuple(slices))
 
     def find(self, number: str) -> Gpu:
         minor = read_number(self.field, number, "GPU indexes as keys")

@@ -9,20 +9,16 @@ from collections.abc import Mapping
 from typing import Final
 
 from slicewise.dialects.gpushare.pods import GIB
-from slicewise.model import Container, Pod, Quantity, Role, SlicewiseError, read_bytes
+from slicewise.model import Pod, Quantity, Role, SlicewiseError, read_bytes
 
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,9}")
 
 
 def measure_pod(pod: Pod) -> int:
     """Units of gpushare's memory the pod asks for; init containers count if nobody else asks."""
-    main = sum(_read_limit(each) for each in pod.main_containers)
-    early = (_read_limit(each) for each in pod.containers if each.role is not Role.MAIN)
-    return main or max(early, default=0)
-
-
-def _read_limit(container: Container) -> int:
-    return read_quantity(container.limits, GIB.memory)
+    main = sum(read_quantity(each.limits, GIB.memory) for each in pod.main_containers)
+    others = [each.limits for each in pod.containers if each.role is not Role.MAIN]
+    return main or max((read_quantity(each, GIB.memory) for each in others), default=0)
 
 
 def read_quantity(amounts: Mapping[str, Quantity], resource: str) -> int:

@@ -13,7 +13,6 @@ TROUBLES: Final = "slicewise.io/gpu-troubles"
 
 
 def read_node(notice: NodeNotice) -> Node | None:
-    """The GPUs our own agent published."""
     text = notice.annotations.get(GPUS)
     return None if text is None else replace(read_gpus(notice.name, text), agent=True)
 

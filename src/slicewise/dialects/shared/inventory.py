@@ -84,13 +84,12 @@ def read_counted(notice: NodeNotice) -> frozenset[str]:
 def cordon_gpus(node: Node, notice: NodeNotice) -> Node:
     """The node with the GPUs marked that a person has closed to new pods, by UUID or index."""
     entries = frozenset(texts.read_words(notice.annotations.get(CORDONED, "")))
+    closed = [gpu.uuid in entries or str(gpu.index) in entries for gpu in node.gpus]
     # A GPU that has left stays on the list until somebody clears it, and closes nothing.
-    if not any(gpu.uuid in entries or str(gpu.index) in entries for gpu in node.gpus):
+    if not any(closed):
         return node
-    gpus = tuple(
-        replace(gpu, cordoned=gpu.uuid in entries or str(gpu.index) in entries) for gpu in node.gpus
-    )
-    return replace(node, gpus=gpus)
+    gpus = (replace(gpu, cordoned=each) for gpu, each in zip(node.gpus, closed, strict=True))
+    return replace(node, gpus=tuple(gpus))
 
 
 def equal_gpus(notice: NodeNotice, count: int, memory: int) -> tuple[Gpu, ...]:
@@ -127,11 +126,8 @@ def read_capacities(notice: NodeNotice, core: str, memory: str | None, unit: MiB
 
 def read_model(notice: NodeNotice) -> str:
     """The one model that the node's labels name; empty when they name none or several."""
-    for key in _MODEL_LABELS:
-        model = notice.labels.get(key, "")
-        if model and "," not in model:
-            return model
-    return ""
+    models = (notice.labels.get(key, "") for key in _MODEL_LABELS)
+    return next((model for model in models if model and "," not in model), "")
 
 
 def invent_uuid(name: str, index: int) -> str:

@@ -56,13 +56,8 @@ def read_full_record(text: str, request: Request, node: Node) -> Allocation:
     given = document["containers"]
     if set(given) != {container.name for container in request.containers}:
         raise refuse(_FIELD, text, "the containers that ask for GPUs, and no others")
-    return Allocation(
-        node.name,
-        tuple(
-            _read_container(text, container, given[container.name], node)
-            for container in request.containers
-        ),
-    )
+    parts = (_read_container(text, each, given[each.name], node) for each in request.containers)
+    return Allocation(node.name, tuple(parts))
 
 
 def apply_record(pod: Pod, record: PodRecord) -> Pod:

@@ -2,16 +2,10 @@
 
 from typing import Final
 
+from slicewise.dialects.shared import injection
 from slicewise.dialects.shared.dialect import AgentPart
 from slicewise.dialects.shared.indexes import used_gpu, write_numbers
-from slicewise.dialects.shared.injection import (
-    VISIBLE,
-    ContainerGpus,
-    HostMount,
-    Injection,
-    VcudaLimit,
-    gpu_nodes,
-)
+from slicewise.dialects.shared.injection import ContainerGpus, HostMount, Injection, VcudaLimit
 from slicewise.dialects.shared.limits import find_edition, read_amount
 from slicewise.dialects.shared.offers import OfferedEdition, OfferedResource, percents, units
 from slicewise.dialects.tkestack import pods
@@ -48,12 +42,12 @@ def inject(held: ContainerGpus) -> Injection:
     whole = cores >= FULL
     ceiling = None if whole else pods.read_ceiling(held.pod)
     volume = "origin" if whole else "nvidia"
-    env = {VISIBLE: held.uuids}
+    env = {injection.VISIBLE: held.uuids}
     if held.compat32:
         env["LD_LIBRARY_PATH"] = "/usr/local/nvidia/lib"
     return Injection(
         env=env,
-        devices=gpu_nodes(held, tools=False),
+        devices=injection.gpu_nodes(held, tools=False),
         mounts=(
             HostMount(f"{held.places.drivers}/{volume}", "/usr/local/nvidia", optional=True),
             HostMount(f"{held.places.pods}/{held.pod.uid}", "/etc/vcuda"),

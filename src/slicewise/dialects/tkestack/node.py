@@ -8,12 +8,7 @@ from typing import Final
 
 from slicewise.dialects.shared.dialect import NodePart, PluginLabel
 from slicewise.dialects.shared.inventory import invent_uuid, read_capacities
-from slicewise.dialects.shared.publication import (
-    NodeFacts,
-    Publication,
-    join_publications,
-    write_label,
-)
+from slicewise.dialects.shared.publication import NodeFacts, Publication, write_label
 from slicewise.dialects.shared.texts import annotation, is_count, read_json, refuse, write_json
 from slicewise.dialects.tkestack.pods import EDITIONS, FORK
 from slicewise.model import FULL, Gpu, MiB, Node, NodeNotice
@@ -65,13 +60,14 @@ def write_register(facts: NodeFacts) -> str:
 
 def publish(facts: NodeFacts, editions: frozenset[str]) -> Publication:
     """The fork's register and model label, and gpu-manager's model label."""
-    parts = []
+    labels: dict[str, str] = {}
+    annotations = {}
     if "tkestack" in editions and facts.node.gpus:
-        register = {REGISTER: write_register(facts)}
-        parts.append(Publication(_label_models(facts.node, FORK_MODEL), register))
+        labels |= _label_models(facts.node, FORK_MODEL)
+        annotations[REGISTER] = write_register(facts)
     if "tkestack-upstream" in editions:
-        parts.append(Publication(_label_models(facts.node, UPSTREAM_MODEL)))
-    return join_publications(parts)
+        labels |= _label_models(facts.node, UPSTREAM_MODEL)
+    return Publication(labels, annotations)
 
 
 NODE: Final = NodePart(
