@@ -56,7 +56,7 @@ def test_file_is_read_and_flags_win(home):
     assert flags["parallelism"] == 3
 
 
-@pytest.mark.parametrize("text", ["- a", "secure-port: high", "a: [", "unknown: 1"])
+@pytest.mark.parametrize("text", ["- a", "secure-port: high", "a: ["])
 def test_file_that_makes_no_sense_is_refused(home, text):
     path = home / "config.yaml"
     path.write_text(text)

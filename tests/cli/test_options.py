@@ -57,8 +57,8 @@ def test_file_may_be_named_in_the_environment(
     assert read(command)[name] == values[2]
 
 
-@pytest.mark.parametrize(("service", "command", "flag", "values"), SERVICES)
-def test_unknown_key_is_named_with_its_file(service, command, flag, values, tmp_path):
+@pytest.mark.parametrize("command", [agent, extender, dashboard])
+def test_unknown_key_is_named_with_its_file(command, tmp_path):
     file = tmp_path / "settings.yaml"
     file.write_text("polcy: spread\n")
 
@@ -66,6 +66,14 @@ def test_unknown_key_is_named_with_its_file(service, command, flag, values, tmp_
 
     assert result.exit_code == 2
     assert f"{file}: 'polcy': expected a flag of this command" in result.output
+
+
+def test_unknown_key_of_the_original_metrics_server_is_skipped_with_a_warning(tmp_path, capsys):
+    file = tmp_path / "settings.yaml"
+    file.write_text("interval: 5\nsecure-port: 8443\n")
+
+    assert read(metrics_api, "--config", file)["secure_port"] == 8443
+    assert f"{file}: 'interval' is no flag of this command: ignored" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("service", "command", "flag", "values"), SERVICES)

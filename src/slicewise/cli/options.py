@@ -37,10 +37,16 @@ class ServiceCommand(GoCommand):
         config_names: tuple[str, ...] = ("--config",),
         config_default: Callable[[], Path | None] = lambda: None,
         translate: Callable[[Document], Document] = lambda document: document,
+        skip_unknown: bool = False,
         **facts: Any,
     ) -> None:
-        """Read the file's document through `translate`, which knows an original's own keys."""
+        """Read the file's document through `translate`, which knows an original's own keys.
+
+        `skip_unknown` is for files that an original's users have already: a key that we do not
+        know is named in a warning and passed over.
+        """
         super().__init__(*args, **facts)
+        self._skip_unknown = skip_unknown
         self._config_default = config_default
         self._translate = translate
         prefix = f"SLICEWISE_{service.upper().replace('-', '_')}_"
@@ -73,6 +79,9 @@ class ServiceCommand(GoCommand):
         }
         found: dict[str, Any] = {}
         for key, value in flatten(self._translate(_read_document(path))).items():
+            if key not in options and self._skip_unknown:
+                click.echo(f"{path}: {key!r} is no flag of this command: ignored", err=True)
+                continue
             if key not in options:
                 raise click.BadParameter(f"{path}: {key!r}: expected a flag of this command")
             _check(ctx, options[key], f"{path}: {key}={value!r}", value)
