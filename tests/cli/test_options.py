@@ -76,6 +76,45 @@ def test_unknown_key_of_the_original_metrics_server_is_skipped_with_a_warning(tm
     assert f"{file}: 'interval' is no flag of this command: ignored" in capsys.readouterr().err
 
 
+def test_unknown_key_of_gpu_admissions_file_is_skipped_with_a_warning(tmp_path, capsys):
+    file = tmp_path / "admission.json"
+    file.write_text('{"QuotaConfigMapName": "q", "Extra": 1}')
+
+    assert read(extender, "--config", file)["quota_configmap"] == "kube-system/q"
+    assert f"{file}: 'Extra' is no flag of this command: ignored" in capsys.readouterr().err
+
+
+def test_json_may_be_indented_with_tabs(tmp_path):
+    file = tmp_path / "admission.json"
+    file.write_text('{\n\t"QuotaConfigMapName": "q",\n\t"SkipBindTime": 300\n}\n')
+
+    assert read(extender, "--config", file)["quota_configmap"] == "kube-system/q"
+
+
+def test_key_without_a_value_leaves_the_default(tmp_path):
+    file = tmp_path / "settings.yaml"
+    file.write_text("bind-address:\n")
+
+    assert read(metrics_api, "--config", file)["bind_address"] == "0.0.0.0"
+
+
+def test_agents_file_may_be_named_by_its_other_flags_variable(monkeypatch, tmp_path):
+    file = tmp_path / "settings.yaml"
+    file.write_text("sweep-seconds: 3\n")
+
+    monkeypatch.setenv("SLICEWISE_AGENT_CONFIG_FILE", str(file))
+
+    assert read(agent)["sweep_seconds"] == 3
+
+
+@pytest.mark.parametrize("command", [agent, extender, metrics_api, dashboard])
+def test_variable_with_a_version_is_no_flag(command, monkeypatch):
+    for service in ("AGENT", "EXTENDER", "METRICS_API", "DASHBOARD"):
+        monkeypatch.setenv(f"SLICEWISE_{service}_VERSION", "0.1.0")
+
+    assert read(command)
+
+
 @pytest.mark.parametrize(("service", "command", "flag", "values"), SERVICES)
 def test_bad_value_is_named_with_its_file_and_key(service, command, flag, values, tmp_path):
     file = tmp_path / "settings.yaml"

@@ -43,7 +43,14 @@ def translate_admission(document: Document) -> Document:
     return ours
 
 
-@click.command(cls=ServiceCommand, service="extender", translate=translate_admission)
+def is_admissions(key: str) -> bool:
+    """Whether gpu-admission could have such a key: ours have no capitals."""
+    return key != key.lower()
+
+
+@click.command(
+    cls=ServiceCommand, service="extender", translate=translate_admission, skips=is_admissions
+)
 @click.option("--address", help=f"host:port to listen on [default: {DEFAULT_ADDRESS}; "
               "env PORT sets the port alone].")  # fmt: skip
 @click.option("--kubeconfig", "--kubeconf", type=FILE, help="Kubeconfig of the API server "

@@ -60,7 +60,7 @@ def find_config() -> Path | None:
     config_names=("-c", "--config"),
     config_default=find_config,
     translate=translate_original,
-    skip_unknown=True,
+    skips=lambda _: True,
 )
 @click.option(
     "-b", "--bind-address", default="0.0.0.0", show_default=True, help="Address to listen on."

@@ -6,9 +6,10 @@ Flags that several services have are read here, so that they mean the same every
 """
 
 import asyncio
+import json
 import os
 import signal
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -37,21 +38,22 @@ class ServiceCommand(GoCommand):
         config_names: tuple[str, ...] = ("--config",),
         config_default: Callable[[], Path | None] = lambda: None,
         translate: Callable[[Document], Document] = lambda document: document,
-        skip_unknown: bool = False,
+        skips: Callable[[str], bool] = lambda _: False,
         **facts: Any,
     ) -> None:
         """Read the file's document through `translate`, which knows an original's own keys.
 
-        `skip_unknown` is for files that an original's users have already: a key that we do not
-        know is named in a warning and passed over.
+        `skips` is for files that an original's users have already: a key of theirs that we do
+        not know is named in a warning and passed over.
         """
         super().__init__(*args, **facts)
-        self._skip_unknown = skip_unknown
+        self._skips = skips
         self._config_default = config_default
         self._translate = translate
         prefix = f"SLICEWISE_{service.upper().replace('-', '_')}_"
         for option in self.params:
-            if isinstance(option, click.Option):
+            # --version is no setting, and a variable of that name holds somebody's number.
+            if isinstance(option, click.Option) and not option.is_eager:
                 _name_variables(option, prefix)
         config = click.Option(
             config_names,
@@ -59,14 +61,14 @@ class ServiceCommand(GoCommand):
             is_eager=True,
             expose_value=False,
             callback=self._load,
-            envvar=f"{prefix}CONFIG",
+            envvar=_spell_variables(config_names, prefix),
             help="YAML file of these flags, without their dashes; flags and environment win.",
         )
         self.params.insert(0, config)
         flag = next(name for name in config_names if name.startswith("--"))
         self.epilog = f"Every flag can also be set as {prefix}<FLAG>, or in the file of {flag}."
 
-    def _load(self, ctx: click.Context, option: click.Parameter, path: Path | None) -> None:
+    def _load(self, ctx: click.Context, _: click.Parameter, path: Path | None) -> None:
         """Take the file's values as defaults, each checked as its flag is."""
         path = path or self._config_default()
         if path is None:
@@ -75,17 +77,18 @@ class ServiceCommand(GoCommand):
             name.lstrip("-"): each
             for each in self.params
             for name in each.opts
-            if name.startswith("--") and each is not option
+            if name.startswith("--") and not each.is_eager
         }
         found: dict[str, Any] = {}
         for key, value in flatten(self._translate(_read_document(path))).items():
-            if key not in options and self._skip_unknown:
+            if key not in options and self._skips(key):
                 click.echo(f"{path}: {key!r} is no flag of this command: ignored", err=True)
                 continue
             if key not in options:
                 raise click.BadParameter(f"{path}: {key!r}: expected a flag of this command")
-            _check(ctx, options[key], f"{path}: {key}={value!r}", value)
-            found[str(options[key].name)] = value
+            if value is not None:
+                _check(ctx, options[key], f"{path}: {key}={value!r}", value)
+                found[str(options[key].name)] = value
         ctx.default_map = found
 
 
@@ -112,20 +115,31 @@ def _check(ctx: click.Context, option: click.Parameter, where: str, value: Any) 
 
 def _name_variables(option: click.Option, prefix: str) -> None:
     """Ours before those the option has already."""
-    flags = [name for name in option.opts if name.startswith("--")]
-    ours = [prefix + flag.lstrip("-").upper().replace("-", "_").replace(".", "_") for flag in flags]
     known = [option.envvar] if isinstance(option.envvar, str) else list(option.envvar or ())
-    option.envvar = [*ours, *known]
+    option.envvar = [*_spell_variables(option.opts, prefix), *known]
+
+
+def _spell_variables(names: Sequence[str], prefix: str) -> list[str]:
+    flags = [name for name in names if name.startswith("--")]
+    return [prefix + flag.lstrip("-").upper().replace("-", "_").replace(".", "_") for flag in flags]
 
 
 def _read_document(path: Path) -> Document:
     try:
-        document = yaml.safe_load(path.read_text()) or {}
+        document = _parse(path.read_text()) or {}
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise click.BadParameter(f"{path}: {error}") from error
     if not isinstance(document, dict):
         raise click.BadParameter(f"{path}: expected flags and their values")
     return document
+
+
+def _parse(text: str) -> Any:
+    try:
+        # Go programs indent JSON with tabs, which YAML refuses.
+        return json.loads(text)
+    except ValueError:
+        return yaml.safe_load(text)
 
 
 def log_options(command: F) -> F:
