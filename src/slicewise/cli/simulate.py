@@ -46,6 +46,7 @@ def data_option(command: F) -> F:
     """The flag that names the folder of trace data."""
     flag = click.option(
         "--data",
+        "--openb",
         type=click.Path(path_type=Path, file_okay=False),
         help=f"Folder with the openb trace files.  [env: {DATA}]",
     )
