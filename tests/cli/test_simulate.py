@@ -116,6 +116,12 @@ def test_wrong_flags_are_answered_with_what_was_expected(words, message):
     assert message in result.output
 
 
+def test_one_node_with_one_gpu_is_named_as_one(files, tmp_path):
+    (tmp_path / "nodes.csv").write_text("sn,cpu_milli,memory_mib,gpu,model\na,64000,262144,1,T4\n")
+
+    assert ": 1 node, 1 GPU" in run(*files, "--policy", "binpack").output
+
+
 def test_malformed_row_ends_in_a_message_not_a_traceback(files, tmp_path):
     (tmp_path / "pods.csv").write_text(PODS + "x,1,1,1,1500,\n")
 

@@ -47,7 +47,7 @@ from slicewise.state.node_reports import (
     ReportListReader,
     index_report,
 )
-from slicewise.state.usage_view import view_node
+from slicewise.state.usage_view import NodeUsageView, view_node
 
 HALF = {"slicewise.io/cores": "50", "slicewise.io/memory": "1024"}
 
@@ -149,6 +149,10 @@ def test_figures_of_a_silent_agent_are_unknown():
     assert not shown.answers
     assert "use unknown" in write_head([shown])
     assert "; agent silent" in write_plain([shown])
+
+
+def test_one_node_without_a_gpu_is_one_node():
+    assert write_head([NodeUsageView("n0", ())]) == "1 node, no GPU"
 
 
 def test_agents_own_report_is_understood():

@@ -12,6 +12,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from slicewise.model import count
 from slicewise.sim.bound import Bounds
 from slicewise.sim.record import order_sizes
 from slicewise.sim.results import SteadySummary, Summary, add_counts, mean, mean_curve
@@ -90,11 +91,16 @@ def _seen(groups: Mapping[str, Sequence[Summary]], trace: Trace, bounds: Bounds 
 
 
 def _table(trace: Trace, seeds: int) -> Table:
-    title = f"{trace.name}: {len(trace.nodes)} nodes, {trace.capacity // 100} GPUs"
+    title = _name_trace(trace)
     return Table(
         title=f"{title}, mean of {seeds} seeds" if seeds > 1 else title,
         caption="percent of all GPUs; idle and fragmented at 100% arrived load",
     )
+
+
+def _name_trace(trace: Trace) -> str:
+    gpus = count(trace.capacity // 100, "GPU")
+    return f"{trace.name}: {count(len(trace.nodes), 'node')}, {gpus}"
 
 
 def _head(table: Table, shown: Sequence[str], refused: Mapping[str, int]) -> None:
@@ -164,7 +170,7 @@ def draw_chart(path: Path, trace: Trace, summaries: Sequence[Summary]) -> None:
         axes.grid(color="#eeeeee")
         axes.spines[["top", "right"]].set_visible(False)
     left.legend(frameon=False, loc="lower right")
-    figure.suptitle(f"{trace.name}: {len(trace.nodes)} nodes, {trace.capacity // 100} GPUs")
+    figure.suptitle(_name_trace(trace))
     figure.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
     pyplot.close(figure)
 

@@ -34,7 +34,7 @@ def write_head(nodes: Sequence[NodeUsageView]) -> str:
     """The cluster in one line."""
     gpus = [gpu for node in nodes for gpu in node.gpus]
     if not gpus:
-        return f"{len(nodes)} nodes, no GPU"
+        return f"{count(len(nodes), 'node')}, no GPU"
     memory = sum(gpu.gpu.memory for gpu in gpus)
     allocated = sum(gpu.memory for gpu in gpus)
     line = (
