@@ -38,7 +38,7 @@ native: setup ## build the C library that stands for NVML, and check its layouts
 
 test: setup native ## run the fast tests, and say what was skipped and covered
 	@mkdir -p out
-	$(BIN)/python -m slipcover --source src/slicewise,packages/playground/src --json --out out/coverage.json \
+	$(BIN)/python -m slipcover --source $(CURDIR)/src/slicewise,$(CURDIR)/packages/playground/src --json --out out/coverage.json \
 		-m pytest -n auto -q
 	@$(BIN)/python tests/coverage_line.py out/coverage.json
 

@@ -3,7 +3,18 @@
 import pytest
 
 import builders
-from slicewise.model import WHOLE_GPU, Constraints, Nearness, NodeState, TopologyConstraint
+from slicewise.model import (
+    WHOLE_GPU,
+    Constraints,
+    ContainerRequest,
+    MiB,
+    Nearness,
+    NodeState,
+    Percent,
+    Role,
+    Share,
+    TopologyConstraint,
+)
 from slicewise.placement import POLICIES, PlacementRequest, Planner
 
 # Six GPUs: 0-1 and 2-3 each behind a switch, both under one bridge; 4-5 behind another.
@@ -87,3 +98,24 @@ def test_sixteen_gpus_are_chosen_without_trying_every_set():
     links = builders.pairs_linked(tuple(range(8)), tuple(range(8, 16)))
 
     assert take(NodeState.empty(builders.node(gpus=16, links=links)), 8) == list(range(8))
+
+
+def test_gpus_of_a_node_do_not_depend_on_the_nodes_beside_it():
+    linked = builders.node(
+        "linked",
+        gpus=[builders.gpu(at, healthy=False) for at in range(2)],
+        links=builders.pairs_linked((0, 1)),
+    )
+    mixed = builders.node(
+        "mixed", gpus=[builders.gpu(0), builders.gpu(1, memory=15360), builders.gpu(2)]
+    )
+    memory = Share(Percent(0), MiB(30000))
+    request = builders.request(
+        [WHOLE_GPU, memory], ContainerRequest("init", (WHOLE_GPU, WHOLE_GPU, memory), Role.INIT)
+    )
+
+    def place(*nodes):
+        planner = Planner(POLICIES["best-fit"])
+        return planner.place(builders.snapshot(*nodes), PlacementRequest(request)).allocation
+
+    assert place(linked, mixed) == place(mixed)

@@ -308,6 +308,9 @@ class Decider:
             gpus = [(int(self.outcome.room[row].argmax()),)]
         else:
             only = only or self._walk_row(row)
+            # Scores may depend on the rows beside this one: the search has the last word.
+            if not only.feasible[0] and self._search(row):
+                return self._allocate(row)
             gpus = [tuple(np.flatnonzero(mask[0]).tolist()) for mask in only.gpus]
         return allocate(state, self._wanted.request, self._groups, gpus)
 

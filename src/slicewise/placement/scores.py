@@ -106,15 +106,17 @@ def _mix_of(state: NodeState) -> int:
 
 def random(scoring: ScoringInput) -> Floats:
     """A different order for every pod, the same for the same seed and pod."""
-    return _generator(scoring).random(len(scoring.view.rows))
+    return _generator(scoring).random(len(scoring.tables.states))[scoring.view.rows]
 
 
 def random_gpu(scoring: ScoringInput) -> Floats:
     """A different GPU for every pod, the same for the same seed and pod."""
-    return _generator(scoring).random(scoring.ok.shape)
+    shape = (len(scoring.tables.states), scoring.ok.shape[1])
+    return _generator(scoring).random(shape)[scoring.view.rows]
 
 
 def _generator(scoring: ScoringInput) -> np.random.Generator:
+    """The pod's own numbers; drawn for all rows, a row has the same whichever are looked at."""
     salt = list(scoring.salt.encode()) or [0]
     return np.random.Generator(np.random.PCG64([scoring.seed, *salt]))
 

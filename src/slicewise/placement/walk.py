@@ -193,7 +193,8 @@ def _choose(
     """The GPUs each row gives to the group, as a mask."""
     group, view = scoring.group, scoring.view
     assert group is not None
-    if group.whole and _known_links(scoring.tables, view):
+    linked = _linked_rows(scoring.tables, view) if group.whole else None
+    if linked is not None and linked.all():
         return _nearest_gpus(scoring, options)
     if gpus is not None:
         scores = _total(gpus, options.policy)
@@ -212,11 +213,14 @@ def _choose(
         gpu = room.argmax(axis=1)
         chosen[rows, gpu] |= scoring.ok[rows, gpu]
         room[rows, gpu] = -np.inf
+    # Row by row, so that a row's GPUs are the same whichever rows are looked at with it.
+    if linked is not None and linked.any():
+        return np.where(linked[:, np.newaxis], _nearest_gpus(scoring, options), chosen)
     return chosen
 
 
-def _known_links(tables: NodeTables, view: TableView) -> bool:
-    return any(tables.linked[each] for each in np.unique(view.node_class).tolist())
+def _linked_rows(tables: NodeTables, view: TableView) -> Bools:
+    return np.array(tables.linked, dtype=np.bool_)[view.node_class]
 
 
 def _nearest_gpus(scoring: ScoringInput, options: WalkOptions) -> Bools:
