@@ -89,12 +89,12 @@ def test_nodes_can_be_named(living, tmp_path):
 def test_json_has_every_gpu_and_container(living, tmp_path):
     node = json.loads(run(living, tmp_path, "-o", "json", "n0").stdout)["nodes"][0]
 
-    assert [gpu["allocated"]["cores"] for gpu in node["gpus"]] == [50, 0, 0]
+    assert [gpu["promised"]["cores"] for gpu in node["gpus"]] == [50, 0, 0]
     assert node["gpus"][0]["containers"] == [
         {
             "pod": "default/one",
             "container": "c0",
-            "allocated": {"cores": 50, "memoryMib": 1024},
+            "promised": {"cores": 50, "memoryMib": 1024},
             "used": None,
         }
     ]

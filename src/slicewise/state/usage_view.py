@@ -150,13 +150,13 @@ def _describe_node(node: NodeUsageView) -> dict[str, Any]:
                 "model": gpu.gpu.model,
                 "memoryMib": gpu.gpu.memory,
                 "state": gpu.state or "ok",
-                "allocated": {"cores": gpu.cores, "memoryMib": gpu.memory},
+                "promised": {"cores": gpu.cores, "memoryMib": gpu.memory},
                 "used": _describe_use(gpu.used),
                 "containers": [
                     {
                         "pod": part.pod,
                         "container": part.container,
-                        "allocated": {"cores": part.cores, "memoryMib": part.memory},
+                        "promised": {"cores": part.cores, "memoryMib": part.memory},
                         "used": _describe_use(part.used),
                     }
                     for part in gpu.parts
