@@ -21,8 +21,13 @@ def run(tmp_path):
     """Runs a fast and a cluster test on a machine that has no Kubernetes binaries."""
     (tmp_path / "test_both.py").write_text(TESTS)
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = cluster: needs a cluster\n")
-    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
-    environment.pop("KUBEBUILDER_ASSETS", None)
+    # Coverage of these runs would be taken for the whole: slipcover keeps one folder for all.
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if name != "KUBEBUILDER_ASSETS" and not name.startswith(("SLIPCOVER_", "PYTEST_XDIST"))
+    }
+    environment = {**inherited, "XDG_CACHE_HOME": str(tmp_path / "cache")}
 
     def command(*arguments):
         return subprocess.run(
