@@ -189,7 +189,7 @@ def test_second_release_is_served_beside_the_first(server, fleet):
 
 def test_whole_reports_of_all_nodes_come_in_one_list(server, fleet):
     report(fleet, server, pod("a", gpus=["GPU-0"]))
-    report(fleet, server, pod("b"), name="n2")
+    report(fleet, server, pod("b"), name="n7")
 
     everything = decode(server.plane.kubectl("get", "--raw", LIST_PATH))
     version = everything["metadata"]["resourceVersion"]
@@ -202,13 +202,13 @@ def test_whole_reports_of_all_nodes_come_in_one_list(server, fleet):
     wait(lambda: changed()["items"], server=server)
     (item,) = changed()["items"]
     table = server.plane.kubectl("get", "nodereports").splitlines()
-    one = decode(server.plane.kubectl("get", "nodereports", "n2", "-o", "json"))
+    one = decode(server.plane.kubectl("get", "nodereports", "n7", "-o", "json"))
 
-    assert [each["metadata"]["name"] for each in everything["items"]] == ["n1", "n2"]
+    assert [each["metadata"]["name"] for each in everything["items"]] == ["n1", "n7"]
     assert changed()["since"] == version
     assert item["report"]["gpus"][0]["use"] == {"memory_mib": 512, "cores": 7}
     assert (item["report"]["sampled_at"], item["status"]["agent"]) == (1.5, "heard")
-    assert [line.split()[0] for line in table[1:]] == ["n1", "n2"]
+    assert [line.split()[0] for line in table[1:]] == ["n1", "n7"]
     assert (one["kind"], one["report"]["pods"][0]["name"]) == ("NodeReport", "b")
 
 

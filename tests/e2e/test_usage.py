@@ -13,7 +13,7 @@ from slicewise.kube.objects import KeyFilter, ObjectReader
 from slicewise.model import Node
 from slicewise.nodeagent.node_pods import PodIndex, ProcessOwner, read_node_pod
 from slicewise.nodeagent.usage.cgroups import ProcessTable
-from slicewise.nodeagent.usage.node_usage import measure
+from slicewise.nodeagent.usage.node_usage import UsageSample, measure
 from slicewise_testbed.fixtures import REAL
 
 pytestmark = pytest.mark.cluster
@@ -76,7 +76,7 @@ def test_a_real_container_on_a_gpu_it_does_not_hold_trespasses(running):
     pid = find_pid(NAPS["two"])
     load = scenes.load(scenes.process(pid), scenes.process(1))
     reading = scenes.reading({"GPU-0": load})
-    looked = scenes.Reading(reading.loads, ProcessTable().look([pid, 1]), 0)
+    looked = UsageSample(reading.loads, ProcessTable().look([pid, 1]), 0)
     usage = measure("real-a", [scenes.device(0)], [pod], looked)
 
     assert [(each.pod.name, each.container) for each in usage.trespasses] == [("sleepers", "two")]
