@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 ONLY   ?=
+# Many tests wait for a socket or a clock, so one more worker than there are cores.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(1 + (os.cpu_count() or 1))')
 ONCE   ?=
 # The folder with the openb traces; what needs them says so where they are absent.
 SLICEWISE_DATA ?= $(wildcard $(CURDIR)/../shared/data/openb)
@@ -39,7 +41,7 @@ native: setup ## build the C library that stands for NVML, and check its layouts
 test: setup native ## run the fast tests, and say what was skipped and covered
 	@mkdir -p out
 	$(BIN)/python -m slipcover --source $(CURDIR)/src/slicewise,$(CURDIR)/packages/playground/src --json --out out/coverage.json \
-		-m pytest -n auto -q
+		-m pytest -n $(WORKERS) --dist worksteal -q
 	@$(BIN)/python tests/coverage_line.py out/coverage.json
 
 kube: setup ## build the Kubernetes binaries into the cache, once

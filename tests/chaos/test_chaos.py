@@ -35,6 +35,7 @@ def test_failing_writes_and_lost_answers_keep_every_invariant():
         assert bed.playground.faults.listed()["faults"] == []
 
 
+@pytest.mark.cluster
 def test_lost_watches_and_expired_history_keep_every_invariant():
     with Bed() as bed:
         bed.add(Thread(bed.playground.url))
