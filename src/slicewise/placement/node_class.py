@@ -39,5 +39,9 @@ class NodeClass(NamedTuple):
 
 
 def class_of(node: Node) -> NodeClass:
-    gpus = tuple(GpuClass(gpu.model, gpu.memory, gpu.usable, gpu.numa) for gpu in node.gpus)
+    # Made as plain tuples are, which costs a third: a large cluster has very many GPUs.
+    make = tuple.__new__
+    gpus = tuple(
+        [make(GpuClass, (gpu.model, gpu.memory, gpu.usable, gpu.numa)) for gpu in node.gpus]
+    )
     return NodeClass(gpus, node.links, node.host, node.counted, node.pool)
