@@ -6,6 +6,7 @@ container starts it is known for certain which one it is, and the spec is writte
 
 import asyncio
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
@@ -65,7 +66,7 @@ class AllocationServices:
         return StartedContainer(ref, held, gpus, held.dialect.agent.inject(gpus))
 
 
-class StartHandler:
+class StartHandler(ABC):
     """What both handlers do alike: hold a start until the container's GPUs are prepared."""
 
     def __init__(
@@ -98,8 +99,9 @@ class StartHandler:
             seconds=round(seconds, 4),
         )
 
+    @abstractmethod
     async def _prepare(self, units: frozenset[str]) -> StartedContainer:
-        raise NotImplementedError
+        """Find the container that holds these units, and put its GPUs in place."""
 
     def _deny(self, why: str) -> DeniedError:
         self._services.starts.held_back += 1
