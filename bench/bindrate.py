@@ -5,14 +5,16 @@ all pods waiting and the kubelets stand still meanwhile, so that only scheduling
 the first pod that gets a node to the last.
 
 A scheduler as installed sends the API server 50 requests a second; the testbed's own sends as
-many as it can. Both are compared, the second as `unthrottled`.
+many as it can. Both are compared, the second as `unthrottled`. With the second, pods are also
+bound through an extender in Go that decides nothing: `null_ratio` is how near Slicewise comes.
 """
 
 import json
 import os
 import sys
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
@@ -22,6 +24,7 @@ from typing import Any, Final
 from slicewise_playground.kubelet.simulated_node import SimulatedNode
 from slicewise_testbed.api import Api, ApiError
 from slicewise_testbed.binaries import CONTROL_PLANE, find_binaries
+from slicewise_testbed.build import ensure_program
 from slicewise_testbed.control_plane import ControlPlane
 from slicewise_testbed.ports import free_port
 from slicewise_testbed.settings import Settings
@@ -45,47 +48,70 @@ def measure_bind_rate() -> Iterator[tuple[str, float]]:
     if missing := find_binaries().missing(CONTROL_PLANE):
         print(f"no {', '.join(missing)} on this machine; `make kube` builds them", file=sys.stderr)
         return
+    null = ensure_program(Path(__file__).with_name("nullextender"), print_to_stderr)
     with Testbed.start() as bed:
         plane = ControlPlane(bed, find_binaries(), Settings(audit="Metadata")).start()
         plane.stop_scheduler()
         nodes = SimulatedNodes(plane).start()
         nodes.add(_node(at) for at in range(NODES))
-        pid, extender = _start_extender(plane)
-        ground = Ground(plane, nodes, pid, extender)
+        _grant_rights(plane)
+        ground = Ground(plane, nodes)
         yield from _compare(ground, {"clientConnection": STOCK})
-        for metric, value in _compare(ground, {}):
-            yield f"unthrottled_{metric}", value
+        for metric, value in _compare(ground, {}, null):
+            yield metric if metric == "null_ratio" else f"unthrottled_{metric}", value
+
+
+def print_to_stderr(line: str) -> None:
+    print(line, file=sys.stderr)
 
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """The cluster, and the extender that runs beside it all the time."""
+    """The cluster that pods are bound in, by whoever is measured."""
 
     plane: ControlPlane
     nodes: SimulatedNodes
-    pid: int
-    extender: Mapping[str, Any]
 
-    def cpu_seconds(self) -> float:
-        """The processor time the extender has had."""
-        line = self.plane.bed.run("cpu", ["cat", f"/proc/{self.pid}/stat"]).splitlines()[-1]
+    def cpu_seconds(self, pid: int) -> float:
+        """The processor time a process has had."""
+        line = self.plane.bed.run("cpu", ["cat", f"/proc/{pid}/stat"]).splitlines()[-1]
         user, system = line.rpartition(")")[2].split()[11:13]
         return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
+    @contextmanager
+    def extender(self, command: Sequence[str], url: str) -> Iterator[tuple[int, dict[str, Any]]]:
+        """An extender that has seen the cluster: its process, and the scheduler's way to it."""
+        bed = self.plane.bed
+        pid = bed.spawn(USER, command)
+        wait_until(lambda: _is_ready(url), 30, lambda: f"no extender: {bed.tail(USER)}")
+        try:
+            yield pid, _configure(url)
+        finally:
+            bed.stop(USER)
 
-def _compare(ground: Ground, config: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """Both rates of one scheduler, their ratio, and what a pod costs the extender."""
-    plain, through, worked = 0.0, 0.0, 0.0
+
+def _compare(
+    ground: Ground, config: Mapping[str, Any], null: str | None = None
+) -> Iterator[tuple[str, float]]:
+    """The rates of one scheduler, their ratios, and what a pod costs the extender."""
+    plain, through, nothing, worked = 0.0, 0.0, 0.0, 0.0
     for _ in range(ROUNDS):
         plain += _time_binding(ground, config, {})
-        before = ground.cpu_seconds()
-        through += _time_binding(ground, {**config, "extenders": [ground.extender]}, LIMITS)
-        worked += ground.cpu_seconds() - before
+        if null is not None:
+            with ground.extender(*_null_command(ground.plane, null)) as (_, extender):
+                nothing += _time_binding(ground, {**config, "extenders": [extender]}, LIMITS)
+        with ground.extender(*_own_command(ground.plane)) as (pid, extender):
+            before = ground.cpu_seconds(pid)
+            through += _time_binding(ground, {**config, "extenders": [extender]}, LIMITS)
+            worked += ground.cpu_seconds(pid) - before
     bound = ROUNDS * (PODS - 1)
     yield "pods_per_s", bound / through
     yield "plain_pods_per_s", bound / plain
     yield "ratio", plain / through
     yield "extender_cpu_ms", 1000 * worked / (ROUNDS * PODS)
+    if null is not None:
+        yield "null_pods_per_s", bound / nothing
+        yield "null_ratio", nothing / through
 
 
 def _time_binding(ground: Ground, config: Mapping[str, Any], limits: Mapping[str, str]) -> float:
@@ -122,6 +148,9 @@ def _clear(api: Api) -> bool:
         # A busy server deletes as many as it can in a minute, and the rest when asked again.
         if error.code != 504:
             raise
+    except ConnectionError:
+        # The same, from a server that hangs up on what takes longer.
+        return False
     return False
 
 
@@ -133,8 +162,7 @@ def _binding_times(plane: ControlPlane, before: int) -> Iterator[datetime]:
             yield datetime.fromisoformat(event["stageTimestamp"])
 
 
-def _start_extender(plane: ControlPlane) -> tuple[int, dict[str, Any]]:
-    """An extender that has seen the cluster: its process, and what the scheduler knows of it."""
+def _grant_rights(plane: ControlPlane) -> None:
     rights = {"apiGroup": "rbac.authorization.k8s.io"}
     with plane.api() as api:
         api.create(
@@ -145,13 +173,23 @@ def _start_extender(plane: ControlPlane) -> tuple[int, dict[str, Any]]:
                 "subjects": [{**rights, "kind": "User", "name": USER}],
             },
         )
-    url = f"http://127.0.0.1:{free_port()}"
+
+
+def _own_command(plane: ControlPlane) -> tuple[list[str], str]:
+    address = f"127.0.0.1:{free_port()}"
     command = [str(Path(sys.executable).with_name("slicewise")), "extender"]
-    kubeconfig = plane.kubeconfig(USER).path
-    flags = [f"--kubeconfig={kubeconfig}", f"--address={url.removeprefix('http://')}"]
-    pid = plane.bed.spawn("extender", [*command, *flags])
-    wait_until(lambda: _is_ready(url), 30, lambda: f"no extender: {plane.bed.tail('extender')}")
-    return pid, {
+    flags = [f"--kubeconfig={plane.kubeconfig(USER).path}", f"--address={address}"]
+    return [*command, *flags], f"http://{address}"
+
+
+def _null_command(plane: ControlPlane, null: str) -> tuple[list[str], str]:
+    address, access = f"127.0.0.1:{free_port()}", plane.kubeconfig(USER)
+    files = (access.authority, access.user.certificate, access.user.key)
+    return [null, address, access.server, *map(str, files)], f"http://{address}"
+
+
+def _configure(url: str) -> dict[str, Any]:
+    return {
         "urlPrefix": url,
         "filterVerb": "place",
         "preemptVerb": "preempt",
@@ -164,7 +202,7 @@ def _start_extender(plane: ControlPlane) -> tuple[int, dict[str, Any]]:
 
 def _is_ready(url: str) -> bool:
     try:
-        with urllib.request.urlopen(f"{url}/readyz", timeout=2) as answer:
+        with urllib.request.urlopen(f"{url}/leadz", timeout=2) as answer:
             return bool(answer.status == 200)
     except OSError:
         return False

@@ -2,7 +2,7 @@
 
 import gc
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Final
 
@@ -81,6 +81,16 @@ def shapes() -> tuple[list[Request], list[int]]:
     # One pod in fifty wants a certain model.
     found += [(_request(100, 1, cores, ("A100",)), 20) for cores in _CORES]
     return [request for request, _ in found], [weight for _, weight in found]
+
+
+def draw_shape(chance: Random) -> Request:
+    """A shape that hardly any other pod has: mostly a share, its CPU to the thousandth."""
+    percent, count = chance.randrange(1, 100), 1
+    if chance.random() < 0.2:
+        percent, count = 100, chance.choice((1, 2, 4))
+    request = _request(percent, count, 1)
+    cpu = MilliCpu(chance.randrange(500, 16000))
+    return replace(request, host=replace(request.host, cpu=cpu))
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ from time import thread_time
 
 import numpy as np
 
-from bench.cluster import GPUS, HalfFull, half_full, shapes
+from bench.cluster import GPUS, HalfFull, draw_shape, half_full, shapes
 from slicewise.cluster import PodGone
 from slicewise.model import Request
 from slicewise.placement import POLICIES, PlacementRequest, Planner
@@ -32,6 +32,24 @@ def measure_decisions(policy: str, nodes: int, count: int) -> Iterator[tuple[str
     yield "p99_ms", 1e3 * float(np.percentile(warm, 99))
     yield "cold_ms", 1e3 * float(np.percentile(cold, 50))
     yield "build_ms", 1e3 * built
+
+
+def measure_cold(nodes: int, count: int) -> Iterator[tuple[str, float]]:
+    """First decisions on shapes never seen; the policy's tables are those of the usual pods."""
+    cluster = _cluster(nodes)
+    for policy in ("default", "fgd"):
+        planner = Planner(POLICIES[policy], cluster.workload)
+        _decide(cluster, planner, shapes()[0][-1])
+        seen = set(shapes()[0])
+        spent: list[float] = []
+        while len(spent) < count:
+            request = draw_shape(cluster.chance)
+            if request not in seen:
+                seen.add(request)
+                spent.append(_decide(cluster, planner, request))
+        prefix = "" if policy == "default" else f"{policy}_"
+        yield f"{prefix}p50_ms", 1e3 * float(np.percentile(spent, 50))
+        yield f"{prefix}p99_ms", 1e3 * float(np.percentile(spent, 99))
 
 
 def measure_tables() -> Iterator[tuple[str, float]]:

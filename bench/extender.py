@@ -4,8 +4,9 @@ import asyncio
 import contextlib
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
+from time import thread_time_ns
 from typing import Final, TextIO
 
 import numpy as np
@@ -18,8 +19,10 @@ from slicewise.extender.handlers import Extender
 from slicewise.extender.protocol import decode_binding
 from slicewise.extender.server import ExtenderServer
 from slicewise.kube.outcomes import BindOutcome, PodEvent, PodKey, WriteOutcome, WriteStatus
-from slicewise.model import Container, Pod, PodRecord, Snapshot
+from slicewise.kube.watch import WatchMonitor
+from slicewise.model import NO_RULES, Container, IsolationRules, Pod, PodRecord, Snapshot
 from slicewise.placement import POLICIES, Planner
+from slicewise.trust import RecordSigner, SigningKey
 
 # Between two events of a busy cluster.
 _PAUSE: Final = 0.002
@@ -32,7 +35,16 @@ class StillState:
         self.ledger: Ledger = cluster.ledger
         self.quota = Quota()
         self.ready = True
+        self.unready: str | None = None
+        self.unsynced: str | None = None
+        self.failure: str | None = None
+        self.watches = WatchMonitor()
         self._planner = Planner(POLICIES["default"], cluster.workload)
+        self.served_names: frozenset[str] = frozenset()
+
+    def isolation_rules(self, namespace: str) -> IsolationRules:  # noqa: ARG002
+        """No namespace demands anything."""
+        return NO_RULES
 
     def snapshot(self) -> Snapshot:
         """The cluster now."""
@@ -47,7 +59,7 @@ class StillState:
         return self._planner
 
 
-class _CountingWriter:
+class CountingWriter:
     """Takes every write and counts it; events are not counted."""
 
     def __init__(self) -> None:
@@ -99,7 +111,7 @@ def _cluster() -> HalfFull:
 def measure_filter(form: str, count: int, warm: int) -> Iterator[tuple[str, float]]:
     """Filter by names, or with whole Node objects, while pods end elsewhere in the cluster."""
     with open("/dev/null", "w") as nowhere:
-        _log_to(nowhere)
+        log_to(nowhere)
         seconds, size = asyncio.run(_ask(form, count))
     yield "p50_ms", 1e3 * float(np.percentile(seconds[warm:], 50))
     yield "p99_ms", 1e3 * float(np.percentile(seconds[warm:], 99))
@@ -108,27 +120,45 @@ def measure_filter(form: str, count: int, warm: int) -> Iterator[tuple[str, floa
 
 def measure_writes(count: int = 500) -> Iterator[tuple[str, float]]:
     """Writes to the API server for each pod bound, events aside."""
-    writer = _CountingWriter()
-    extender = Extender(StillState(_cluster()), writer)
-    bound = asyncio.run(_bind(extender, count))
+    writer = CountingWriter()
+    extender = open_extender(writer)
+    key = SigningKey(bytes(32))
+    extender.binder.signer = RecordSigner(lambda: key, lambda: 1)
+    bound = asyncio.run(bind_pods(extender, count))
     yield "count", writer.writes / bound
     yield "bound", float(bound)
 
 
-async def _bind(extender: Extender, count: int) -> int:
+def open_extender(writer: CountingWriter | None = None) -> Extender:
+    """An extender over the half-full cluster whose writes all succeed at once."""
+    return Extender(StillState(_cluster()), writer or CountingWriter())
+
+
+async def bind_pods(
+    extender: Extender,
+    count: int,
+    tell: Callable[[float], None] = lambda _: None,
+    *,
+    prefix: str = "pod",
+) -> int:
+    """How many pods were bound; `tell` hears the milliseconds that each took this thread."""
     bound = 0
     for at in range(count):
-        name = f"pod-{at}"
+        name = f"{prefix}-{at}"
         body = {"PodName": name, "PodNamespace": "bench", "PodUID": f"uid-{name}"}
         args = decode_binding(json.dumps({**body, "Node": f"node-{at:05}"}).encode())
-        bound += not (await extender.binder.bind(args)).error
+        began = thread_time_ns()
+        done = await extender.binder.bind(args)
+        tell((thread_time_ns() - began) / 1e6)
+        bound += not done.error
+        extender.state.ledger.apply(PodGone(f"uid-{name}"))
     return bound
 
 
 async def _ask(form: str, count: int) -> tuple[list[float], int]:
     """Seconds of each answer as a client in a process of its own saw them."""
     cluster = _cluster()
-    service = ExtenderServer(Extender(StillState(cluster), _CountingWriter()))
+    service = ExtenderServer(Extender(StillState(cluster), CountingWriter()))
     await service.start()
     moving = asyncio.create_task(_end_pods(cluster))
     try:
@@ -157,7 +187,7 @@ async def _end_pods(cluster: HalfFull) -> None:
         cluster.ledger.apply(PodGone(cluster.held.pop(cluster.chance.randrange(100))))
 
 
-def _log_to(target: TextIO) -> None:
+def log_to(target: TextIO) -> None:
     structlog.configure(
         processors=[structlog.processors.JSONRenderer()],
         logger_factory=structlog.WriteLoggerFactory(target),

@@ -26,7 +26,8 @@ from typing import Any, Final
 import aiohttp
 import yaml
 
-from slicewise.metricsapi.certificates import make_authority
+from slicewise.cli.logs import configure_plain_logs
+from slicewise.kube.serving.certificates import make_authority
 from slicewise.reports import (
     ContainerReport,
     DeviceReport,
@@ -250,6 +251,7 @@ async def _wait_for_authority(playground: Playground) -> str:
 
 def _run_agents(port: int, authority: str, numbers: range, up: Any, go: Any) -> None:
     """One process of agents: all connected, then changing now and then."""
+    configure_plain_logs()
     _allow_files()
     # As the server does: nobody else holds thousands of connections in one process.
     asyncio.sslproto.SSLProtocol.max_size = 16 << 10

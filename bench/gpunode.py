@@ -14,7 +14,8 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from bench.kubelet import Kubelet
-from slicewise.dialects import DEFAULT
+from slicewise.dialects import ALLOCATION, DEFAULT
+from slicewise.dialects.shared.signed_record import SIGNATURE, write_signed_record
 from slicewise.model import (
     Allocation,
     Container,
@@ -25,6 +26,8 @@ from slicewise.model import (
     Pod,
     cut,
 )
+from slicewise.state.trust import TRUST_CONFIGMAP
+from slicewise.trust import SigningKey, TrustDocument, write_trust
 from slicewise_playground.cluster import Playground
 from slicewise_testbed.ports import free_port
 
@@ -32,6 +35,7 @@ NODE: Final = "bench"
 GPUS: Final = 16
 MEMORY: Final = MiB(81920)
 SECONDS: Final = 60.0
+KEY: Final = SigningKey(bytes(32))
 # Each system's words, and whether it looks for a flag on the pod once the container has its GPU.
 KINDS: Final[Mapping[str, tuple[Mapping[str, int], bool]]] = {
     "slicewise": ({"slicewise.io/cores": 2, "slicewise.io/memory": 256}, False),
@@ -110,10 +114,11 @@ class GpuNode:
         gpu = self._node.gpus[self._count % GPUS]
         pieces = tuple(cut(share, gpu) for share in request.containers[0].shares)
         allocation = Allocation(NODE, (ContainerAllocation("main", pieces),))
-        record = DEFAULT.record_allocation(
-            pod, request, allocation, self._node, now_ns=time.time_ns()
-        )
-        return {"annotations": dict(record.annotations), "labels": dict(record.labels)}
+        now_ns = time.time_ns()
+        record = DEFAULT.record_allocation(pod, request, allocation, self._node, now_ns=now_ns)
+        text = write_signed_record(allocation, self._node, epoch=1, now_ns=now_ns)
+        signed = {ALLOCATION: text, SIGNATURE: KEY.sign(uid, text)}
+        return {"annotations": {**record.annotations, **signed}, "labels": dict(record.labels)}
 
 
 def _uuid(at: int) -> str:
@@ -126,6 +131,11 @@ async def run_node() -> AsyncIterator[GpuNode]:
     with TemporaryDirectory(prefix="sw-") as text, Playground() as api:
         folder = Path(text)
         api.create("nodes", {"metadata": {"name": NODE}})
+        namespace, name = TRUST_CONFIGMAP
+        data = write_trust(TrustDocument({KEY.id: KEY.public}))
+        api.create(
+            "configmaps", {"metadata": {"name": name, "namespace": namespace}, "data": dict(data)}
+        )
         kubelet = Kubelet(folder / "kubelet")
         await kubelet.start()
         node = GpuNode(folder, api, kubelet)

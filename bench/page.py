@@ -56,7 +56,7 @@ class _Served:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         service = DashboardServer(self._state, _find)
         await service.start()
-        while not service.ready:
+        while service.unready is not None:
             await asyncio.sleep(0.01)
         self.url = service.url
         self._ready.set()

@@ -1,7 +1,7 @@
 """A large cluster's API, played back over real HTTP: `python -m bench.replica NODES PODS`.
 
 Objects are as large as those of real clusters, with all that nobody here reads. Lists come in
-pages; watches stay open and silent.
+pages; watches end in time with a bookmark.
 """
 
 import asyncio
@@ -13,12 +13,16 @@ import msgspec
 
 from bench.cluster import GPUS
 from slicewise.cli.logs import configure_plain_logs
-from slicewise.dialects import write_gpus
+from slicewise.dialects import ALLOCATION, write_gpus
+from slicewise.dialects.shared.signed_record import SIGNATURE
 from slicewise.httpd import HttpRequest, HttpResponse, Server, ServerSettings, Stream
 from slicewise.model import Gpu, MiB, Node
+from slicewise.state.trust import TRUST_CONFIGMAP
+from slicewise.trust import SigningKey, TrustDocument, write_trust
 
 MEMORY: Final = 40960
 SHARE: Final = 10240
+KEY: Final = SigningKey(bytes(32))
 _WRITTEN: Final = msgspec.json.encode
 # Of twenty pods on a node twelve hold a quarter of a GPU, in three dialects in turn.
 _ON_A_NODE: Final = 20
@@ -78,14 +82,17 @@ def node_body(number: int) -> dict[str, Any]:
 
 
 def pod_body(number: int) -> dict[str, Any]:
-    """A pod of about five kilobytes, bound, running and marked."""
+    """A pod of about five kilobytes, bound, running, marked and signed."""
     node, at = divmod(number, _ON_A_NODE)
+    uid = f"11111111-0000-4000-8000-{number:012x}"
     limits, annotations = _gpu_part(node, at) if at < _WITH_GPU else ({}, {})
+    if annotations:
+        annotations |= _signed_part(node, at, uid)
     return {
         "metadata": {
             "name": f"trainer-{number:06d}-7d9c6b5f4-x{number % 97:02d}z",
             "namespace": f"team-{number % 40}",
-            "uid": f"11111111-0000-4000-8000-{number:012x}",
+            "uid": uid,
             "resourceVersion": str(1_000_000 + number),
             "creationTimestamp": "2026-01-01T00:00:00Z",
             "labels": {"app": f"trainer-{number % 1000}", "pod-template-hash": "7d9c6b5f4"},
@@ -149,12 +156,28 @@ def _gpu_part(node: int, at: int) -> tuple[dict[str, str], dict[str, str]]:
             "ALIYUN_COM_GPU_MEM_ASSUME_TIME": "1767225600000000000",
         }
         return units, record
+    units = {"slicewise.io/cores": "25", "slicewise.io/memory": str(SHARE)}
+    return units, {"slicewise.io/policy": "default"}
+
+
+def _signed_part(node: int, at: int, uid: str) -> dict[str, str]:
+    """Our record beside the system's own, and its signature."""
+    gpu, cores = at % GPUS, 0 if at % 3 == 1 else 25
     written = {
-        "containers": {"main": [[gpu, gpu_uuid(node, gpu), 25, SHARE]]},
+        "at": 1767225600000000000,
+        "containers": {"main": [[gpu, gpu_uuid(node, gpu), cores, SHARE]]},
+        "epoch": 1767225600,
         "node": f"node-{node:05d}",
     }
-    units = {"slicewise.io/cores": "25", "slicewise.io/memory": str(SHARE)}
-    return units, {"slicewise.io/allocation": _WRITTEN(written).decode()}
+    text = _WRITTEN(written).decode()
+    return {ALLOCATION: text, SIGNATURE: KEY.sign(uid, text)}
+
+
+def trust_body(_: int) -> dict[str, Any]:
+    """The ConfigMap with the key that everything was signed with."""
+    namespace, name = TRUST_CONFIGMAP
+    metadata = {"name": name, "namespace": namespace, "resourceVersion": "999"}
+    return {"metadata": metadata, "data": write_trust(TrustDocument({KEY.id: KEY.public}))}
 
 
 def _condition(kind: str) -> dict[str, str]:
@@ -185,8 +208,9 @@ class Replica:
     """Answers lists page by page, made once and kept as bytes where that is cheap."""
 
     def __init__(self, nodes: int, pods: int) -> None:
-        self._counts = {"/api/v1/nodes": nodes, "/api/v1/pods": pods}
-        self._bodies = {"/api/v1/nodes": node_body, "/api/v1/pods": pod_body}
+        maps = f"/api/v1/namespaces/{TRUST_CONFIGMAP[0]}/configmaps"
+        self._counts = {"/api/v1/nodes": nodes, "/api/v1/pods": pods, maps: 1}
+        self._bodies = {"/api/v1/nodes": node_body, "/api/v1/pods": pod_body, maps: trust_body}
         self.pages: dict[tuple[str, int, int], bytes] = {}
 
     def prepare(self, limit: int) -> None:
@@ -198,7 +222,7 @@ class Replica:
     async def __call__(self, request: HttpRequest) -> HttpResponse | Stream:
         """One page, or a watch in which nothing happens."""
         if "watch" in request.query:
-            return Stream(_silence())
+            return Stream(_wait_out(float(request.query.get("timeoutSeconds") or 3600)))
         start = int(request.query.get("continue") or 0)
         return HttpResponse(200, self._page(request.path, start, int(request.query["limit"])))
 
@@ -215,9 +239,9 @@ class Replica:
         return self.pages[key]
 
 
-async def _silence() -> AsyncIterator[bytes]:
-    await asyncio.Event().wait()
-    yield b""
+async def _wait_out(seconds: float) -> AsyncIterator[bytes]:
+    await asyncio.sleep(seconds)
+    yield b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"2000000"}}}\n'
 
 
 async def serve(nodes: int, pods: int) -> None:

@@ -8,6 +8,10 @@ import time
 from typing import Any, Final
 
 NODES: Final = 5000
+_HEAD: Final = (
+    b"POST /filter HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+    b"Content-Length: %d\r\n\r\n"
+)
 _SIZES: Final = (5, 11, 22, 32, 47, 65, 81, 100)
 
 
@@ -69,7 +73,7 @@ def main(port: str, form: str, count: str) -> None:
     spent = []
     for at in range(int(count)):
         body = bodies[at % len(bodies)]
-        head = b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
+        head = _HEAD % len(body)
         start = time.perf_counter()
         line.sendall(head)
         line.sendall(body)

@@ -25,6 +25,7 @@ from slicewise.model import (
     Slice,
     Snapshot,
 )
+from slicewise.model.claim import ClaimedDevice
 
 
 def gpu(index: int = 0, model: str = "NVIDIA A100-SXM4-40GB", memory: int = 40960, **facts) -> Gpu:
@@ -45,6 +46,12 @@ def node(
             for index in range(gpus)
         ]
     return Node(name, tuple(gpus), **facts)
+
+
+def claimed(gpu: Gpu, node: str = "n0", cores: int = 30, memory: int = 4096, **facts):
+    """A part of a GPU that was allocated to a claim, by the request `gpu`."""
+    amounts = Percent(cores), MiB(memory)
+    return ClaimedDevice("gpu", node, gpu.device, *amounts, **facts)
 
 
 def host(cpu: int, memory: int = 0) -> Host:

@@ -17,13 +17,15 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 CONTRACTS: list[dict[str, Any]] = PROJECT["tool"]["importlinter"]["contracts"]
 
 MOST_MODULES = 25
-MOST_LINES = 36_000
+MOST_LINES = 62_000
 # Where "card" is another system's word and is quoted: a file's path, and a part of its line.
 FOREIGN_CARDS = (
     ("src/slicewise/nodeagent/compat/compat_metrics.py", '("node", "card")'),
     ("src/slicewise/nodeagent/compat/manager_pages.py", "card_idx"),
+    ("src/slicewise/nodeagent/compat/display.py", "card_idx"),
     ("docs/agent.md", "| node, card |"),
     ("docs/limits.md", "`container_assigned_card`"),
+    ("docs/seeds.md", "multi-card scheduling"),
 )
 
 

@@ -15,7 +15,7 @@ import builders
 from chaos.relay import Relay, address
 from slicewise.dialects import ALLOCATION, DEFAULT, GPUS, write_gpus
 from slicewise.extender.run import ExtenderSettings, run_extender
-from slicewise.kube.lease import LeaseTiming
+from slicewise.kube.leading.fence import LeaseTiming
 from slicewise.model.backoff import Backoff
 from slicewise.placement import UNLIMITED, feasible
 from slicewise_playground.cluster import Playground
@@ -40,7 +40,6 @@ PLENTY = {"cpu": "999", "memory": "9Ti", "pods": "999"}
 PLENTY |= dict.fromkeys(DEFAULT.resources, "9999999")
 QUICK = SchedulerDelays(Backoff(0.05, 0.4), bind_seconds=1.0)
 TERM = LeaseTiming(lease_seconds=2.0, renew_seconds=1.2, retry_seconds=0.3)
-LEASE = ("kube-system", "slicewise-extender")
 
 
 class Bed:
@@ -220,7 +219,7 @@ class Backend:
     def ready(self):
         """Whether it is ready."""
         try:
-            with urllib.request.urlopen(f"{self.url}/readyz", timeout=2) as response:
+            with urllib.request.urlopen(f"{self.url}/leadz", timeout=2) as response:
                 return response.status == 200
         except OSError:
             return False
@@ -240,7 +239,7 @@ class Thread(Backend):
 
     def __init__(self, master, *, leads=False):
         self._settings = ExtenderSettings(
-            master=master, bind_seconds=1.0, lease=LEASE if leads else None, lease_timing=TERM
+            master=master, bind_seconds=1.0, leader_elect=leads, lease_timing=TERM
         )
         found = Future()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(found)))
@@ -267,7 +266,7 @@ class Process(Backend):
         self.url = f"http://127.0.0.1:{port}"
         code = "from slicewise.cli.main import main; main()"
         self._command = [sys.executable, "-c", code, "extender", f"--address=127.0.0.1:{port}"]
-        self._command += [f"--master={master}", "--log-level=error"]
+        self._command += [f"--master={master}", "--log-level=error", "--no-leader-elect"]
         self._process = None
         self.start()
 

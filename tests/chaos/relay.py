@@ -14,6 +14,7 @@ class Relay:
         self._flows = threading.Event()
         self._flows.set()
         self._open = set()
+        self._held = set()
         self._down = False
         self._threads = []
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
@@ -34,6 +35,10 @@ class Relay:
     def silence(self):
         """Let nothing through any more, without telling anybody."""
         self._flows.clear()
+
+    def hold(self):
+        """Let nothing more through on the connections there are; new ones flow."""
+        self._held |= self._open
 
     def refuse(self):
         """Break every connection, and each new one at once, as a server does that is down."""
@@ -84,14 +89,15 @@ class Relay:
         with suppress(OSError):
             while chunk := source.recv(1 << 16):
                 self._flows.wait()
-                sink.sendall(chunk)
+                if source not in self._held:
+                    sink.sendall(chunk)
         _hang_up(source)
         _hang_up(sink)
 
 
 def address(url):
     """Host and port of an address."""
-    host, _, port = url.removeprefix("http://").partition(":")
+    host, _, port = url.partition("://")[2].partition(":")
     return host, int(port)
 
 

@@ -71,6 +71,7 @@ def test_api_server_that_restarts_twice_keeps_every_invariant():
         check_everything(bed, PODS, stranded=UNASKED)
 
 
+@pytest.mark.cluster
 def test_extender_killed_in_the_middle_of_a_burst_keeps_every_invariant():
     with Bed() as bed:
         process = bed.add(Process(bed.playground.url))

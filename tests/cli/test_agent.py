@@ -39,9 +39,9 @@ def test_defaults_are_the_hosts_own_paths():
 
 def test_flag_beats_environment_beats_file_beats_default(tmp_path):
     file = tmp_path / "agent.yaml"
-    file.write_text("identity: match\nmemory-unit: MiB\naddress: 0.0.0.0:1\nrecord-seconds: 3\n")
-    env = {"SLICEWISE_AGENT_IDENTITY": "cdi", "SLICEWISE_AGENT_ADDRESS": "0.0.0.0:2"}
-    read = command(f"--config={file}", "--address=0.0.0.0:3", env=env)
+    file.write_text("identity: match\nmemory-unit: MiB\naddress: 127.0.0.1:1\nrecord-seconds: 3\n")
+    env = {"SLICEWISE_AGENT_IDENTITY": "cdi", "SLICEWISE_AGENT_ADDRESS": "127.0.0.1:2"}
+    read = command(f"--config={file}", "--address=127.0.0.1:3", env=env)
 
     assert read.listen.port == 3
     assert read.settings.identity is IdentityMode.CDI
@@ -61,6 +61,23 @@ def test_old_spellings_are_understood():
     assert str(read.settings.paths.plugins) == "/p"
 
 
+def test_every_flag_of_gpushares_plugin_is_understood():
+    read = command(
+        "-logtostderr", "--v=5", "--memory-unit=MiB", "--health-check", "-mps=true",
+        "--query-kubelet", "--kubelet-address=0.0.0.0", "--kubelet-port=10250",
+        "--client-cert=c", "--client-key=k", "--token=t", "--timeout=10",
+    )  # fmt: skip
+
+    assert read.settings.share_unit == MiB(1)
+
+
+def test_unit_that_is_none_is_gib_with_a_warning():
+    told = CliRunner().invoke(agent, ["--memory-unit=GB", "--nvml=fake"]).output
+
+    assert command("--memory-unit=GB").settings.share_unit == MiB(1024)
+    assert "'GB': expected GiB or MiB; GiB is taken" in told
+
+
 def test_simulated_gpus_need_no_device_nodes():
     read = command("--nvml=simulated:/gpus.yaml")
 
@@ -74,7 +91,6 @@ def test_simulated_gpus_need_no_device_nodes():
     ("flag", "why"),
     [
         ("--dialects=gpushar", "expected slicewise"),
-        ("--memory-unit=GB", "expected GiB or MiB"),
         ("--nvml=fake", "expected library or simulated:FILE"),
         ("--device-memory-scaling=2", "at most 1"),
         ("--address=5678", "expected host:port"),

@@ -4,9 +4,9 @@ from io import StringIO
 
 import pytest
 from click.testing import CliRunner
-from rich.console import Console
 
 from slicewise.cli.main import main
+from slicewise.cli.render.console import EscapingConsole
 from slicewise.cli.render.findings_text import show_audit, write_lines
 from slicewise.httpd import (
     Answer,
@@ -112,14 +112,14 @@ def test_a_pipe_gets_one_line_per_finding_without_control_characters():
     lines = write_lines(FOUND)
 
     assert lines[0] == "KIND\tSUBJECT\tWHAT\tREMEDY"
-    assert lines[1].split("\t")[2] == "[bold]evil?[2J?name[/] runs outside every pod"
+    assert lines[1].split("\t")[2] == "[bold]evil\\x1b[2J\\tname[/] runs outside every pod"
     assert lines[2] == "not answered: the kubelet: no such socket"
 
 
 def test_a_terminal_gets_a_table_that_takes_no_markup_from_strangers():
     written = StringIO()
-    show_audit(FOUND, Console(force_terminal=True, width=160, file=written))
+    show_audit(FOUND, EscapingConsole(force_terminal=True, width=160, file=written))
     text = written.getvalue()
 
-    assert "[bold]evil?[2J?name[/]" in text
+    assert "[bold]evil\\x1b[2J\\tname[/]" in text
     assert "what to do" in text

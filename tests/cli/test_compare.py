@@ -54,3 +54,13 @@ def test_folder_without_traces_is_refused(tmp_path):
 
     assert result.exit_code != 0
     assert "no openb files" in result.output
+
+
+def test_moves_are_compared_with_none(folder):
+    words = ("--policies", "binpack", "--jobs", "1", "--traces", "tiny", "--seeds", "42")
+    result = compare(folder, *words, "--departures", "0.9", "--defrag")
+
+    assert result.exit_code == 0, result.output
+    assert "With at most 3 moves for a pod that fits nowhere" in result.stdout
+    assert result.stdout.count("| tiny | binpack |") == 1
+    assert "pass --departures" in compare(folder, *words, "--defrag").output

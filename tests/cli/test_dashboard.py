@@ -4,6 +4,7 @@ from click.testing import CliRunner
 
 from slicewise.cli.dashboard import dashboard, read_settings
 from slicewise.cli.main import main
+from slicewise.dialects import QuotaLabels
 from slicewise_playground.cluster import Playground
 
 
@@ -25,8 +26,8 @@ def settings(kubeconfig, *words):
         pytest.param(("--address", "localhost:1"), "none", id="localhost"),
         pytest.param(("--address", "[::1]:1"), "none", id="ipv6-loopback"),
         pytest.param(("--auth", "kubernetes"), "kubernetes", id="asked-for-on-loopback"),
-        pytest.param(("--address", ":8484"), "kubernetes", id="every-address"),
-        pytest.param(("--address", "10.0.0.1:8484"), "kubernetes", id="another-address"),
+        pytest.param(("--address", ":8484", "--insecure"), "kubernetes", id="every-address"),
+        pytest.param(("--address", "10.0.0.1:1", "--insecure"), "kubernetes", id="another"),
     ],
 )
 def test_whoever_is_not_on_this_machine_needs_a_token(kubeconfig, words, auth):
@@ -37,6 +38,16 @@ def test_whoever_is_not_on_this_machine_needs_a_token(kubeconfig, words, auth):
 def test_open_page_beyond_loopback_is_refused(kubeconfig, address):
     with pytest.raises(click.UsageError, match="--auth=none shows the cluster to everybody"):
         settings(kubeconfig, "--auth", "none", "--address", address)
+
+
+def test_tokens_in_the_clear_must_be_asked_for(kubeconfig, tmp_path):
+    pem = tmp_path / "x.pem"
+    pem.touch()
+    files = ("--tls-cert", str(pem), "--tls-key", str(pem))
+
+    with pytest.raises(click.UsageError, match=r"--address=:8484: 0\.0\.0\.0 is not loopback"):
+        settings(kubeconfig, "--address", ":8484")
+    assert settings(kubeconfig, "--address", ":8484", *files).page.listen.tls
 
 
 @pytest.mark.parametrize("address", ["here", "127.0.0.1", "127.0.0.1:http", "127.0.0.1:70000"])
@@ -64,3 +75,9 @@ def test_missing_kubeconfig_is_one_line(tmp_path):
     assert answer.exit_code != 0
     assert answer.output.splitlines()[-1].startswith("Error: ")
     assert "none" in answer.output
+
+
+def test_labels_of_the_quota_are_told_to_the_page(kubeconfig):
+    read = settings(kubeconfig, "--model-label=x.org/model", "--pool-label=x.org/pool")
+
+    assert read.state.quota_labels == QuotaLabels("x.org/model", "x.org/pool")

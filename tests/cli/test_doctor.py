@@ -79,6 +79,36 @@ def test_scheduler_without_configuration_is_a_problem(cluster, tmp_path):
     assert "pod kube-scheduler-a is started without --config: it asks no extender" in result.output
 
 
+def test_pod_that_waits_for_a_misspelt_resource_is_a_problem(cluster, tmp_path):
+    limits = {"limits": {"vidia.com/vcuda-memory": "3"}}
+    container = {"name": "c", "image": "i", "resources": limits}
+    cluster.create("pods", {"metadata": {"name": "typo"}, "spec": {"containers": [container]}})
+
+    result = run(cluster, tmp_path, "-o", "json")
+
+    found = [each for each in json.loads(result.stdout)["findings"] if "vcuda" in each["what"]]
+    assert result.exit_code == 1
+    assert [(each["subject"], each["what"], each["fix"]) for each in found] == [
+        (
+            "pod/default/typo",
+            "waits for vidia.com/vcuda-memory, which nobody offers",
+            "write nvidia.com/vcuda-memory into its manifest",
+        )
+    ]
+
+
+def test_policy_file_on_a_cluster_that_no_longer_reads_it_is_named(cluster, tmp_path):
+    file = tmp_path / "scheduler-policy-config.json"
+    extender = {"urlPrefix": "http://<ip>:<port>/scheduler", "filterVerb": "predicates"}
+    file.write_text(json.dumps({"kind": "Policy", "apiVersion": "v1", "extenders": [extender]}))
+
+    result = run(cluster, tmp_path, "--scheduler-config", str(file))
+
+    assert result.exit_code == 1
+    assert "a Policy, which schedulers read up to 1.22; this cluster is 1." in result.output
+    assert "slicewise scheduler-config --from" in result.output
+
+
 def test_unreachable_extender_is_a_problem(cluster, tmp_path):
     result = run(cluster, tmp_path, "--extender", "http://127.0.0.1:1")
 

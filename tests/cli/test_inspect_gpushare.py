@@ -254,7 +254,7 @@ def test_wide_adds_columns_and_changes_no_other(tmp_path):
     wide = show(contract_cluster(), tmp_path, "-o", "wide").splitlines()
 
     assert [line.startswith(old) for line, old in zip(wide, plain, strict=True)] == [True] * 6
-    assert wide[0].split()[-4:] == ["PODS", "MODEL", "NOT", "USABLE"]
+    assert wide[0].split()[-5:] == ["PODS", "MODEL", "NOT", "USABLE", "ISOLATION"]
     detailed = show(contract_cluster(), tmp_path, "-d", "-o", "wide", "gpu-b")
     assert "other        default    4                gpushare  Pending" in detailed
 

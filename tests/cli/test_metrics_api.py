@@ -109,7 +109,7 @@ def test_service_is_named_after_the_pod(environment, place):
 
 
 def test_agent_of_the_originals_chart_reports_to_the_server_beside_it(monkeypatch):
-    flags = {"report_to": None, "report_ca": None, "report_token": None}
+    flags = {"report_to": None, "report_ca": None, "report_token": None, "report_replicas": ()}
     assert _read_report(flags) is None
     monkeypatch.setenv("MetadataName", "gpu-x7k2p")
     monkeypatch.setenv("MetadataNamespace", "ops")

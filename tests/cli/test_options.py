@@ -14,7 +14,7 @@ SERVICES = [
     pytest.param("agent", agent, "sweep-seconds", (1, 2, 3, 60), id="agent"),
     pytest.param("extender", extender, "max-body-mib", (1, 2, 3, 128), id="extender"),
     pytest.param("metrics-api", metrics_api, "secure-port", (1, 2, 3, 8080), id="metrics-api"),
-    pytest.param("dashboard", dashboard, "agent-port", (1, 2, 3, 5678), id="dashboard"),
+    pytest.param("dashboard", dashboard, "max-connections", (4, 2, 3, 1024), id="dashboard"),
 ]
 
 

@@ -67,6 +67,18 @@ def test_json_has_null_where_the_load_was_not_reached(files):
     assert only["refused"] == {}
 
 
+def test_fairness_is_shown_beside_the_same_queue_without_it(files):
+    words = ("--policy", "binpack", "--departures", "0.9", "--fair-after", "0.2")
+
+    document = json.loads(run(*files, *words, "--output", "json").stdout)
+    table = run(*files, *words).stdout
+
+    plain, fair = document["runs"]
+    assert (plain["policy"], fair["policy"]) == ("binpack", "binpack fair")
+    assert plain["kept"] == 0 < fair["kept"]
+    assert "binpack fair" in table
+
+
 def test_departures_show_means_over_time(files):
     words = ("--policy", "binpack", "--departures", "0.5", "--output", "json")
 
@@ -107,6 +119,7 @@ def test_missing_matplotlib_is_answered_with_the_extra_to_install(files, tmp_pat
         pytest.param(["--openb", "no/such"], "no openb files in no/such", id="openb"),
         pytest.param(["--plot", "out.gif"], "ends in .png or .svg", id="picture"),
         pytest.param(["--plot", "a.png", "--departures", "1"], "leave --departures", id="both"),
+        pytest.param(["--fair-after", "1"], "expected --departures", id="fair-without-ends"),
     ],
 )
 def test_wrong_flags_are_answered_with_what_was_expected(words, message):

@@ -73,8 +73,8 @@ def test_pipe_gets_the_table_once_and_use_is_unknown_without_agents(living, tmp_
     assert lines[0].endswith("use unknown: no agent answers")
     assert [line.split() for line in lines[2:6]] == [
         ["n0", "50/300%", "-", "1024/122880", "-", "3", "x", "NVIDIA", "A100-SXM4-40GB"],
-        ["gpu", "0", "50%", "-", "1024/40960", "-"],
-        ["default/one", "c0", "50%", "-", "1024", "-"],
+        ["gpu", "0", "50%", "-", "1024/40960", "-", "-"],
+        ["default/one", "c0", "50%", "-", "1024", "-", "none"],
         ["gpu", "1,", "2", "0%", "-", "0", "-", "free"],
     ]
     assert "\x1b" not in result.stdout
@@ -96,6 +96,7 @@ def test_json_has_every_gpu_and_container(living, tmp_path):
             "container": "c0",
             "promised": {"cores": 50, "memoryMib": 1024},
             "used": None,
+            "isolation": "none",
         }
     ]
 
@@ -131,7 +132,7 @@ def test_use_of_gpus_and_containers_stands_beside_what_was_allocated():
     text = write_plain([shown])
 
     assert shown.gpus[0].used == MeasuredUse(memory_mib=3000, cores=70)
-    assert re.search(r"default/p0 c0 +50% +40% +2048 +2500 +over its memory", text)
+    assert re.search(r"default/p0 c0 +50% +40% +2048 +2500 +none +over its memory", text)
     assert "1 process of no pod here" in text
     assert "used 35% and 3%" in write_head([shown])
 

@@ -185,6 +185,14 @@ def test_bad_manifest_is_exit_code_2(tmp_path, text, message):
     assert message in result.output
 
 
+def test_misspelt_resource_never_fits(living, tmp_path):
+    result = run(living, tmp_path, pod(limits={"nvidia.com/vcuda-mem": "20"}))
+
+    assert result.exit_code == 2
+    assert f"{tmp_path / 'pods.yaml'}: Pod p: container main: nvidia.com/vcuda-mem" in result.output
+    assert "probably nvidia.com/vcuda-memory was meant" in result.output
+
+
 def test_unreadable_request_is_exit_code_2(living, tmp_path):
     result = run(living, tmp_path, pod(limits={"slicewise.io/cores": "150"}))
 

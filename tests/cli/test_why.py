@@ -8,6 +8,7 @@ from extender.living import Cluster
 from fakes.cluster import FakeState, FakeWriter
 from slicewise.cli.main import main
 from slicewise.cli.render.explain_text import describe
+from slicewise.cli.render.terminal import finish
 from slicewise.explain.format import join_numbers
 from slicewise.extender.handlers import Extender
 from slicewise.extender.routes import build_handler
@@ -41,6 +42,14 @@ def test_refused_pod_is_told_what_would_fit():
         "as slicewise.io/memory: 40960 (node a)"
     ) in result.output
     assert "gpu 0 (NVIDIA A100-SXM4-40GB): lacks 9040 MiB" in result.output
+
+
+def test_misspelt_resource_is_told_with_the_one_that_was_meant():
+    result = ask("p0", limits={"aliyun.com/gpu-memory": 3})
+
+    assert result.exit_code == 2
+    assert "aliyun.com/gpu-memory is no resource that Slicewise knows" in result.output
+    assert "probably aliyun.com/gpu-mem was meant" in result.output
 
 
 def test_fitting_pod_is_told_its_best_place():
@@ -139,7 +148,7 @@ def test_many_nodes_are_cut_to_the_nearest():
     lines = describe(answer)
 
     assert lines[2].startswith("  n29: ")
-    assert lines[-1] == "\x1b[90m  and 20 more nodes: --all, --node NAME or -o json\x1b[0m"
+    assert finish(lines[-1]) == "\x1b[90m  and 20 more nodes: --all, --node NAME or -o json\x1b[0m"
     assert len([line for line in describe(answer, most=None) if line.startswith("  n")]) == 30
 
 
@@ -149,3 +158,31 @@ def test_many_nodes_are_cut_to_the_nearest():
 )
 def test_numbers_are_written_as_people_do(numbers, text):
     assert join_numbers(numbers) == text
+
+
+@pytest.fixture
+def pooled(tmp_path):
+    """A cluster whose nodes name their pool by a label of its own, with a quota for that pool."""
+    with Cluster(nodes=1, gpus=1, capacity=CAPACITY) as cluster:
+        cluster.wait_ready()
+        cluster.playground.patch("nodes", "n0", {"metadata": {"labels": {"x.org/pool": "gold"}}})
+        quota = {"default": {"quota": {"A100": 4}, "pool": ["silver"]}}
+        body = {"metadata": {"name": "gpuquota", "namespace": "kube-system"},
+                "data": {"gpu_quota": json.dumps(quota)}}  # fmt: skip
+        cluster.playground.create("configmaps", body)
+        cluster.add("asks", HALF)
+        yield cluster
+
+
+def test_labels_of_the_quota_can_be_told_where_no_extender_is_asked(pooled, tmp_path, monkeypatch):
+    assert (
+        run(pooled, tmp_path, "asks").exit_code
+        == run(pooled, tmp_path, "asks", "--pool-label=x.org/pool").exit_code
+        == 1
+    )
+    pooled.playground.patch("nodes", "n0", {"metadata": {"labels": {"x.org/pool": "silver"}}})
+
+    assert run(pooled, tmp_path, "asks").exit_code == 1
+    assert run(pooled, tmp_path, "asks", "--pool-label=x.org/pool").exit_code == 0
+    monkeypatch.setenv("SLICEWISE_POOL_LABEL", "x.org/pool")
+    assert run(pooled, tmp_path, "asks").exit_code == 0

@@ -19,7 +19,6 @@ from slicewise.cluster import (
     Pin,
     PodGone,
     PodSeen,
-    Quota,
 )
 from slicewise.cluster.adoption import UnassignedPod, assign_all
 from slicewise.dialects import DEFAULT, apply_record
@@ -102,13 +101,24 @@ def test_two_pods_never_get_the_same_gpu():
     assert sorted(gpus(ledger).values()) == [(0,), (1,)]
 
 
-def test_pod_without_room_is_a_problem_charged_to_every_gpu():
-    ledger = ledger_of(plain("u0"), plain("u1"), plain("u2"))
+@pytest.mark.parametrize(
+    ("agent", "troubles"),
+    [(True, {"MissingAllocation"}), (False, {"MissingAllocation", "OverCommitted"})],
+)
+def test_pod_without_room_is_a_problem_charged_only_where_it_may_run(agent, troubles):
+    pods = plain("u0"), plain("u1"), plain("u2")
+    ledger = ledger_of(*pods, node=mixed(agent=agent))
 
     assert gpus(ledger)["u2"] is None
     assert "needs 1 whole GPU, none is free" in ledger.adopted_pod("u2").detail
-    troubles = {problem.trouble for problem in ledger.problems()}
-    assert troubles == {"MissingAllocation", "OverCommitted"}
+    assert {problem.trouble for problem in ledger.problems()} == troubles
+
+
+def test_pod_without_room_keeps_no_gpu_from_others_that_our_agent_would_start():
+    ledger = ledger_of(plain("u0"), plain("u1", count=2))
+
+    assert gpus(ledger)["u1"] is None
+    assert sorted(used(ledger)) == [0, 100]
 
 
 def test_pod_without_room_gets_the_gpu_that_is_freed():
@@ -314,14 +324,6 @@ def test_new_hold_takes_the_place_of_the_old():
     held_on(ledger, "n1")
 
     assert (sum(used(ledger)), sum(used(ledger, "n1"))) == (0, 100)
-
-
-def test_holds_count_for_nothing_in_a_quota():
-    ledger = two_nodes()
-    held_on(ledger, "n0", "n1")
-
-    assert ledger.usage.models("default") == frozenset()
-    assert Quota().namespaces == {}
 
 
 models = st.sampled_from([A10, T4])

@@ -74,3 +74,20 @@ def test_node_that_lists_a_gpu_twice_is_named_and_others_are_read():
     with pytest.raises(SlicewiseError, match="node n0: gpu uuid 'GPU-a' is listed twice"):
         DEFAULT.read_node(twice)
     assert len(DEFAULT.read_node(once).gpus) == 1
+
+
+def test_mistake_of_ours_in_reading_one_pod_makes_that_one_unreadable(monkeypatch):
+    ledger = Ledger(DEFAULT)
+    ledger.apply(NodeSeen(builders.node("n0", gpus=2)))
+    claim = DEFAULT.claim
+
+    def fail(pod):
+        return 1 // 0 if pod.name == "bad" else claim(pod)
+
+    monkeypatch.setattr(DEFAULT, "claim", fail)
+    ledger.apply(PodSeen(pod(GOOD, uid="u0", name="bad", node="n0")))
+    ledger.apply(PodSeen(pod(GOOD, uid="u1", name="good", annotations=MARKS, node="n0")))
+
+    (problem,) = [each for each in ledger.problems() if each.subject.endswith("bad")]
+    assert "by a mistake of ours: ZeroDivisionError" in problem.detail
+    assert ledger.snapshot().get("n0").find("u1") is not None

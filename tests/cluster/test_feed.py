@@ -131,6 +131,16 @@ def test_mistaken_quota_keeps_the_last_good_one(text):
     assert [problem.trouble for problem in feed.problems()] == ["UnreadableQuota"]
 
 
+def test_quota_that_was_never_good_allows_nothing():
+    feed = Feed()
+
+    feed.on_quota({"gpu_quota": "{"})
+
+    assert "gpu_quota: not JSON" in feed.quota.unreadable
+    feed.on_quota({"gpu_quota": "{}"})
+    assert feed.quota == Quota()
+
+
 @pytest.mark.parametrize("data", [None, {}, {"gpu_quota": "{}"}])
 def test_absent_quota_is_no_quota(data):
     feed = Feed()
@@ -148,3 +158,12 @@ def feed_all(ledger, events):
 
 def health(ledger):
     return [gpu.healthy for gpu in ledger.snapshot().get("n0").node.gpus]
+
+
+def test_gpus_that_claims_share_are_closed_to_whoever_does_not_follow_claims():
+    shared = builders.node(gpus=[builders.gpu(0, shared=True), builders.gpu(1)])
+    notice = NodeNotice("n0", annotations={GPUS: write_gpus(shared)})
+
+    for follows, usable in ((True, [True, True]), (False, [False, True])):
+        (seen,) = Feed(claims=follows).on_node(notice)
+        assert [gpu.usable for gpu in seen.node.gpus] == usable

@@ -197,11 +197,19 @@ def test_pod_is_understood_once_its_marks_can_be_read(ledger):
     assert not ledger.problems()
 
 
-def test_bound_pod_with_unreadable_request_blocks_its_node(ledger):
+def test_bound_pod_with_unreadable_request_costs_its_limits_on_every_gpu(ledger):
+    unread = builders.pod(limits={"cores": 40}, node="n0", annotations={"test/request": "?"})
+
+    ledger.apply(PodSeen(unread))
+
+    assert used(ledger) == ((40, 40), (0, 0))
+    assert ledger.problems()[0].trouble == "UnreadableRequest"
+
+
+def test_bound_pod_that_names_no_gpu_costs_none_though_it_cannot_be_read(ledger):
     ledger.apply(PodSeen(builders.pod(uid="u0", node="n0", annotations={"test/request": "?"})))
 
-    assert used(ledger) == ((100, 100), (40960, 40960))
-    assert ledger.problems()[0].trouble == "UnreadableRequest"
+    assert used(ledger) == EMPTY
 
 
 def test_over_commitment_found_at_take_over_is_counted_and_reported(ledger):

@@ -1,21 +1,16 @@
 """The real kubectl and its kin, wherever this machine keeps them."""
 
-import os
 import shutil
 import subprocess
 from pathlib import Path
 
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "slicewise" / "kube"
+from slicewise_testbed.binaries import find_binaries
 
 
 def find_program(name: str) -> str | None:
-    """A program from KUBEBUILDER_ASSETS, then from the cache of built binaries, then from PATH."""
-    folders = [Path(os.environ["KUBEBUILDER_ASSETS"])] if "KUBEBUILDER_ASSETS" in os.environ else []
-    folders += sorted(CACHE.glob("v*/"), reverse=True)
-    for folder in folders:
-        if os.access(folder / name, os.X_OK):
-            return str(folder / name)
-    return shutil.which(name)
+    """A program of the version that is tested, or else from PATH."""
+    found = find_binaries()
+    return shutil.which(name) if found.missing((name,)) else found.path(name)
 
 
 class Kubectl:

@@ -297,3 +297,36 @@ def test_drain_evicts_the_pods_of_a_node(run_kubectl, client, node, pods):
 
     assert client.get(f"{pods}/a").status == 404
     assert client.get(node).body["spec"]["unschedulable"] is True
+
+
+def test_list_is_applied_item_by_item(kubectl):
+    items = as_yaml(
+        {"apiVersion": "v1", "kind": "List", "items": [config_map("a", {"x": "text"}), pod("b")]}
+    )
+
+    assert kubectl("apply", "-f", "-", text=items) == "configmap/a created\npod/b created\n"
+    assert kubectl("apply", "-f", "-", text=items) == "configmap/a unchanged\npod/b unchanged\n"
+
+
+def test_unknown_field_is_refused_by_its_path(kubectl):
+    body = pod()
+    body["spec"]["containers"][0]["imag"] = "x"
+
+    complaint = kubectl.refused("apply", "-f", "-", text=as_yaml(body))
+
+    assert 'strict decoding error: unknown field "spec.containers[0].imag"' in complaint
+
+
+def test_unknown_kind_is_named(kubectl):
+    complaint = kubectl.refused("apply", "-f", "-", text=as_yaml({**pod(), "kind": "Podd"}))
+
+    assert 'no matches for kind "Podd" in version "v1"' in complaint
+    assert "ensure CRDs are installed first" in complaint
+
+
+def test_explain_knows_fields_and_their_types(kubectl):
+    told = kubectl("explain", "deployment.spec.template.spec.containers")
+
+    assert words(told)[0:2] == [["GROUP:", "apps"], ["KIND:", "Deployment"]]
+    assert ["image", "<string>"] in words(told)
+    assert ["env", "<[]EnvVar>"] in words(told)

@@ -77,12 +77,12 @@ class Showing:
         limits = {"slicewise.io/cores": str(cores), "slicewise.io/memory": str(memory)}
         self.playground.create("pods", pod(name, limits=limits, **fields))
 
-    def place(self, name, node, gpu=0, cores=30, memory=4096, namespace="default"):
-        """A pod that holds this much of one GPU."""
+    def place(self, name, node, gpu=0, cores=30, memory=4096, namespace="default", **terms):
+        """A pod that holds this much of one GPU, on the record's further terms."""
         meta = {"namespace": namespace}
         self.add_pod(name, cores, memory, metadata=meta)
         given = {"main": [[gpu, f"GPU-{node}-{gpu}", cores, memory]]}
-        record = json.dumps({"containers": given, "node": node})
+        record = json.dumps({"containers": given, "node": node, **terms})
         self.playground.bind(name, node, namespace, annotations={ALLOCATION: record})
 
     def fail(self, node, status="Unknown"):

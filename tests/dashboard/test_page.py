@@ -8,6 +8,8 @@ from chaos.relay import Relay, address
 from dashboard.showing import QUICK, Showing
 from slicewise.dashboard.server import PageSettings
 from slicewise.dashboard.usage import MeasuredGpu, MeasuredNode, MeasuredPod
+from slicewise.dialects.shared.isolation import ISOLATION
+from slicewise.model import IsolationTier, OfferedIsolation
 from slicewise_playground.api.faults import InjectedFault
 
 FOCUSED = "document.activeElement.dataset.node + ' ' + document.activeElement.dataset.at"
@@ -289,6 +291,36 @@ def test_use_stands_beside_what_is_allocated_under_its_label(look):
         assert "35 / 60%" in told
         assert page.ask(text(gpu("n0", 0, ".chosen .top b"))) == "0"
         assert page.ask(widths(gpu("n0", 0, " .used i")))[0] == 35
+
+
+def test_isolation_is_a_column_and_what_keeps_a_pod_waiting(look):
+    hook = OfferedIsolation((IsolationTier.HOOK,), (IsolationTier.HOOK,))
+    gpus = [builders.gpu(at, uuid=f"GPU-n0-{at}", isolation=hook) for at in range(2)]
+    with Showing(builders.node("n0", gpus)) as showing:
+        showing.place("limited", "n0", isolation={"main": ["hook", "hook"]})
+        showing.place("older", "n0")
+        showing.place("all", "n0", gpu=1, cores=100, memory=40960)
+        wish = {"annotations": {ISOLATION: "driver"}}
+        showing.add_pod("strict", metadata=wish)
+        page = look(showing.url)
+        page.wait(count(gpu("n0", 1, " .piece")))
+        page.click(".head[data-node='n0']")
+        told = page.wait("document.querySelector('#details table')?.innerText")
+
+        assert told.splitlines()[0].split()[-1] == "isolation"
+        ends = {line.split()[0]: line.split()[-1] for line in told.splitlines()[1:]}
+        assert ends == {
+            "default/limited": "hook/hook",
+            "default/older": "none",
+            "default/all": "whole",
+        }
+        page.click(gpu("n0", 0))
+        assert "isolation\nhook/hook" in page.wait("document.querySelector('#details').innerText")
+        page.wait(f"{text('#waiting button')}?.includes('strict')")
+        page.click("#waiting button")
+        why = "document.querySelector('#details').innerText"
+        page.wait(f"{why}.includes('Insufficient GPU isolation')")
+        assert "needs memory isolation driver, gpu 0, 1 offer hook" in page.ask(why)
 
 
 def test_restarted_server_is_found_again(look):

@@ -40,7 +40,7 @@ class Large:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         service = DashboardServer(self.state, None, PageSettings(intervals=QUICK))
         await service.start()
-        while not service.ready:
+        while service.unready is not None:
             await asyncio.sleep(0.01)
         self.url = service.url
         self._started.set()

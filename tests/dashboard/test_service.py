@@ -1,13 +1,18 @@
 import http.client
 import json
+import re
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 import builders
 from dashboard.showing import QUICK, Showing
+from extender.commanding import free_port
+from slicewise.dashboard import routes
 from slicewise.dashboard.routes import FeedSettings
 from slicewise.dashboard.server import PageSettings
+from slicewise.httpd import ServerSettings
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +70,7 @@ def test_feed_begins_with_everything(shown):
     assert mark
     assert message["reset"]
     assert sorted(names(message)) == ["n0", "n1"]
-    assert message["about"]["rows"][0]["use"] is None
+    assert message["about"]["rows"][0]["use"] == "measured"
 
 
 def test_feed_goes_on_from_where_it_was_lost(shown):
@@ -119,10 +124,32 @@ def test_package_files_beside_the_page_are_not_served(shown):
         assert shown.ask(path)[0] == 404
 
 
+# Ways for a text to become markup, a link or a program.
+WAYS_IN = re.compile(
+    r"innerHTML|outerHTML|insertAdjacentHTML|createContextualFragment|DOMParser|document\.write"
+    r"|\beval\(|new Function|setTimeout\(['\"`]|javascript:|srcdoc|\b(href|src|style): [^'\"\d]"
+)
+
+
+def test_words_of_others_go_into_the_page_as_text_alone():
+    folder = Path(routes.__file__).parent / "page"
+    found = [
+        f"{file.name}: {line.strip()}"
+        for file in sorted(folder.glob("*.js"))
+        for line in file.read_text().splitlines()
+        if WAYS_IN.search(line)
+    ]
+
+    assert found == []
+    page = (folder / "index.html").read_text()
+    assert not re.search(r"<script(?! type=.module. src=)|\son\w+=", page)
+    assert "script-src 'self'" in routes.SAFETY["content-security-policy"]
+
+
 def test_data_are_refused_under_a_foreign_name(shown):
     status, _, body = shown.ask("/api/feed", headers={"Host": "rebound.example"})
 
-    assert (status, body) == (403, b"not allowed to see the cluster's GPUs\n")
+    assert (status, body[:24]) == (403, b"Host 'rebound.example': ")
 
 
 def test_pod_is_explained(shown):
@@ -173,3 +200,16 @@ def test_large_cluster_comes_in_parts_of_which_the_last_is_marked():
 
     assert [len(names(json.loads(part["data"]))) for part in parts] == [2, 2, 1]
     assert ["id" in part for part in parts] == [False, False, True]
+
+
+def test_second_listener_answers_probes_and_nothing_of_the_page():
+    health = ServerSettings(port=free_port(), any_host=True)
+    with Showing(page_settings=PageSettings(intervals=QUICK, health=health)):
+        found = {}
+        for path in ("/healthz", "/readyz", "/", "/api/feed"):
+            line = http.client.HTTPConnection("127.0.0.1", health.port, timeout=30)
+            line.request("GET", path)
+            found[path] = line.getresponse().status
+            line.close()
+
+    assert found == {"/healthz": 200, "/readyz": 200, "/": 404, "/api/feed": 404}

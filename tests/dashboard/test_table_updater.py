@@ -64,6 +64,18 @@ def test_node_is_told_with_its_gpus_and_their_pods():
     assert scene.rows("models") == [[0, "NVIDIA A100-SXM4-40GB"]]
 
 
+def test_pod_is_told_with_what_its_record_promises_of_limits():
+    scene = Scene()
+    pod = placed()
+    record = json.loads(pod.annotations["slicewise.io/allocation"])
+    text = json.dumps({**record, "isolation": {"c0": ["driver", "hook"]}})
+    scene.state.see(replace(pod, annotations={"slicewise.io/allocation": text}))
+
+    assert scene.look().rows("nodes")[0][4] == [
+        ["default", "u0", 1, 0, 30, 4096, "driver/hook"],
+    ]
+
+
 def test_pod_whose_gpus_are_nowhere_recorded_is_told_apart():
     scene = Scene()
     bare = builders.pod(limits={"nvidia.com/gpu": 1}, node="n0", name="bare")
@@ -170,6 +182,16 @@ def test_request_that_cannot_be_read_is_the_reason():
     row = scene.look().rows("waiting")[0]
 
     assert "many" in row[7][0][0]
+
+
+def test_misspelt_resource_is_the_reason_and_the_right_name_is_told():
+    scene = Scene()
+    scene.updater.on_pods([Seen(builders.pod(limits={"aliyun.com/gpu-memory": 3}))])
+
+    row = scene.look().rows("waiting")[0]
+
+    assert row[5] == 0
+    assert "probably aliyun.com/gpu-mem was meant" in row[7][0][0]
 
 
 def test_reasons_change_with_the_cluster():

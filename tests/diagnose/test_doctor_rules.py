@@ -8,13 +8,27 @@ import trustme
 import builders
 from slicewise import __version__
 from slicewise.cli.render.findings_text import write_findings
+from slicewise.cli.render.terminal import finish
+from slicewise.cluster import Problem
 from slicewise.diagnose.agents import AgentAbout, judge_agent
 from slicewise.diagnose.findings import Finding, FindingSeverity
 from slicewise.diagnose.nodes import check_nodes
-from slicewise.diagnose.scheduler import check_config, read_config, read_seconds
-from slicewise.diagnose.services import check_apiservice, check_certificates, check_quota
+from slicewise.diagnose.scheduler import (
+    check_config,
+    check_policy_flags,
+    check_scheduler_names,
+    read_config,
+    read_seconds,
+)
+from slicewise.diagnose.services import (
+    check_apiservice,
+    check_certificates,
+    check_ledger,
+    check_quota,
+)
 from slicewise.dialects import CORDONED, DEFAULT, GPUS, write_gpus
 from slicewise.dialects.scheduler_config import ALL, build_config
+from slicewise.dialects.scheduler_documents import GROUP, KIND
 from slicewise.model import NodeDetails, NodeNotice
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -187,6 +201,30 @@ def test_resource_that_nobody_manages_is_told():
     assert told(findings) == ["f: nodes offer aliyun.com/gpu-mem, which no extender manages"]
 
 
+def waiting(name, scheduler, resource):
+    container = {"name": "main", "resources": {"limits": {resource: "1"}}}
+    spec = {"schedulerName": scheduler, "containers": [{"name": "side"}, container]}
+    return {"metadata": {"namespace": "team", "name": name}, "spec": spec}
+
+
+def test_pods_of_a_scheduler_that_asks_no_extender_are_told():
+    profiles = [{"schedulerName": "slicewise-scheduler"}]
+    pods = [
+        waiting("lost", "default-scheduler", "slicewise.io/gpu"),
+        waiting("plain", "default-scheduler", "example.com/nic"),
+        waiting("well", "slicewise-scheduler", "slicewise.io/gpu"),
+    ]
+
+    findings = check_scheduler_names([config() | {"profiles": profiles}], pods)
+
+    assert [(each.subject, each.what) for each in findings] == [
+        ("pod/team/lost", "waits for scheduler default-scheduler, which asks no extender")
+    ]
+    assert "slicewise-scheduler" in findings[0].fix
+    assert check_scheduler_names([config()], pods[:2]) == []
+    assert check_scheduler_names([{"extenders": []}], pods) == []
+
+
 def test_old_policy_is_read_as_a_configuration():
     policy = {
         "kind": "Policy",
@@ -202,9 +240,42 @@ def test_old_policy_is_read_as_a_configuration():
         ],
     }
 
-    findings = check_config(read_config(json.dumps(policy)), frozenset(), 10, "f")
+    found = read_config(json.dumps(policy))
+    findings = check_config(found.config, frozenset(), 10, "f")
 
     assert told(findings) == ["f: asks http://x/gpushare-scheduler"]
+
+
+@pytest.mark.parametrize(
+    ("document", "minor", "words"),
+    [
+        ({"kind": "Policy"}, 22, None),
+        (
+            {"kind": "Policy"},
+            23,
+            "a Policy, which schedulers read up to 1.22; this",
+        ),
+        ({"kind": "Policy"}, None, None),
+        ({"apiVersion": f"{GROUP}/v1beta2", "kind": KIND}, 27, None),
+        ({"apiVersion": f"{GROUP}/v1beta2", "kind": KIND}, 28, "read up to 1.27; this cluster"),
+        ({"apiVersion": f"{GROUP}/v1alpha2"}, 36, "v1alpha2, which schedulers read up to 1.18"),
+        ({"apiVersion": f"{GROUP}/v1", "kind": KIND}, 36, None),
+        ({"apiVersion": "v1", "kind": KIND}, 36, "apiVersion='v1': expected kubescheduler"),
+    ],
+)
+def test_form_that_the_clusters_scheduler_does_not_read_is_a_problem(document, minor, words):
+    findings = read_config(json.dumps(document)).check_form(minor, "f")
+
+    assert [words in each for each in told(findings)] == ([] if words is None else [True])
+
+
+def test_flags_of_policies_are_a_problem_where_schedulers_do_not_know_them():
+    flags = [("pod s", {"--policy-config-file": "/p.json", "--use-legacy-policy-config": "true"})]
+
+    assert told(check_policy_flags(flags, 22)) == []
+    (words,) = told(check_policy_flags(flags, 36))
+    assert words.startswith("pod s is started with --policy-config-file, --use-legacy-policy-conf")
+    assert words.endswith("up to 1.22, this cluster is 1.36")
 
 
 @pytest.mark.parametrize(
@@ -243,6 +314,12 @@ def test_what_is_no_certificate_is_a_problem():
     ]
 
 
+def test_missing_metrics_api_is_told_with_what_is_lost():
+    (finding,) = check_apiservice("v1", None, NOW, "no load is measured")
+
+    assert finding.what == "APIService v1 is not there: no load is measured"
+
+
 def test_apiservice_is_judged_by_its_condition_and_authority():
     bundle = base64.b64encode(certificate(-1)).decode()
     condition = {"type": "Available", "status": "False", "message": "no endpoints"}
@@ -269,11 +346,28 @@ def test_quota_is_read(data, level):
     assert [each.severity for each in check_quota("a/b", data)] == [level]
 
 
+@pytest.mark.parametrize(
+    ("trouble", "fix"),
+    [
+        ("ForgedRecord", "its owner edited it"),
+        ("OverQuota", "raise the namespace's quota"),
+        ("SupersededRecord", "another pod has its GPU"),
+        ("OverCommitted", "kubectl slicewise why"),
+    ],
+)
+def test_every_trouble_of_a_pod_comes_with_what_to_do(trouble, fix):
+    (finding,) = check_ledger([Problem("ml/p", trouble, "its detail")])
+
+    assert finding.what == f"{trouble}: its detail"
+    assert fix in finding.fix
+
+
 def test_findings_that_differ_in_their_subject_alone_are_told_together():
     findings = [Finding(FindingSeverity.NOTE, "t", "is so", "do it", f"n{at}") for at in range(6)]
 
     text = [
-        line.replace("\x1b[90m", "").replace("\x1b[0m", "") for line in write_findings(findings)
+        finish(line).replace("\x1b[90m", "").replace("\x1b[0m", "")
+        for line in write_findings(findings)
     ]
 
     assert text[1] == "  note     n0, n1, n2, n3 and 2 more: is so"

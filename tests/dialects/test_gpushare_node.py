@@ -1,8 +1,10 @@
 import pytest
 
-from slicewise.dialects import GPUSHARE
+import builders
+from slicewise.dialects import DEFAULT, GPUSHARE, build_dialects, write_gpus
 from slicewise.dialects.gpushare.node import read_unhealthy
 from slicewise.dialects.gpushare.pods import GIB, MIB, detect_unit
+from slicewise.dialects.shared.publication import NodeFacts
 from slicewise.model import DialectError, NodeNotice
 
 
@@ -53,3 +55,51 @@ def test_absurd_node_count_is_named():
 
     with pytest.raises(DialectError, match=r"node n0: aliyun.com/gpu-count=1000000000"):
         GPUSHARE.node.read_node(notice)
+
+
+def notice(units, count=1, *, labels=None, **annotations):
+    amounts = {"aliyun.com/gpu-mem": units, "aliyun.com/gpu-count": count}
+    named = {f"slicewise.io/{key.replace('_', '-')}": text for key, text in annotations.items()}
+    return NodeNotice("n0", labels or {}, named, capacity=amounts)
+
+
+@pytest.mark.parametrize(
+    ("node", "unit"),
+    [
+        pytest.param(notice(23), 1024, id="number-of-gib"),
+        pytest.param(notice(24258), 1, id="number-of-mib"),
+        pytest.param(notice(23, gpushare_unit="MiB"), 1, id="published"),
+        pytest.param(notice(24258, gpushare_unit="gib"), 1024, id="set-by-a-person"),
+        pytest.param(notice(23, gpushare_unit="stone"), 1024, id="strange-word"),
+        pytest.param(
+            notice(1800, labels={"aliyun.accelerator/nvidia_mem": "1843200MiB"}),
+            1024,
+            id="label-of-a-very-large-gpu",
+        ),
+        pytest.param(
+            notice(900, labels={"nvidia.com/gpu.product": "Tiny-1GB"}), 1, id="model-of-a-tiny-gpu"
+        ),
+        pytest.param(
+            notice(900, gpus=write_gpus(builders.node(gpus=1, memory=900))), 1, id="inventory"
+        ),
+        pytest.param(NodeNotice("n0"), None, id="no-gpushare"),
+    ],
+)
+def test_unit_is_read_from_the_node(node, unit):
+    assert DEFAULT.read_node(node).memory_unit == unit
+
+
+@pytest.mark.parametrize(
+    ("node", "unit"),
+    [(notice(23), 1), (notice(24258), 1), (notice(23, gpushare_unit="GiB"), 1024)],
+)
+def test_unit_told_for_the_cluster_counts_where_the_node_says_none(node, unit):
+    assert DEFAULT.count_in(MIB.memory_unit).read_node(node).memory_unit == unit
+
+
+def test_agent_publishes_its_unit():
+    facts = NodeFacts(builders.node(gpus=1))
+
+    told = build_dialects(MIB.memory_unit).publish(facts, ["gpushare"]).annotations
+
+    assert told["slicewise.io/gpushare-unit"] == "MiB"

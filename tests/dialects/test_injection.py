@@ -98,6 +98,16 @@ def test_tkestack_ceiling_and_32_bit_libraries_are_passed_on():
     assert [each.source for each in given.mounts] == ["/drv/nvidia", "/vm/u0"]
 
 
+def test_tkestack_containers_get_the_devices_of_the_extra_config():
+    places = GpuManagerPaths(devices=("/dev/fuse", "/dev/infiniband/uverbs0"))
+    given = give(grant(FORK, 1, places=places))
+
+    assert names(given)[-2:] == [
+        ("fuse", "/dev/fuse"),
+        ("infiniband/uverbs0", "/dev/infiniband/uverbs0"),
+    ]
+
+
 def test_tkestack_flag_says_minor_numbers_and_success():
     record = flag(grant(FORK, 1))
 

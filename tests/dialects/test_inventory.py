@@ -26,8 +26,9 @@ def full_node():
         builders.gpu(0, minor=1, numa=0),
         builders.gpu(1, minor=0, numa=1, healthy=False, model="Tesla T4", memory=15109),
         builders.gpu(5, minor=7, mig=True),
+        builders.gpu(6, minor=6, claims=True),
     ]
-    return builders.node(gpus=gpus, links=builders.pairs_linked([0, 1], [2], nvlinks=4))
+    return builders.node(gpus=gpus, links=builders.pairs_linked([0, 1], [2], [3], nvlinks=4))
 
 
 def test_inventory_is_read_back_as_written():

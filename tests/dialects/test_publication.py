@@ -38,7 +38,11 @@ def test_equal_gpus_are_published_for_every_system():
         "nvidia.com/cuda.driver-version.full": "580.95.05",
         "nvidia.com/cuda.runtime-version.full": "13.0",
     }
-    assert set(published.annotations) == {GPUS, "tydic.io/nvidia-device-register"}
+    assert set(published.annotations) == {
+        GPUS,
+        "slicewise.io/gpushare-unit",
+        "tydic.io/nvidia-device-register",
+    }
 
 
 def test_systems_that_are_switched_off_publish_nothing():

@@ -11,6 +11,7 @@ from slicewise.dialects import (
     SLICEWISE,
     TKESTACK,
     Dialects,
+    QuotaLabels,
     apply_record,
     write_gpus,
 )
@@ -130,14 +131,33 @@ def test_unreadable_amount_is_claimed_and_then_named():
         DEFAULT.read_request(pod)
 
 
-@pytest.mark.parametrize("limits", [{}, {"nvidia.com/gpu": 1}])
-def test_ten_thousand_containers_are_refused_naming_their_number(limits):
+def test_ten_thousand_containers_that_ask_for_no_gpu_ask_for_none():
+    pod = builders.pod(*(builders.container(f"c{at}", cpu=1) for at in range(10_000)))
+
+    request = DEFAULT.read_request(pod)
+
+    assert (request.containers, request.host.cpu) == ((), 10_000_000)
+    assert DEFAULT.read_limits(pod, builders.node()) == ()
+
+
+def test_ten_thousand_containers_are_refused_naming_their_number():
+    limits = {"nvidia.com/gpu": 1}
     pod = builders.pod(*(Container(f"c{at}", limits=limits) for at in range(10_000)))
 
     with pytest.raises(
         DialectError, match="pod default/p0: 10000 containers, expected at most 512"
     ):
         DEFAULT.read_request(pod)
+
+
+@pytest.mark.parametrize(
+    ("text", "started"),
+    [('{"u0":{"c0":["GPU-1"]}}', {"u0": {"c0": ("GPU-1",)}}), ("garbage", {}), (None, {})],
+)
+def test_node_has_what_its_agent_says_that_pods_were_given(text, started):
+    annotations = {} if text is None else {"slicewise.io/started-gpus": text}
+
+    assert DEFAULT.read_node(NodeNotice("n0", annotations=annotations)).started == started
 
 
 def test_unit_of_gpushare_is_the_registry_s_choice():
@@ -255,3 +275,29 @@ def test_pod_of_another_system_is_not_read(dialect):
 
     assert dialect.pods.claims(pod) is None
     assert dialect.node.read_node(NodeNotice("n0")) is None
+
+
+def test_labels_of_a_clusters_own_quota_name_models_and_pools():
+    dialects = DEFAULT.with_labels(QuotaLabels("example.com/model", "example.com/pool"))
+    labels = {
+        "nvidia.com/gpu.product": "NVIDIA-A100",
+        "example.com/model": "training-a",
+        "example.com/pool": "east",
+        "slicewise.io/gpu-pool": "west",
+    }
+    notice = NodeNotice("n", labels=labels, capacity={"nvidia.com/gpu": "1"})
+
+    node = dialects.read_node(notice)
+
+    assert node.pool == "east"
+    assert [gpu.model for gpu in node.gpus] == ["NVIDIA-A100 training-a"]
+    assert {"example.com/model", "example.com/pool"} <= set(dialects.keys)
+    assert DEFAULT.read_node(notice).pool == "west"
+
+
+def test_model_label_that_the_model_already_says_changes_nothing():
+    dialects = DEFAULT.with_labels(QuotaLabels("example.com/model"))
+    labels = {"nvidia.com/gpu.product": "NVIDIA-A100", "example.com/model": "A100"}
+    notice = NodeNotice("n", labels=labels, capacity={"nvidia.com/gpu": "1"})
+
+    assert [gpu.model for gpu in dialects.read_node(notice).gpus] == ["NVIDIA-A100"]

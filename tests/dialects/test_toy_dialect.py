@@ -18,6 +18,8 @@ from slicewise.extender.run import ExtenderSettings, run_extender
 from slicewise.httpd import ServerSettings
 from slicewise.kube.node_details import NodeDetails
 from slicewise.model import Container, DialectError, NodeNotice
+from slicewise.state.trust import TRUST_CONFIGMAP
+from slicewise.trust import read_trust
 from toy import AGENT, PODS, SCHEDULER, TOY
 from toy import NODE as TOY_NODE
 from toy.agent import STARTED
@@ -46,8 +48,11 @@ class ToyCluster(Scene):
         task = asyncio.create_task(serving)
         try:
             self.address = (await url).removeprefix("http://")
-            while (await self.ask("/readyz"))[0] != 200:
+            while (await self.ask("/leadz"))[0] != 200:
                 await asyncio.sleep(0.02)
+            namespace, name = TRUST_CONFIGMAP
+            published = self.playground.get("configmaps", name, namespace)
+            self.trust.take(read_trust(published["data"]))
             yield self
         finally:
             stop.set()
@@ -58,7 +63,8 @@ class ToyCluster(Scene):
 
         def call():
             with contextlib.closing(http.client.HTTPConnection(self.address, timeout=20)) as line:
-                line.request("GET" if body is None else "POST", path, body)
+                headers = {"Content-Type": "application/json"}
+                line.request("GET" if body is None else "POST", path, body, headers)
                 response = line.getresponse()
                 return response.status, response.read()
 

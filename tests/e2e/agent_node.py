@@ -8,6 +8,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
 import urllib.request
 from collections import Counter
@@ -20,7 +21,7 @@ import yaml
 from e2e import wirings
 from e2e.container_checks import check_container
 from e2e.gpu_cluster import NAME as EXTENDER
-from e2e.gpu_cluster import GpuCluster
+from e2e.gpu_cluster import GpuCluster, make_rule
 from e2e.recorded_gpus import Gpu, describe_gpus, make_devices, recorded_gpus
 from e2e.reports import Report, read_reports
 from fakes.nvml import build_library
@@ -38,7 +39,12 @@ AGENT = "agent"
 _RIGHTS = (
     ("", ("pods", "nodes"), ("get", "list", "watch")),
     ("", ("pods", "nodes", "nodes/status"), ("patch",)),
+    ("", ("pods",), ("delete",)),
     ("", ("events",), ("create", "patch")),
+    ("", ("configmaps/slicewise-trust",), ("get", "list", "watch")),
+    ("resource.k8s.io", ("resourceslices",), ("get", "list", "watch")),
+    ("resource.k8s.io", ("resourceslices",), ("create", "update", "delete")),
+    ("resource.k8s.io", ("resourceclaims",), ("get",)),
 )
 _RBAC = "rbac.authorization.k8s.io"
 Pod = dict[str, Any]
@@ -55,6 +61,8 @@ class AgentNode:
         (self.node,) = RealNodes(plane).add("gpu", settings=NodeSettings(runtime, kubelet=many))
         self.cluster = GpuCluster(plane, SimulatedNodes(plane))
         self._first = self.gpus = tuple(gpus)
+        self.driver_facts: tuple[str, ...] = ()
+        """What the driver can do beyond the description, as its library reads it."""
         self._description = self.node.folder / "gpus.yaml"
         self._machine = self.node.folder / "machine"
         self._dev = self.node.folder / "dev"
@@ -72,13 +80,28 @@ class AgentNode:
     def describe(self, **fields: Any) -> None:
         """The driver says this from now on: faults, or GPUs that differ from what they were."""
         self._description.write_text(yaml.safe_dump({**describe_gpus(self.gpus), **fields}))
-        write_library_file(self._description, self._machine)
+        write_library_file(self._description, self._machine, more=self.driver_facts)
 
     def start_agent(self, *flags: str) -> int:
         """The process id of an agent that runs and is ready."""
-        pid = self.node.spawn_inside(AGENT, *self._command(*flags), env=self._environment())
+        pid = self.launch_agent(*flags)
         wait_until(self.agent_ready, 60, lambda: f"not ready: {self.agent_tail()}")
         return pid
+
+    def launch_agent(self, *flags: str, program: Sequence[str] = ("slicewise", "agent")) -> int:
+        """The process id of an agent that was started, under this name of its program."""
+        name, *words = program
+        path = str(Path(sys.executable).with_name(name))
+        command = [path, *words, *self._wiring(), *flags]
+        return self.node.spawn_inside(AGENT, *command, env=self._environment())
+
+    def withdraw(self) -> str:
+        """What the command says that takes what agents wrote off every Node."""
+        command = [Path(sys.executable).with_name("slicewise"), "withdraw"]
+        environment = self.plane.kubectl_environment()
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
     def stop_agent(self, number: signal.Signals = signal.SIGTERM) -> None:
         """The agent is gone."""
@@ -239,13 +262,17 @@ class AgentNode:
     def restart_container(self, namespace: str, name: str, container: str) -> None:
         """The container was killed, runs again, and has spoken again."""
         (pod,) = self.cluster.pods(namespace, fieldSelector=f"metadata.name={name}")
+        self.kill_container(pod, container)
+        wait_until(lambda: len(self.reports(pod)[container]) > 1, 60, self.agent_tail)
+
+    def kill_container(self, pod: Pod, container: str) -> None:
+        """The first process of the container was killed."""
         (found,) = (
             each for each in pod["status"]["containerStatuses"] if each["name"] == container
         )
-        # Its first process is deaf to signals from inside.
+        # It is deaf to signals from inside.
         pid = self._first_process(found["containerID"].rpartition("/")[2])
         self.node.run_inside("kill", "-KILL", str(pid))
-        wait_until(lambda: len(self.reports(pod)[container]) > 1, 60, self.agent_tail)
 
     def wait_event(self, namespace: str, name: str, words: str, seconds: float = 60) -> str:
         """The event about a pod that has these words."""
@@ -314,22 +341,23 @@ class AgentNode:
         """No pods, no agent, no extender; the GPUs are well."""
         for name in self.bed.processes():
             if name.startswith(EXTENDER):
-                self.cluster.stop_extender(signal.SIGKILL, name)
+                self.cluster.stop_extender(name=name)
         self.cluster.clear_pods()
         if self.bed.alive(f"{self.node.name}-{AGENT}"):
             self.stop_agent(signal.SIGKILL)
+        self.driver_facts = ()
         self.use_gpus(self._first)
 
-    def _command(self, *flags: str) -> list[str]:
+    def _wiring(self) -> list[str]:
+        """The flags by which an agent finds this node instead of the machine."""
         return [
-            str(Path(sys.executable).with_name("slicewise")),
-            "agent",
             f"--node-name={self.node.name}",
             f"--kubeconfig={self._user.path}",
             f"--address=127.0.0.1:{self._port}",
             f"--dev={self._dev}",
             f"--virtual-manager-path={self.node.folder / 'vm'}",
-            *flags,
+            f"--driver-volumes={self.node.folder / 'vdriver'}",
+            f"--display-socket={self.node.folder / 'display.sock'}",
         ]
 
     def _environment(self) -> dict[str, str]:
@@ -338,6 +366,8 @@ class AgentNode:
             "PATH": os.environ["PATH"],
             "LD_LIBRARY_PATH": str(library),
             FILE_VARIABLE: str(self._machine),
+            # A checkout that is tried beside the installed one tells its programs so.
+            **{key: os.environ[key] for key in ("PYTHONPATH",) if key in os.environ},
         }
 
 
@@ -352,13 +382,12 @@ def _uid(pod: Pod) -> str:
 
 
 def _grant(plane: ControlPlane) -> None:
-    rules = [
-        {"apiGroups": [group], "resources": list(resources), "verbs": list(verbs)}
-        for group, resources, verbs in _RIGHTS
-    ]
-    reference = {"apiGroup": _RBAC, "kind": "ClusterRole", "name": USER}
+    rules = [make_rule(*right) for right in _RIGHTS]
+    # The chart has a role of the user's own name, which some tests apply.
+    name = f"{USER}-of-the-testbed"
+    reference = {"apiGroup": _RBAC, "kind": "ClusterRole", "name": name}
     subjects = [{"apiGroup": _RBAC, "kind": "User", "name": USER}]
-    binding = {"metadata": {"name": USER}, "roleRef": reference, "subjects": subjects}
+    binding = {"metadata": {"name": name}, "roleRef": reference, "subjects": subjects}
     with plane.api() as api:
-        api.create(f"/apis/{_RBAC}/v1/clusterroles", {"metadata": {"name": USER}, "rules": rules})
+        api.create(f"/apis/{_RBAC}/v1/clusterroles", {"metadata": {"name": name}, "rules": rules})
         api.create(f"/apis/{_RBAC}/v1/clusterrolebindings", binding)

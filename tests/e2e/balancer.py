@@ -59,10 +59,30 @@ class Splitter(Balancer):
         return next(self._turns)
 
 
+class FirstOpen(Balancer):
+    """Connections go to the first that can be connected to, whatever is spoken there."""
+
+    @property
+    def port(self) -> int:
+        return int(self._listener.getsockname()[1])
+
+    def _choose(self) -> str | None:
+        return next((each for each in self._backends if _is_open(each)), None)
+
+
+def _is_open(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
 def is_ready(url: str) -> bool:
     """Whether the extender there says so within a second."""
     try:
-        with urllib.request.urlopen(f"{url}/readyz", timeout=1) as answer:
+        with urllib.request.urlopen(f"{url}/leadz", timeout=1) as answer:
             return bool(answer.status == 200)
     except OSError:
         return False

@@ -93,10 +93,12 @@ CONTRACTS: Mapping[str, Contract] = {
     "tencent.com/vcuda-core": tkestack,
     "aliyun.com/gpu-mem": gpushare,
     "elasticgpu.io/gpu-core": elastic,
+    "elasticgpu.io/gpu-memory": elastic,
     "elastic-gpu/gpu-percent": percent,
     "nvidia.com/gpu": nvidia,
     "slicewise.io/gpu": slicewise,
     "slicewise.io/cores": slicewise,
+    "slicewise.io/memory": slicewise,
 }
 
 

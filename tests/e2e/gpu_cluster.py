@@ -25,11 +25,20 @@ USER = "slicewise-extender"
 NAME = "extender"
 WRITES = ("create", "update", "patch", "delete", "deletecollection")
 _RIGHTS = (
-    ("", ("nodes", "pods", "configmaps"), ("get", "list", "watch")),
+    ("", ("nodes", "pods", "namespaces", "configmaps"), ("get", "list", "watch")),
     ("", ("pods",), ("patch",)),
-    ("", ("pods/binding",), ("create",)),
+    ("", ("pods/binding", "pods/eviction"), ("create",)),
+    ("policy", ("poddisruptionbudgets",), ("list",)),
     ("", ("events",), ("create", "patch")),
+    ("metrics.slicewise.io", ("nodereports",), ("list",)),
     ("coordination.k8s.io", ("leases",), ("get", "create", "update")),
+    ("resource.k8s.io", ("resourceclaims", "deviceclasses"), ("get", "list", "watch")),
+    ("resource.k8s.io", ("resourceclaims/status",), ("patch",)),
+    ("resource.k8s.io", ("resourceclaims/driver",), ("arbitrary-node:patch",)),
+    # What is in these two is created without a name, and then read and changed by its name alone.
+    ("", ("configmaps", "secrets"), ("create",)),
+    ("", ("configmaps/slicewise-trust",), ("patch",)),
+    ("", ("secrets/slicewise-signing",), ("get", "update")),
 )
 
 
@@ -72,7 +81,7 @@ class GpuCluster:
         if not self.bed.alive(name):
             raise AssertionError(f"{name} ended: {self.bed.tail(name)}")
         try:
-            with urllib.request.urlopen(f"{self.url(name)}/readyz", timeout=2) as answer:
+            with urllib.request.urlopen(f"{self.url(name)}/leadz", timeout=2) as answer:
                 return bool(answer.status == 200)
         except OSError:
             return False
@@ -182,12 +191,14 @@ class GpuCluster:
         return next(message for message in found if words in message)
 
     def writes(self, since: int = 0) -> list[tuple[str, str]]:
-        """What the extender wrote, as verb and resource in order, since a mark."""
+        """What the extender wrote beside its Lease, as verb and resource, since a mark."""
         found = []
         for event in list(self.plane.audit_events())[since:]:
             if event["user"]["username"] != USER or event["verb"] not in WRITES:
                 continue
             target = event["objectRef"]
+            if target["resource"] == "leases":
+                continue
             parts = filter(None, (target["resource"], target.get("subresource")))
             found.append((event["verb"], "/".join(parts)))
         return found
@@ -200,7 +211,8 @@ class GpuCluster:
         """No pods, no workloads, no nodes, no extender; the scheduler is a plain one."""
         for name in self.bed.processes():
             if name.startswith(NAME):
-                self.stop_extender(signal.SIGKILL, name)
+                # It gives its lease up, so that the next one leads at once.
+                self.stop_extender(name=name)
         with self.plane.api() as api:
             for node in api.get("/api/v1/nodes")["items"]:
                 api.delete(f"/api/v1/nodes/{node['metadata']['name']}")
@@ -255,12 +267,17 @@ def _settled(found: Mapping[str, Any]) -> bool:
     return found["status"]["phase"] == "Running" or refused
 
 
+def make_rule(group: str, resources: Sequence[str], verbs: Sequence[str]) -> dict[str, Any]:
+    """A rule of a role; `configmaps/some-name` stands for the one ConfigMap of that name."""
+    named = [each.partition("/") for each in resources]
+    names = [name for kind, _, name in named if name and kind in ("configmaps", "secrets")]
+    kinds = [kind for kind, _, _ in named] if names else list(resources)
+    rule = {"apiGroups": [group], "resources": kinds, "verbs": list(verbs)}
+    return {**rule, **({"resourceNames": names} if names else {})}
+
+
 def _grant(plane: ControlPlane) -> None:
-    rules = [
-        {"apiGroups": [group], "resources": list(resources), "verbs": list(verbs)}
-        for group, resources, verbs in _RIGHTS
-    ]
-    role = {"metadata": {"name": USER}, "rules": rules}
+    role = {"metadata": {"name": USER}, "rules": [make_rule(*right) for right in _RIGHTS]}
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": USER}
     subjects: Sequence[Mapping[str, str]] = [
         {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": USER}

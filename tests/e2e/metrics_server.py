@@ -21,10 +21,13 @@ from slicewise_testbed.ports import free_port
 from slicewise_testbed.testbed import wait_until
 
 NAME = "metrics-api"
+REPLICA = "metrics-api-replica"
 SERVICE = "nvidia-gpu-scheduler"
-ACCOUNT = f"system:serviceaccount:kube-system:{SERVICE}"
+ACCOUNT = "system:serviceaccount:kube-system:slicewise-metrics-api"
 AGENT = "system:serviceaccount:kube-system:slicewise-agent"
-MANIFESTS = Path(__file__).parents[2] / "deploy" / "metrics-api"
+MANIFESTS = Path(__file__).parents[2] / "deploy" / "metrics-api.yaml"
+# The workloads are processes here, with the accounts and rights that are shipped.
+WORKLOADS = ("Deployment", "DaemonSet", "ConfigMap")
 PREFIX = "/apis/metrics.nvidia.com/v1alpha1"
 SECOND = "/apis/nvidia-gpu-scheduler/v1"
 GROUPS = ("v1alpha1.metrics.nvidia.com", "v1.nvidia-gpu-scheduler", "v1alpha1.metrics.slicewise.io")
@@ -43,21 +46,19 @@ class MetricsServer:
 
     def manifests(self) -> Iterator[dict[str, Any]]:
         """The shipped documents, with a Service that leads to this machine."""
-        for path in sorted(MANIFESTS.glob("*.yaml")):
-            for document in yaml.safe_load_all(path.read_text()):
-                if document["kind"] == "Service":
-                    outside = {"type": "ExternalName", "externalName": "localhost"}
-                    document["spec"] = {**outside, "ports": [{"port": self.port}]}
-                if document["kind"] == "APIService":
-                    document["spec"]["service"]["port"] = self.port
-                yield document
+        for document in yaml.safe_load_all(MANIFESTS.read_text()):
+            if document["kind"] in WORKLOADS:
+                continue
+            if document["kind"] == "Service":
+                outside = {"type": "ExternalName", "externalName": "localhost"}
+                document["spec"] = {**outside, "ports": [{"port": self.port}]}
+            if document["kind"] == "APIService":
+                document["spec"]["service"]["port"] = self.port
+            yield document
 
     def start(self, *flags: str) -> None:
         """The server runs and the API server finds it available."""
-        command = [str(Path(sys.executable).with_name("slicewise")), "metrics-api"]
-        wiring = [f"--kubeconfig={self._user.path}", f"--secure-port={self.port}"]
-        where = ["--bind-address=127.0.0.1", "--overlap-seconds=3"]
-        self.plane.bed.spawn(NAME, [*command, *wiring, *where, *flags])
+        self._spawn(NAME, self.port, *flags)
         with self.plane.api() as api:
             for name in GROUPS:
                 try:
@@ -69,6 +70,34 @@ class MetricsServer:
     def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
         """The server is gone."""
         self.plane.bed.stop(NAME, number)
+
+    def remove(self) -> None:
+        """The server is gone, and the API server no longer looks for it."""
+        self.stop()
+        with self.plane.api() as api:
+            for name in GROUPS:
+                api.delete(f"{APISERVICES}/{name}")
+
+    def start_replica(self, *flags: str) -> int:
+        """The port of a second server, which no Service leads to yet."""
+        port = free_port()
+        self._spawn(REPLICA, port, *flags)
+        return port
+
+    def lead_to(self, port: int) -> None:
+        """The API server asks at this port from now on."""
+        here, self.port = self.port, port
+        for document in self.manifests():
+            if document["kind"] in ("APIService", "Service"):
+                self.plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(document))
+        self.port = here
+        wait_until(self._serves, 60, lambda: f"not served: {self.plane.bed.tail(NAME, 30)}")
+
+    def _spawn(self, name: str, port: int, *flags: str) -> None:
+        command = [str(Path(sys.executable).with_name("slicewise")), "metrics-api"]
+        wiring = [f"--kubeconfig={self._user.path}", f"--secure-port={port}"]
+        where = ["--bind-address=127.0.0.1", "--overlap-seconds=3"]
+        self.plane.bed.spawn(name, [*command, *wiring, *where, *flags])
 
     def get(self, path: str, config: Any = None) -> Any:
         """What the API server answers, decoded."""

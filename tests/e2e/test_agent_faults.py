@@ -66,14 +66,14 @@ def test_driver_that_dies_touches_no_pod_and_pods_start_without_it(served: Agent
     served.check_given(pods)
 
 
-def test_record_of_an_unknown_gpu_holds_up_its_pod_alone_and_says_why(served: AgentNode) -> None:
+def test_record_that_nobody_signed_holds_up_its_pod_alone_and_says_why(served: AgentNode) -> None:
     record = {"containers": {"one": [[0, "GPU-of-nobody", 5, 256]]}, "node": served.node.name}
     forged = speak("forged", LIMITS, ["one"])
     forged["metadata"]["annotations"] = {"slicewise.io/allocation": json.dumps(record)}
     forged["spec"]["nodeName"] = served.node.name
     served.cluster.apply(forged, speak("second", LIMITS), namespace="faults")
 
-    assert "which has no GPU-of-nobody" in served.wait_event("faults", "forged", "GPU-of-nobody")
+    assert "slicewise.io/signature" in served.wait_event("faults", "forged", "is not signed")
     served.wait_running("faults", 2, 120)
     waiting = {
         pod["metadata"]["name"]: pod["status"]["phase"] for pod in served.cluster.pods("faults")

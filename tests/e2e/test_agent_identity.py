@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from e2e.pods import PODS, in_phase
+from e2e.signed_records import bind_signed, publish_key
 from slicewise_testbed.control_plane import ControlPlane
 from slicewise_testbed.ports import free_port
 from slicewise_testbed.real_nodes import RealNodes
@@ -19,7 +20,8 @@ from slicewise_testbed.settings import NodeSettings
 from slicewise_testbed.testbed import Testbed, wait_until
 
 pytestmark = pytest.mark.cluster
-GPUS = 4
+GPUS = 6
+SHARED = 4
 MEMORY = 8192
 SAY = ["sh", "-c", "echo $NVIDIA_VISIBLE_DEVICES $(cd /dev; echo nvidia[0-9]*)"]
 FORK = {"nvidia.com/vcuda-core": "10", "nvidia.com/vcuda-memory": "256"}
@@ -67,6 +69,9 @@ class LiveAgent:
         self.plane.bed.spawn("agent", argv)
         wait_until(self.ready, 60, lambda: self.plane.bed.tail("agent", 20))
 
+    def log(self) -> str:
+        return self.plane.bed.log("agent").read_text()
+
     def stop(self) -> None:
         self.plane.bed.stop("agent")
 
@@ -81,7 +86,9 @@ class LiveAgent:
 @pytest.fixture(scope="module")
 def plane(kube_binaries):
     with Testbed.start() as bed:
-        yield ControlPlane(bed, kube_binaries).start()
+        plane = ControlPlane(bed, kube_binaries).start()
+        publish_key(plane)
+        yield plane
 
 
 @pytest.fixture(scope="module")
@@ -95,10 +102,10 @@ def record(node, gpus, cores, memory):
         name: [[at, f"GPU-{at}", cores, memory]]
         for name, at in zip(("one", "two"), gpus, strict=True)
     }
-    return json.dumps({"node": node.name, "containers": given})
+    return {"at": 1, "containers": given, "epoch": 1, "node": node.name}
 
 
-def burst_pod(node, name, limits, note):
+def burst_pod(name, limits):
     containers = [
         {
             "name": each,
@@ -110,9 +117,8 @@ def burst_pod(node, name, limits, note):
         for each in ("one", "two")
     ]
     return {
-        "metadata": {"name": name, "annotations": {"slicewise.io/allocation": note}},
+        "metadata": {"name": name},
         "spec": {
-            "nodeName": node.name,
             "restartPolicy": "Never",
             "terminationGracePeriodSeconds": 0,
             "automountServiceAccountToken": False,
@@ -135,14 +141,14 @@ def test_every_container_of_a_burst_names_exactly_its_own_gpu(plane, nodes, runt
     with plane.api() as api:
         api.wait_for(f"/api/v1/nodes/{node.name}", offers(*FORK, *OWN, *WHOLE), 60)
         for at in range(12):
-            gpus = (at % GPUS, (at + 1 + at // GPUS) % GPUS)
+            gpus = (at % SHARED, (at + 1 + at // SHARED) % SHARED)
             allocated[f"burst-{at}"] = gpus
             note = record(node, gpus, 10, 256)
             limits = FORK if at % 2 else OWN
-            api.create(PODS, burst_pod(node, f"burst-{at}", limits, note))
-        allocated["early"] = (1, 2)
+            bind_signed(api, PODS, burst_pod(f"burst-{at}", limits), note)
+        allocated["early"] = (4, 5)
         note = record(node, allocated["early"], 100, MEMORY)
-        api.create(PODS, make_early(burst_pod(node, "early", WHOLE, note)))
+        bind_signed(api, PODS, make_early(burst_pod("early", WHOLE)), note)
         ended = {
             name: api.wait_for(f"{PODS}/{name}", in_phase("Succeeded", "Failed"), 180)
             for name in allocated
@@ -168,8 +174,8 @@ def test_every_container_of_a_burst_names_exactly_its_own_gpu(plane, nodes, runt
         for each, gpu in zip(("one", "two"), gpus, strict=True)
     }
     assert told["identity"] == identity
-    # The kubelet's own list told every pod; nobody had to exchange anything.
-    assert "allocations exchanged" not in log
+    # The kubelet's own list told every pod; nobody received another's GPUs.
+    assert "received the GPUs of another pod" not in log
     assert "without the kubelet's list" not in log
 
 
@@ -192,3 +198,39 @@ def offers(*resources):
         return all(amounts.get(each, "0") != "0" for each in resources)
 
     return reached
+
+
+def holder_pod(name):
+    """A pod that is deaf to its end and holds one GPU until it is killed."""
+    pod = burst_pod(name, WHOLE)
+    pod["spec"]["containers"] = pod["spec"]["containers"][:1]
+    pod["spec"]["containers"][0]["command"] = ["sh", "-c", "trap '' TERM; sleep 600 & wait; wait"]
+    pod["spec"]["terminationGracePeriodSeconds"] = 12
+    return pod
+
+
+def test_gpu_is_granted_again_only_when_its_container_has_ended(plane, nodes):
+    (node,) = nodes.add("conflict", settings=NodeSettings(WITH_CDI))
+    agent = LiveAgent(plane, node)
+    agent.start()
+    note = {"at": 1, "epoch": 1, "node": node.name}
+    note["containers"] = {"one": [[0, "GPU-0", 100, MEMORY]]}
+    with plane.api() as api:
+        api.wait_for(f"/api/v1/nodes/{node.name}", offers(*WHOLE), 60)
+        bind_signed(api, PODS, holder_pod("first"), note)
+        api.wait_for(f"{PODS}/first", in_phase("Running"), 120)
+        bind_signed(api, PODS, holder_pod("second"), {**note, "epoch": 2})
+        wait_until(lambda: "pod default/first holds" in agent.log(), 60, agent.log)
+        # The API forgets the pod at once; its container lives on until it is killed.
+        api.delete(f"{PODS}/first", gracePeriodSeconds=0)
+        api.wait_for(f"{PODS}/second", in_phase("Running"), 180)
+        granted = [line for line in agent.log().splitlines() if grants(line, "second")]
+        api.delete(f"{PODS}/second", gracePeriodSeconds=0)
+    agent.stop()
+
+    assert granted
+    assert all('"gpus":"0"' in line for line in granted)
+
+
+def grants(line, name):
+    return "container granted" in line and f"default/{name}" in line

@@ -17,6 +17,8 @@ from slicewise_testbed.testbed import wait_until
 
 pytestmark = pytest.mark.cluster
 NODES = [f"node-{at:02}" for at in range(20)]
+# Whoever is killed gives no lease up; without election others wait for it less long.
+ALONE = "--no-leader-elect"
 SIZES = {name: [A10[1]] * 4 for name in NODES}
 # 80 GPUs hold 480 pods of these: a burst of 500 fills every GPU, and some pods must wait.
 KINDS = (
@@ -71,7 +73,7 @@ def check(cluster: GpuCluster, name: str = NAME) -> dict[str, list[tuple[int, in
 
 
 def test_burst_of_500_pods_survives_killed_extenders(gpu_cluster: GpuCluster) -> None:
-    begin(gpu_cluster, gpu_cluster.start_extender())
+    begin(gpu_cluster, gpu_cluster.start_extender(ALONE))
 
     with ThreadPoolExecutor(1) as beside:
         made = beside.submit(burst, gpu_cluster, "killed", 500)
@@ -80,7 +82,7 @@ def test_burst_of_500_pods_survives_killed_extenders(gpu_cluster: GpuCluster) ->
             # Here pods are still being made, so the burst cannot be over.
             assert count_bound(gpu_cluster, "killed") < 500
             gpu_cluster.stop_extender(signal.SIGKILL)
-            gpu_cluster.start_extender()
+            gpu_cluster.start_extender(ALONE)
         made.result()
 
     placed = gpu_cluster.wait_settled("killed", 500, 120)
@@ -88,7 +90,7 @@ def test_burst_of_500_pods_survives_killed_extenders(gpu_cluster: GpuCluster) ->
     assert len(placed) >= 480
     # A ledger built from nothing but what is written must be the same.
     gpu_cluster.stop_extender(signal.SIGKILL)
-    gpu_cluster.start_extender()
+    gpu_cluster.start_extender(ALONE)
     assert check(gpu_cluster) == held
 
 
@@ -127,7 +129,7 @@ def test_frozen_leader_is_followed_by_another_and_decides_no_more(gpu_cluster: G
 def start_two(cluster: GpuCluster) -> tuple[list[str], str, str]:
     """The addresses of two extenders, and which of them leads and which follows."""
     names = ("extender-a", "extender-b")
-    urls = [cluster.start_extender("--leader-elect", name=name, ready=False) for name in names]
+    urls = [cluster.start_extender(name=name, ready=False) for name in names]
     wait_until(lambda: any(map(is_ready, urls)), 30, lambda: cluster.bed.tail(names[0]))
     leader, follower = names if is_ready(urls[0]) else reversed(names)
     return urls, leader, follower
@@ -170,7 +172,8 @@ def ask_filter(url: str) -> dict[str, Any]:
     """What an extender says of a pod that fits every node."""
     body = {"Pod": pod("asked", KINDS[0]), "NodeNames": NODES, "Nodes": None}
     body["Pod"]["metadata"]["uid"] = "0"
-    request = urllib.request.Request(f"{url}/filter", json.dumps(body).encode())
+    headers = {"Content-Type": "application/json"}
+    request = urllib.request.Request(f"{url}/filter", json.dumps(body).encode(), headers)
     with urllib.request.urlopen(request, timeout=10) as answer:
         decoded: dict[str, Any] = json.load(answer)
     return decoded

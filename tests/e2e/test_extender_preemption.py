@@ -86,3 +86,33 @@ def test_preemption_spares_the_more_important_gpu_and_the_other_node(
     left = urge(gpu_cluster, 5)
 
     assert left == {"urgent", "middle-0", "low-beside", "busy-0", "busy-1"}
+
+
+@pytest.mark.usefixtures("classes")
+def test_urgent_pods_at_once_each_get_a_gpu_and_nobody_is_evicted_in_vain(
+    gpu_cluster: GpuCluster,
+) -> None:
+    url = gpu_cluster.start_extender()
+    gpu_cluster.add_nodes(mixed_node("full", A10, 4))
+    gpu_cluster.schedule_with(wirings.everything(url))
+    shares = [
+        half(f"low-{gpu}-{at}", f"GPU-full-{gpu}", "low") for gpu in range(4) for at in (0, 1)
+    ]
+    fill(gpu_cluster, *shares)
+    urgent = [f"urgent-{at}" for at in range(3)]
+
+    for at, name in enumerate(urgent):
+        limits = {"slicewise.io/cores": 100}
+        gpu_cluster.apply(pod(name, limits, priorityClassName="high"), namespace="preempt")
+        # These race for the room that is just being made.
+        late = half(f"late-{at}", f"GPU-full-{at}", "low")
+        gpu_cluster.apply(late, namespace="preempt")
+    for name in urgent:
+        gpu_cluster.wait_bound("preempt", name)
+    gpu_cluster.wait_running("preempt", 5)
+
+    left = {found["metadata"]["name"] for found in gpu_cluster.pods("preempt")}
+    low = sorted(name for name in left if name.startswith("low"))
+    assert left >= set(urgent)
+    assert len(low) == 2
+    assert low[0].rpartition("-")[0] == low[1].rpartition("-")[0]

@@ -39,7 +39,7 @@ def carried_out(cluster: GpuCluster, since: int) -> list[tuple[str, str]]:
         for event in list(cluster.plane.audit_events())[since:]
         if event["user"]["username"] == USER
         and event["verb"] in WRITES
-        and event["objectRef"]["resource"] != "events"
+        and event["objectRef"]["resource"] not in ("events", "leases")
         and event["responseStatus"]["code"] < 300
     ]
 

@@ -3,8 +3,9 @@ from collections import Counter
 import pytest
 
 from e2e import wirings
-from e2e.gpu_cluster import GpuCluster, pod
+from e2e.gpu_cluster import GpuCluster, marks_of, pod
 from e2e.gpu_nodes import A10, gpushare_node, mixed_node
+from slicewise_testbed.versions import chosen_version, minor
 
 pytestmark = pytest.mark.cluster
 LIMITS = (
@@ -24,17 +25,20 @@ def test_each_pod_costs_one_write_and_no_node_is_written(gpu_cluster: GpuCluster
 
     pods = [pod(f"p{at:02}", LIMITS[at % len(LIMITS)]) for at in range(50)]
     gpu_cluster.apply(*pods, namespace="writes")
-    gpu_cluster.wait_running("writes", 50)
+    found = gpu_cluster.wait_running("writes", 50)
 
     writes = Counter(gpu_cluster.writes(mark))
     del writes["create", "events"]
-    assert writes == {("create", "pods/binding"): 50}
+    # Two of the five systems have labels, which servers before 1.35 take in a write of their own.
+    patches = {} if minor(chosen_version()) >= 35 else {("patch", "pods"): 20}
+    assert writes == {("create", "pods/binding"): 50, **patches}
     bound = [
         event["objectRef"]["name"]
         for event in list(gpu_cluster.plane.audit_events())[mark:]
         if event.get("objectRef", {}).get("subresource") == "binding"
     ]
     assert sorted(bound) == [f"p{at:02}" for at in range(50)]
+    assert all(marks_of(each, "slicewise.io/signature") for each in found)
 
 
 def test_rejected_pod_costs_no_write_until_there_is_room(gpu_cluster: GpuCluster) -> None:

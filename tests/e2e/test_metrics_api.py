@@ -58,7 +58,7 @@ def running(plane: ControlPlane) -> Iterator[MetricsServer]:
     server = MetricsServer(plane)
     server.start()
     yield server
-    server.stop()
+    server.remove()
 
 
 @pytest.fixture

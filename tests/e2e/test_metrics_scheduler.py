@@ -46,7 +46,7 @@ def server(plane: ControlPlane) -> Iterator[MetricsServer]:
     wiring = {**wirings.gpuscheduler(plane.server), "tlsConfig": tls, "ignorable": False}
     plane.start_scheduler({"extenders": [wiring]})
     yield server
-    server.stop()
+    server.remove()
 
 
 @pytest.fixture

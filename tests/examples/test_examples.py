@@ -1,6 +1,7 @@
 """Every example is read by its own dialect, placed, and read back from its record."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -9,11 +10,13 @@ import yaml
 import builders
 from slicewise.cluster import read_quota
 from slicewise.dialects import DEFAULT, apply_record
-from slicewise.dialects.scheduler_config import convert_policy
+from slicewise.dialects.scheduler_documents import Conversion, convert_document
+from slicewise.explain.claim_manifests import convert_manifest, write_device_class
 from slicewise.extender.protocol import decode_pod
 from slicewise.placement import PlacementRequest, Planner
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+CLAIMS = EXAMPLES / "claim-templates.yaml"
 DIALECTS = {
     "gpu-admission": "tkestack",
     "gpu-manager": "tkestack",
@@ -52,7 +55,22 @@ def cluster():
 
 
 def test_every_system_has_examples():
-    assert {path.parent.name for path, _ in documents()} == set(DIALECTS)
+    assert {path.parent.name for path, _ in documents()} == {*DIALECTS, CLAIMS.parent.name}
+
+
+def test_templates_of_claims_are_what_the_examples_of_every_system_convert_to():
+    sources = re.findall(r"^# (\S+\.yaml)$", CLAIMS.read_text(), re.M)
+    written = list(yaml.safe_load_all(CLAIMS.read_text()))
+    converted = [
+        made
+        for source in sources
+        for document in yaml.safe_load_all((EXAMPLES / source).read_text())
+        for made in convert_manifest(source, document)
+        if made["kind"] == "ResourceClaimTemplate"
+    ]
+
+    assert {source.partition("/")[0] for source in sources} == set(DIALECTS)
+    assert written == [write_device_class(), *converted]
 
 
 @pytest.mark.parametrize(("folder", "pod"), list(pods()))
@@ -90,7 +108,7 @@ def test_a10_is_not_taken_for_an_a100():
 
 def test_policy_files_convert():
     for path in EXAMPLES.rglob("*.json"):
-        config, _ = convert_policy(json.loads(path.read_text()))
+        config = convert_document(json.loads(path.read_text()), Conversion())
         assert config["extenders"][0]["urlPrefix"].endswith("/scheduler")
 
 

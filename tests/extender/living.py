@@ -13,7 +13,7 @@ from slicewise.extender.protocol import decode_pod
 from slicewise.extender.run import ExtenderSettings, run_extender
 from slicewise.httpd import ServerSettings
 from slicewise.kube.watch import WatchSettings
-from slicewise.state.live import StateSettings
+from slicewise.state.settings import StateSettings
 from slicewise_playground.cluster import Playground
 from slicewise_playground.kubelet.simulated_node import SimulatedNode
 from slicewise_playground.kubelet.simulated_nodes import SimulatedNodes
@@ -73,14 +73,15 @@ class Cluster:
     def ask(self, path, body=None):
         connection = http.client.HTTPConnection(self.url.removeprefix("http://"), timeout=30)
         try:
-            connection.request("GET" if body is None else "POST", path, body)
+            headers = {"Content-Type": "application/json"}
+            connection.request("GET" if body is None else "POST", path, body, headers)
             response = connection.getresponse()
             return response.status, response.read()
         finally:
             connection.close()
 
     def wait_ready(self):
-        wait_until(lambda: self.ask("/readyz")[0] == 200)
+        wait_until(lambda: self.ask("/leadz")[0] == 200)
         return self
 
     def add(self, name, limits, priority=None, **meta):

@@ -1,3 +1,4 @@
+import asyncio
 import json
 
 import pytest
@@ -5,8 +6,9 @@ import pytest
 import builders
 from extender import bodies
 from fakes.cluster import FakeState
-from slicewise.cluster import read_quota
+from slicewise.cluster import Quota, read_quota
 from slicewise.extender.decisions import UNKNOWN_NODE, Decisions, spread_points
+from slicewise.extender.filters import HoldFilter
 from slicewise.extender.protocol import Victims, decode_args, decode_pod
 from slicewise.model import DialectError
 from slicewise.state.queries import NotReadyError, PodQueries
@@ -122,6 +124,28 @@ def test_quota_refuses_one_model_and_admits_another():
     assert reply.failed_and_unresolvable_nodes == {"a": "Namespace is over its GPU quota"}
 
 
+@pytest.mark.parametrize("nodes", [2, 40])
+def test_burst_of_pods_that_their_scheduler_binds_stays_within_a_quota_of_one(nodes):
+    quota = read_quota('{"default": {"quota": {"A100": 1}}}')
+    names = [f"n{at}" for at in range(nodes)]
+    state = FakeState(*(builders.node(name, 4, agent=True) for name in names), quota=quota)
+    holder = HoldFilter(Decisions(PodQueries(state)), clock=lambda: 0.0)
+
+    asked = [ask({"nvidia.com/gpu": 1}, names, uid=f"u{at}", name=f"u{at}") for at in range(5)]
+    first = [bool(holder.filter(each).reply.node_names) for each in asked]
+    again = [bool(holder.filter(each).reply.node_names) for each in asked]
+
+    assert first == again == [True, False, False, False, False]
+
+
+def test_pod_is_refused_with_the_reason_while_the_quota_cannot_be_read(verbs, state):
+    state.quota = Quota(unreadable="ConfigMap kube-system/gpuquota could not be read so far")
+
+    filtered = verbs.filter(ask(whole(), ["a"]))
+
+    assert filtered.reply.failed_nodes == {"a": "GPU quota cannot be read"}
+
+
 def test_a_pod_does_not_stand_in_its_own_way():
     quota = read_quota('{"default": {"quota": {"A100": 1}}}')
     state = FakeState(builders.node("a", 1), quota=quota)
@@ -171,7 +195,7 @@ def test_free_gpus_of_the_wanted_model_are_counted_up_to_ten():
 
 def preempt(verbs, limits, offered, priority=10):
     pod = decode_pod(json.dumps(bodies.pod(limits, priority=priority)).encode())
-    reply = verbs.preempt(pod, offered).node_name_to_meta_victims
+    reply = asyncio.run(verbs.preempt(pod, offered)).node_name_to_meta_victims
     return {name: ([pod.uid for pod in each.pods], each.violations) for name, each in reply.items()}
 
 

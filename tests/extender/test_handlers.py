@@ -20,6 +20,7 @@ from slicewise.extender.server import ExtenderServer
 from slicewise.httpd import HttpRequest, ServerSettings
 
 SHARE = {"slicewise.io/cores": 30, "slicewise.io/memory": 4096}
+JSON = {"Content-Type": "application/json"}
 SCHEDULE = "/apis/metrics.nvidia.com/v1alpha1/schedule"
 FILTERS = ["/filter", "/filter-dryrun", "/scheduler/filter", "/gpushare-scheduler/filter"]
 BINDS = ["/bind", "/scheduler/bind", "/gpushare-scheduler/bind"]
@@ -61,7 +62,7 @@ class Running:
         connection = http.client.HTTPConnection("127.0.0.1", self.service.server.port, timeout=20)
         try:
             verb = method or ("GET" if body is None else "POST")
-            connection.request(verb, path, body, headers or {})
+            connection.request(verb, path, body, {**JSON, **(headers or {})})
             response = connection.getresponse()
             return response.status, response.read()
         finally:
@@ -251,13 +252,44 @@ def test_metrics_tell_latency_decisions_and_the_ledger(own):
     assert "slicewise_ledger_gpus 6.0" in text
 
 
+def test_standby_is_ready_and_names_the_leader_when_it_is_asked(own):
+    own.state.ready, own.state.why = False, "it does not lead; other-7 does"
+
+    assert own.ask("/readyz") == (200, b"ok")
+    assert own.ask("/leadz") == (503, b"not leading: it does not lead; other-7 does\n")
+    asked = bodies.args(bodies.pod(SHARE), ["a"])
+    assert "it does not lead; other-7 does" in own.post("/filter", asked)["Error"]
+    own.add()
+    assert "it does not lead; other-7 does" in own.post("/bind", bodies.binding("a"))["Error"]
+
+
 def test_ready_only_when_the_state_is(own):
-    own.state.ready = False
+    own.state.ready, own.state.outdated = False, "not everything has been listed yet"
 
     assert own.ask("/readyz")[0] == 503
+    assert own.ask("/leadz")[0] == 503
     assert own.ask("/healthz") == (200, b"ok")
     assert "retry later" in own.post("/filter", bodies.args(bodies.pod(SHARE), ["a"]))["Error"]
     assert own.ask("/explain", bodies.args(bodies.pod(SHARE), ["a"]))[0] == 503
+
+
+def test_decisions_stop_with_the_reason_while_a_watch_is_stale(own):
+    own.state.ready = False
+    own.state.why = own.state.outdated = "watch of pods stale for 47 s"
+    asked = bodies.args(bodies.pod(SHARE), ["a"])
+
+    assert own.ask("/readyz") == (503, b"not ready: watch of pods stale for 47 s\n")
+    assert own.state.why in own.post("/filter", asked)["Error"]
+    own.add()
+    assert own.state.why in own.post("/bind", bodies.binding("a"))["Error"]
+
+
+def test_liveness_fails_for_good_when_a_task_has_ended(own):
+    assert own.ask("/livez") == (200, b"ok")
+    own.state.failure = "task watch of pods has ended: it returned"
+
+    assert own.ask("/livez") == (500, b"broken: task watch of pods has ended: it returned\n")
+    assert own.ask("/readyz")[0] == 503
 
 
 def test_version_is_plain_text(shared):
@@ -362,7 +394,7 @@ def test_one_that_is_not_ready_lets_go_of_the_schedulers_connection(own):
     own.state.ready = False
     connection = http.client.HTTPConnection("127.0.0.1", own.service.server.port, timeout=20)
     try:
-        connection.request("POST", "/filter", bodies.args(bodies.pod(SHARE), ["a"]))
+        connection.request("POST", "/filter", bodies.args(bodies.pod(SHARE), ["a"]), JSON)
         response = connection.getresponse()
 
         assert response.getheader("connection") == "close"

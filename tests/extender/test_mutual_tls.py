@@ -15,7 +15,8 @@ from extender import bodies
 from extender.commanding import Command, free_port, gpu_playground
 
 SHARE = {"slicewise.io/cores": 30, "slicewise.io/memory": 4096}
-PATHS = ["/healthz", "/livez", "/readyz", "/metrics", "/version", "/filter", "/scheduler/status"]
+PROBES = ["/healthz", "/livez", "/readyz", "/leadz"]
+PATHS = [*PROBES, "/metrics", "/version", "/filter", "/scheduler/status"]
 
 
 class Files:
@@ -55,7 +56,8 @@ def ask(port, context, path="/filter", body=None):
     """Status, body and the certificate shown; raises what TLS raises."""
     connection = http.client.HTTPSConnection("127.0.0.1", port, context=context, timeout=20)
     try:
-        connection.request("GET" if body is None else "POST", path, body)
+        headers = {"Content-Type": "application/json"}
+        connection.request("GET" if body is None else "POST", path, body, headers)
         shown = connection.sock.getpeercert(binary_form=True)
         response = connection.getresponse()
         return response.status, response.read(), shown
@@ -67,7 +69,7 @@ def wait_ready(command, context):
     end = time.monotonic() + 60
     while time.monotonic() < end:
         try:
-            if ask(command.port, context, "/readyz")[0] == 200:
+            if ask(command.port, context, "/leadz")[0] == 200:
                 return
         except OSError:
             pass
@@ -118,10 +120,9 @@ def test_right_certificate_is_served(serving):
 
 @pytest.mark.parametrize(
     ("path", "status"),
-    [("/healthz", 200), ("/livez", 200), ("/readyz", 200)]
-    + [(path, 404) for path in PATHS if not path.endswith("z")],
+    [(path, 200 if path in (*PROBES, "/metrics", "/version") else 404) for path in PATHS],
 )
-def test_plain_port_answers_probes_and_nothing_else(serving, path, status):
+def test_plain_port_answers_probes_and_prometheus_and_nothing_else(serving, path, status):
     connection = http.client.HTTPConnection("127.0.0.1", serving.health, timeout=10)
     connection.request("GET", path)
 
@@ -203,7 +204,7 @@ class Load:
         line = self._connect()
         while not self._stop.is_set():
             try:
-                line.request("POST", "/filter", self._body)
+                line.request("POST", "/filter", self._body, {"Content-Type": "application/json"})
                 response = line.getresponse()
                 response.read()
                 if response.status != 200:

@@ -4,6 +4,8 @@ import asyncio
 from dataclasses import replace
 from functools import wraps
 
+import pytest
+
 import builders
 from fakes.cluster import FakeState, FakeWriter
 from slicewise.cluster import PodSeen
@@ -11,14 +13,16 @@ from slicewise.dialects import ALLOCATION
 from slicewise.extender.handlers import Extender
 from slicewise.extender.recorder import Recorder
 from slicewise.kube.outcomes import WriteStatus
+from slicewise.model import Phase, TrustPolicy
+from slicewise.trust import TrustDocument, TrustStore
 
 
 def on_a_loop(test):
     """The test as a plain function."""
 
     @wraps(test)
-    def run():
-        asyncio.run(test())
+    def run(**given):
+        asyncio.run(test(**given))
 
     return run
 
@@ -31,7 +35,8 @@ def plain(uid="u0", **facts):
 class Scene:
     """A node of our agent with bound pods that the API server and the ledger know."""
 
-    def __init__(self, *pods, agent=True, gpus=2):
+    def __init__(self, *pods, agent=True, gpus=2, trust=None):
+        self.trust = trust
         self.state = FakeState(builders.node("n0", gpus, agent=agent))
         self.writer = FakeWriter(*pods)
         self.state.see(*pods)
@@ -40,7 +45,7 @@ class Scene:
     def renew(self):
         """Another extender, or the same that came back."""
         extender = Extender(self.state, self.writer)
-        self.recorder = Recorder(extender.binder, extender.metrics)
+        self.recorder = Recorder(extender.binder, extender.metrics, self.trust)
 
     async def look(self):
         self.recorder.look()
@@ -85,6 +90,31 @@ async def test_nothing_is_written_where_the_kubelet_chooses():
 
     assert scene.writer.writes == 0
     assert sum(scene.state.snapshot().get("n0").used_cores) == 100
+
+
+@pytest.mark.parametrize(
+    ("policy", "gpus", "writes"),
+    [
+        pytest.param(TrustPolicy(takeover_began=1), 2, 0, id="under-way"),
+        pytest.param(TrustPolicy(takeover_began=1), 1, 1, id="no-choice"),
+        pytest.param(TrustPolicy(takeover_began=1, takeover_ended=2), 2, 1, id="ended"),
+        pytest.param(TrustPolicy(), 2, 1, id="never-begun"),
+    ],
+)
+@on_a_loop
+async def test_pod_that_runs_with_what_somebody_else_gave_is_left_to_a_take_over(
+    policy, gpus, writes
+):
+    trust = TrustStore()
+    trust.take(TrustDocument({}, policy))
+    scene = Scene(plain(), gpus=gpus, trust=trust)
+    running = plain(phase=Phase.RUNNING, version=2)
+    scene.writer.add(running)
+    scene.state.see(running)
+
+    await scene.look()
+
+    assert scene.writer.writes == writes
 
 
 @on_a_loop

@@ -6,9 +6,11 @@ import json
 import pytest
 
 import builders
+from extender import bodies
 from extender.living import Cluster, wait_until
 from fakes.cluster import FakeState, FakeWriter
-from slicewise.extender.requeuer import REQUEUED, Requeuer
+from slicewise.dialects.own.pods import FREED, REQUEUED
+from slicewise.extender.requeuer import Requeuer
 from slicewise.kube.outcomes import PodName, WriteStatus
 
 SHARE = {"slicewise.io/cores": 30, "slicewise.io/memory": 4096}
@@ -87,9 +89,68 @@ def test_changed_quota_of_a_running_cluster_touches_one_bound_pod():
         wait_until(lambda: writes("patch", "pods") == {"default/bound": 2})
 
 
-def touched(cluster):
+def test_room_that_is_freed_all_the_time_requeues_ever_more_seldom():
+    state, writer = FakeState(builders.node("n0")), FakeWriter(share("bound", "n0"), share("waits"))
+    state.see(*writer.pods.values())
+    pauses, freed = [], asyncio.Event()
+
+    async def sleep(seconds):
+        pauses.append(seconds)
+        if len(pauses) in (3, 4):
+            return
+        freed.set()
+        if len(pauses) == 5:
+            raise asyncio.CancelledError
+
+    async def claim():
+        requeuer = Requeuer(state, writer, lambda: "now", sleep=sleep)
+        freed.set()
+        running = asyncio.create_task(requeuer.run_freed(freed))
+        while len(pauses) < 5:
+            if len(pauses) >= 3 and not freed.is_set():
+                freed.set()
+            await asyncio.sleep(0)
+        await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(claim())
+
+    assert pauses[:3] == [2.0, 4.0, 8.0]
+    assert pauses[3] == 2.0
+    assert writer.calls["annotate_pod"] == 5
+
+
+def test_reservation_of_a_pod_that_is_deleted_wakes_those_who_wait_once():
+    with Cluster(nodes=1, gpus=1) as cluster:
+        cluster.wait_ready()
+        assert cluster.schedule(cluster.add("bound", SHARE)) is not None
+        held = cluster.add("held", {"slicewise.io/cores": 70, "slicewise.io/memory": 4096})
+        reply = json.loads(cluster.ask("/place", bodies.args(held, ["n0"]))[1])
+        assert reply["NodeNames"] == ["n0"]
+        assert cluster.schedule(cluster.add("waits", {**SHARE, "slicewise.io/cores": 60})) is None
+
+        cluster.playground.delete("pods", "held")
+
+        wait_until(lambda: touched(cluster, FREED) == ["bound"])
+        assert cluster.playground.writes("patch", "pods") == {"default/bound": 1}
+
+
+def test_gpu_that_is_healthy_again_wakes_those_who_wait():
+    listed = {"metadata": {"name": "unhealthy-gpu-n0", "namespace": "kube-system"}}
+    with Cluster(nodes=1, gpus=2) as cluster:
+        cluster.playground.create("configmaps", {**listed, "data": {"gpus": "1"}})
+        cluster.wait_ready()
+        assert cluster.schedule(cluster.add("bound", SHARE)) is not None
+        waits = cluster.add("waits", {"slicewise.io/cores": 100})
+        wait_until(lambda: cluster.schedule(waits) is None)
+
+        cluster.playground.delete("configmaps", "unhealthy-gpu-n0", namespace="kube-system")
+
+        wait_until(lambda: touched(cluster, FREED) == ["bound"])
+
+
+def touched(cluster, mark=REQUEUED):
     return [
         pod["metadata"]["name"]
         for pod in cluster.playground.objects("pods")
-        if REQUEUED in pod["metadata"].get("annotations", {})
+        if mark in pod["metadata"].get("annotations", {})
     ]

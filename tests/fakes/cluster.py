@@ -4,10 +4,11 @@ import asyncio
 from collections import Counter
 from dataclasses import replace
 
-from slicewise.cluster import Expire, Ledger, NodeSeen, PodSeen, Quota
+from slicewise.cluster import Expire, Ledger, NodeSeen, PodSeen, Quota, QuotaSeen
 from slicewise.dialects import DEFAULT, apply_record
 from slicewise.kube.outcomes import WriteOutcome, WriteStatus
-from slicewise.model import Node, Pod
+from slicewise.kube.watch import WatchMonitor
+from slicewise.model import NO_RULES, IsolationRules, Node, Pod
 from slicewise.placement import Planner, read_policy
 
 
@@ -17,11 +18,27 @@ class FakeState:
     def __init__(self, *nodes: Node, quota: Quota | None = None, policy: str = "binpack") -> None:
         self.ledger = Ledger(DEFAULT)
         self.quota = quota or Quota()
-        self.ready = True
+        self.ready, self.why = True, "it does not lead"
+        self.failure = self.outdated = None
+        self.rules: dict[str, IsolationRules] = {}
+        self.watches = WatchMonitor()
+        self.served_names: frozenset[str] = frozenset()
         self.policy = policy
         self._planners = {}
+        self.ledger.apply(QuotaSeen(self.quota))
         for node in nodes:
             self.ledger.apply(NodeSeen(node))
+
+    @property
+    def unready(self):
+        return None if self.ready else self.why
+
+    def isolation_rules(self, namespace):
+        return self.rules.get(namespace, NO_RULES)
+
+    @property
+    def unsynced(self):
+        return self.outdated
 
     def snapshot(self):
         return self.ledger.snapshot()
@@ -51,6 +68,8 @@ class FakeWriter:
         self.calls = Counter()
         self.events = []
         self.answers: list[WriteStatus] = []
+        self.protected: set[str] = set()
+        self.evicted: list[str] = []
         self.done_unheard = False
         self.gate: asyncio.Event | None = None
         self.settling = WriteStatus.UNKNOWN
@@ -115,6 +134,13 @@ class FakeWriter:
         recorded = replace(apply_record(seen, record), version=seen.version + 1)
         self.pods[pod.namespace, pod.name] = recorded
         return WriteOutcome(WriteStatus.DONE, pod=recorded)
+
+    async def find_blocked(self, pods):
+        return {pod.uid: "as told" for pod in pods if pod.name in self.protected}
+
+    async def evict_pod(self, pod):
+        self.evicted.append(pod.name)
+        return WriteOutcome(self.answers.pop(0) if self.answers else WriteStatus.DONE)
 
     async def read_pod(self, namespace, name):
         self.calls["read_pod"] += 1

@@ -2,12 +2,14 @@
 
 import json
 
+from slicewise.dialects.shared.limits import ContainerLimits, most_shares
 from slicewise.model import (
     Allocation,
     Constraints,
     ContainerAllocation,
     ContainerRequest,
     DialectError,
+    Host,
     MiB,
     Node,
     Percent,
@@ -44,6 +46,20 @@ class PlainReader:
         )
         return Request(containers, Constraints(together=body["together"]))
 
+    def read_floor(self, pod: Pod, node: Node) -> tuple[ContainerRequest, ...]:
+        return ()
+
+    def read_limits(self, pod: Pod, node: Node) -> tuple[ContainerLimits, ...]:
+        """A percent of one GPU by the limit `cores` of each container."""
+        return tuple(
+            ContainerLimits(each.name, each.role, (most_shares(int(each.limits["cores"]), 0),))
+            for each in pod.containers
+            if "cores" in each.limits
+        )
+
+    def read_host(self, pod: Pod) -> Host:
+        return Host()
+
     def read_allocation(self, pod: Pod, node: Node, request: Request) -> Allocation | None:
         text = pod.annotations.get(ALLOCATION)
         if text is None:
@@ -62,7 +78,7 @@ class PlainReader:
             ),
         )
 
-    def records_nothing(self, pod: Pod) -> bool:
+    def is_adopted(self, pod: Pod, node: Node) -> bool:
         return SILENT in pod.annotations
 
     def read_target(self, pod: Pod) -> str | None:

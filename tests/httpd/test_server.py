@@ -85,18 +85,27 @@ def test_health_needs_no_handler(path):
         assert ask(server, path=path) == (200, b"ok")
 
 
-def test_server_that_is_not_ready_says_so():
+def test_server_that_is_not_ready_or_broken_says_why():
     async def scenario():
         server = Server(echo)
         await server.start()
-        server.app.ready = lambda: False
+        server.app.unready = lambda: "no list yet"
         answers = [
+            await asyncio.to_thread(ask, server, path=path) for path in ("/readyz", "/livez")
+        ]
+        server.app.failure = lambda: "the ledger"
+        answers += [
             await asyncio.to_thread(ask, server, path=path) for path in ("/readyz", "/livez")
         ]
         await server.stop()
         return answers
 
-    assert asyncio.run(scenario()) == [(503, b"not ready\n"), (200, b"ok")]
+    assert asyncio.run(scenario()) == [
+        (503, b"not ready: no list yet\n"),
+        (200, b"ok"),
+        (503, b"not ready: the ledger\n"),
+        (500, b"broken: the ledger\n"),
+    ]
 
 
 def test_body_over_the_limit_is_refused():
@@ -330,6 +339,21 @@ def test_client_without_a_certificate_is_turned_away_when_one_is_required(author
         authority.issue_cert("client@example.com").configure_cert(context)
 
         assert ask_securely(server, context)[0] == 200
+
+
+@pytest.mark.parametrize(("name", "status"), [("kube-scheduler", 200), ("somebody", 403)])
+def test_only_named_clients_are_served_where_names_are_given(authority, tmp_path, name, status):
+    root = tmp_path / "ca.crt"
+    authority.cert_pem.write_to_path(root)
+    chain, key = write_pair(authority.issue_cert("127.0.0.1"), tmp_path)
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    authority.issue_cert("a@example.com", common_name=name).configure_cert(context)
+    names = frozenset({"kube-scheduler"})
+    tls = Tls(chain, key, root, require_client=True, client_names=names)
+
+    with ThreadedServer(echo, ServerSettings(tls=tls)) as server:
+        assert ask_securely(server, context)[0] == status
 
 
 def test_answer_in_pieces_arrives_whole_with_its_length():

@@ -40,7 +40,7 @@ async def following(
         source = source or sources.pods(ObjectReader(KEEP), "")
         follower = Follower(lambda each: getattr(each, "uid", None) or each.name)
         informer = Informer(line, source, follower.take, settings=how)
-        informer._version = version
+        informer._objects.version = version
         task = asyncio.create_task(informer.run())
         try:
             async with asyncio.timeout(10):

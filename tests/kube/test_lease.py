@@ -5,7 +5,8 @@ from datetime import UTC, datetime
 import pytest
 
 from kube.lines import client
-from slicewise.kube.lease import Election, ElectionClock, LeaseTiming
+from slicewise.kube.leading.fence import LeaseTiming
+from slicewise.kube.leading.lease import EPOCH, OTHER_DECIDER, Election, ElectionClock
 from slicewise_playground.api.faults import InjectedFault
 
 NAME = ("kube-system", "slicewise")
@@ -30,8 +31,12 @@ async def candidates(playground, *identities, seconds=5.0):
         yield clock, [Election(line, NAME, each, time=clock.time()) for each in identities]
 
 
+def read(playground):
+    return playground.get("leases", NAME[1], NAME[0])
+
+
 def lease(playground):
-    return playground.get("leases", "slicewise", "kube-system")["spec"]
+    return read(playground)["spec"]
 
 
 def claims(playground, work, *identities):
@@ -184,6 +189,220 @@ def test_run_tells_of_every_change(playground):
         return told
 
     assert asyncio.run(claim()) == [True, False]
+
+
+def epoch(playground):
+    return int(read(playground)["metadata"]["annotations"][EPOCH])
+
+
+def test_renewals_keep_the_epoch(playground):
+    async def claim(clock, one):
+        for _ in range(3):
+            await one._try()
+            clock.seconds += 5
+            assert one.epoch == epoch(playground) == 100
+
+    claims(playground, claim, "one")
+
+
+def test_each_leader_has_a_greater_epoch(playground):
+    async def claim(clock, one, two):
+        await one._try()
+        await one.release()
+        await two._try()
+        assert (one.epoch, two.epoch, epoch(playground)) == (100, 101, 101)
+
+    claims(playground, claim, "one", "two")
+
+
+def test_leader_that_regains_its_own_lease_has_a_greater_epoch(playground):
+    async def claim(clock, one):
+        await one._try()
+        clock.seconds += 10
+        await one._try()
+        assert one.epoch == 110
+
+    claims(playground, claim, "one")
+
+
+@pytest.mark.parametrize("text", ["", "-5", "soon", "9" * 40])
+def test_epoch_that_cannot_be_read_is_written_anew(playground, text):
+    async def claim(clock, one):
+        playground.create(
+            "leases",
+            {
+                "metadata": {
+                    "name": NAME[1],
+                    "namespace": NAME[0],
+                    "annotations": {EPOCH: text, "kept": "yes"},
+                }
+            },
+        )
+        await one._try()
+        assert one.epoch == 100
+        assert read(playground)["metadata"]["annotations"] == {EPOCH: "100", "kept": "yes"}
+
+    claims(playground, claim, "one")
+
+
+def test_deleted_lease_does_not_take_the_epoch_back(playground):
+    async def claim(clock, one, two):
+        one.newest_epoch = lambda: 200
+        await one._try()
+        playground.delete("leases", NAME[1], namespace=NAME[0])
+        await one._try()
+        assert one.epoch == 202
+
+    claims(playground, claim, "one", "two")
+
+
+def alone(*elections):
+    for each in elections:
+        each.alone = True
+
+
+def test_two_without_election_find_each_other_and_one_decides(playground):
+    async def claim(clock, one, two):
+        alone(one, two)
+        found = []
+        one.tell_rival = two.tell_rival = found.append
+        for _ in range(3):
+            await one._try()
+            await two._try()
+            clock.seconds += 1
+        await one._try()
+        assert (one.leading, two.leading) == (True, False)
+        assert (one.rival, two.rival) == ("two", "one")
+        assert found == ["one", "two"]
+        assert OTHER_DECIDER not in read(playground)["metadata"]["annotations"]
+
+    claims(playground, claim, "one", "two")
+
+
+def test_crashed_one_without_election_is_no_other_decider(playground):
+    async def claim(clock, one, two):
+        alone(one, two)
+        await one._try()
+        for _ in range(16):
+            await two._try()
+            clock.seconds += 1
+        assert two.leading
+        assert two.rival is None
+
+    claims(playground, claim, "one", "two")
+
+
+def test_replicas_that_elect_are_not_reported(playground):
+    async def claim(clock, one, two):
+        for _ in range(4):
+            await one._try()
+            await two._try()
+            clock.seconds += 2
+        assert (one.rival, two.rival) == (None, None)
+
+    claims(playground, claim, "one", "two")
+
+
+def forbid(playground):
+    playground.faults.add(InjectedFault(resource="leases", code=403, times=None))
+
+
+def test_missing_rights_are_one_error(playground, caplog):
+    async def claim(clock, one):
+        forbid(playground)
+        for _ in range(3):
+            await one._try()
+        assert not one.leading
+        assert "403" in one.refusal
+
+    claims(playground, claim, "one")
+
+    (said,) = [each for each in caplog.messages if "lease forbidden" in each]
+    assert "get, create and update of leases" in said
+
+
+def test_one_without_election_decides_without_rights_until_it_hears_of_a_newer_epoch(playground):
+    async def claim(clock, one):
+        alone(one)
+        forbid(playground)
+        await one._try()
+        clock.seconds += 1e6
+        assert one.leading
+        assert one.epoch == 100
+        one.newest_epoch = lambda: 101
+        assert not one.leading
+        one._step_down()
+        one.newest_epoch = lambda: 0
+        clock.seconds += 1e6
+        await one._try()
+        assert not one.leading
+        assert "epoch 101" in one.rival
+
+    claims(playground, claim, "one")
+
+
+def test_rights_that_are_granted_later_are_used(playground):
+    async def claim(clock, one):
+        alone(one)
+        forbid(playground)
+        await one._try()
+        playground.faults.clear()
+        await one._try()
+        assert one.leading
+        assert one.refusal is None
+        assert one.epoch == epoch(playground) == 101
+        clock.seconds += 10
+        assert not one.leading
+
+    claims(playground, claim, "one")
+
+
+def test_leader_that_hears_of_a_newer_epoch_steps_down_and_returns_beyond_it(playground):
+    async def claim(clock, one):
+        await one._try()
+        one.newest_epoch = lambda: 500
+        assert not one.leading
+        one._step_down()
+        assert not one.fence.open
+        clock.seconds += 14
+        await one._try()
+        assert not one.leading
+        clock.seconds += 1
+        await one._try()
+        assert one.leading
+        assert one.epoch == 501
+
+    claims(playground, claim, "one")
+
+
+def test_deleted_lease_is_not_taken_before_its_holder_can_know(playground):
+    async def claim(clock, one, two):
+        await one._try()
+        await two._try()
+        playground.delete("leases", NAME[1], namespace=NAME[0])
+        await two._try()
+        assert not two.leading
+        await one._try()
+        assert one.leading
+        await two._try()
+        clock.seconds += 15
+        await two._try()
+        assert two.leading
+
+    claims(playground, claim, "one", "two")
+
+
+def test_lease_that_is_emptied_by_hand_is_waited_out(playground):
+    async def claim(clock, one, two):
+        await one._try()
+        playground.patch("leases", NAME[1], {"spec": {"holderIdentity": ""}}, namespace=NAME[0])
+        await two._try()
+        assert (one.leading, two.leading) == (True, False)
+        clock.seconds += 15
+        await two._try()
+        assert (one.leading, two.leading) == (False, True)
+
+    claims(playground, claim, "one", "two")
 
 
 def test_terms_that_cannot_work_are_refused():

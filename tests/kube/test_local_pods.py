@@ -101,3 +101,42 @@ def test_submitter_and_cluster_are_read_where_gpu_manager_reads_them():
     pod = read({"containers": [{"name": "c0", "env": env}]}, annotations={"clusterName": "blue"})
 
     assert (pod.user, pod.cluster) == ("ada", "blue")
+
+
+def test_claims_are_known_by_their_names_and_by_the_containers_that_use_them():
+    pod = read(
+        {
+            "resourceClaims": [
+                {"name": "own", "resourceClaimTemplateName": "t"},
+                {"name": "team", "resourceClaimName": "shared"},
+            ],
+            "containers": [
+                {
+                    "name": "c0",
+                    "resources": {"claims": [{"name": "own", "request": "a"}, {"name": "team"}]},
+                },
+                {"name": "c1"},
+            ],
+        },
+        {
+            "resourceClaimStatuses": [{"name": "own", "resourceClaimName": "p0-own-x"}],
+            "extendedResourceClaimStatus": {
+                "resourceClaimName": "p0-extended",
+                "requestMappings": [
+                    {
+                        "containerName": "c1",
+                        "resourceName": "nvidia.com/gpu",
+                        "requestName": "container-1-request-0",
+                    }
+                ],
+            },
+        },
+    )
+
+    assert sorted(pod.claims) == ["p0-extended", "p0-own-x", "shared"]
+    assert pod.uses == (
+        ("c0", "p0-own-x", "a"),
+        ("c0", "shared", ""),
+        ("c1", "p0-extended", "container-1-request-0"),
+    )
+    assert pod.pod.by_claim

@@ -5,6 +5,7 @@ import pytest
 
 from conformance.bodies import pod
 from kube.lines import KEEP, client
+from slicewise.kube.leading.fence import Fence, LeaseTiming
 from slicewise.kube.objects import ObjectReader
 from slicewise.kube.outcomes import PodName, WriteStatus
 from slicewise.kube.pod_writer import PodWriter
@@ -59,7 +60,8 @@ def test_bind_and_marks_are_one_write(playground):
     assert bound["spec"]["nodeName"] == "n1"
     assert bound["metadata"]["annotations"] == MARKS.annotations
     assert bound["metadata"]["labels"] == MARKS.labels
-    assert counts == {("create", "pods/binding", "201"): 1}
+    written = {call: times for call, times in counts.items() if call[0] != "get"}
+    assert written == {("create", "pods/binding", "201"): 1}
 
 
 @pytest.mark.parametrize(
@@ -170,6 +172,63 @@ def test_unbound_pod_is_not_called_unbound_while_the_server_may_still_bind_it(pl
 
     assert statuses == (WriteStatus.UNKNOWN, WriteStatus.REFUSED)
     assert 6 <= hands.now < 9
+
+
+@pytest.mark.parametrize("resource", ["pods/binding", "pods"])
+def test_write_of_unknown_outcome_is_unsettled_until_the_server_must_have_ended_it(
+    playground, resource
+):
+    name, hands = made(playground), Hands()
+    playground.faults.add(InjectedFault(resource=resource, code=504))
+
+    async def look(writes):
+        assert not writes.unsettled
+        if resource == "pods":
+            await writes.annotate_pod(name, MARKS)
+        else:
+            await writes.bind(name, "n1", MARKS)
+        before, hands.now = writes.unsettled, hands.now + 6.0
+        return before, writes.unsettled
+
+    assert run(playground, look, seconds=5.0, hands=hands)[0] == (True, False)
+
+
+def test_closed_fence_refuses_both_writes_without_sending_them(playground):
+    name, fence = made(playground), Fence(LeaseTiming())
+
+    async def write(writes):
+        writes._client.fence = fence
+        return [await writes.bind(name, "n1", MARKS), await writes.annotate_pod(name, MARKS)]
+
+    outcomes, counts = run(playground, write)
+
+    assert {each.status for each in outcomes} == {WriteStatus.REFUSED}
+    assert "nothing was sent" in outcomes[0].detail
+    assert not counts
+
+
+def test_limits_of_the_lease_go_with_the_bind(playground):
+    """The embedded API counts only what it took, so the query is looked at on its way."""
+    name, sent = made(playground), []
+    clock = Hands()
+    fence = Fence(LeaseTiming(), lambda: clock.now)
+    fence.renew(-9.0)
+
+    async def bind(writes):
+        line = writes._client
+        line.fence, send = fence, line.send
+
+        async def note(call, body, **facts):
+            sent.append((call.query["timeout"], facts["seconds"]))
+            return await send(call, body, **facts)
+
+        line.send = note
+        return await writes.bind(name, "n1", MARKS)
+
+    outcome, _ = run(playground, bind, seconds=5.0)
+
+    assert outcome.status is WriteStatus.DONE
+    assert sent == [("4000ms", 1.0)]
 
 
 def test_bind_that_lands_late_is_found(playground):

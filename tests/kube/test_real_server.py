@@ -10,7 +10,7 @@ from kube.lines import KEEP, client, following
 from slicewise.kube import sources
 from slicewise.kube.events import EventRecorder
 from slicewise.kube.kubeconfig import read_kubeconfig
-from slicewise.kube.lease import Election
+from slicewise.kube.leading.lease import Election
 from slicewise.kube.objects import ObjectReader
 from slicewise.kube.outcomes import PodEvent, PodName, WriteStatus
 from slicewise.kube.pod_writer import PodWriter

@@ -3,10 +3,10 @@ import asyncio
 import pytest
 
 from conformance.bodies import config_map, pod
-from kube.lines import KEEP, following
+from kube.lines import KEEP, client, following
 from slicewise.kube import sources
 from slicewise.kube.objects import ObjectReader
-from slicewise.kube.watch import Gone, split_lines
+from slicewise.kube.watch import Gone, Informer, split_lines
 from slicewise_playground.api.faults import InjectedFault
 
 
@@ -216,6 +216,69 @@ def test_resync_lists_again_and_repeats_nothing(playground):
     asyncio.run(claim())
 
 
+def test_refresh_shows_what_a_watch_holds_back(playground):
+    """A list that begins after the call has whatever was written before it."""
+    create(playground, "a", "b")
+
+    async def claim():
+        async with following(playground.url) as (informer, follower):
+            playground.faults.delay_events(60.0, "pods")
+            playground.delete("pods", "a")
+            create(playground, "c")
+            assert follower.names == ["a", "b"]
+            await informer.refresh()
+            assert follower.names == ["b", "c"]
+            assert informer.lists == 2
+
+    asyncio.run(claim())
+
+
+def test_refresh_before_the_first_list_waits_for_that_list(playground):
+    create(playground, "a")
+
+    async def claim():
+        async with client(playground.url) as line:
+            reader = ObjectReader(KEEP)
+            informer = Informer(line, sources.pods(reader), lambda _: None)
+            asking = asyncio.create_task(informer.refresh())
+            await asyncio.sleep(0)
+            running = asyncio.create_task(informer.run())
+            await asking
+            running.cancel()
+            assert informer.lists == 1
+
+    asyncio.run(claim())
+
+
+def test_list_that_began_before_a_refresh_does_not_count(playground):
+    create(playground, "a")
+
+    async def claim():
+        async with following(playground.url) as (informer, follower):
+            playground.faults.add(InjectedFault(verb="list", action="hang"))
+            first = asyncio.create_task(informer.refresh())
+            while informer._begun < 2:
+                await asyncio.sleep(0)
+            create(playground, "b")
+            await asyncio.gather(first, informer.refresh())
+            assert follower.names == ["a", "b"]
+
+    asyncio.run(claim())
+
+
+def test_refreshes_that_come_at_once_are_all_answered(playground):
+    async def claim():
+        async with following(playground.url) as (informer, _):
+            async with asyncio.timeout(20):
+                for turns in range(6):
+                    first = asyncio.create_task(informer.refresh())
+                    for _ in range(turns):
+                        await asyncio.sleep(0)
+                    await asyncio.gather(first, informer.refresh())
+
+    asyncio.run(claim())
+
+
 def test_configmap_is_followed_by_name(playground):
     playground.create("configmaps", config_map("other", {"x": "1"}))
 
@@ -238,12 +301,12 @@ def test_known_pod_newer_than_a_list_is_kept(playground):
     async def claim():
         async with following(playground.url) as (informer, follower):
             newer = uid(playground, "a")
-            informer._known["future"] = 10**9
-            informer._known["past"] = 1
+            informer._objects.known["future"] = 10**9
+            informer._objects.known["past"] = 1
             playground.faults.add(InjectedFault(verb="watch", code=410))
             await drop(playground)
             await follower.until(lambda: any(isinstance(each, Gone) for each in follower.changes))
-            assert set(informer._known) == {newer, "future"}
+            assert set(informer._objects.known) == {newer, "future"}
 
     asyncio.run(claim())
 

@@ -38,6 +38,18 @@ def test_folder_that_is_made_later_is_watched_from_the_next_wait_on(tmp_path):
     asyncio.run(scenario())
 
 
+def test_wait_ends_for_anything_in_a_folder_that_is_followed(tmp_path):
+    async def scenario():
+        with InotifyWatch() as arrivals:
+            arrivals.follow(tmp_path)
+            waiting = asyncio.create_task(arrivals.wait(LONG))
+            await asyncio.sleep(0)
+            (tmp_path / "any").mkdir()
+            await asyncio.wait_for(waiting, 10)
+
+    asyncio.run(scenario())
+
+
 def test_restarted_kubelet_knows_its_plugins_again_long_before_the_next_look(tmp_path):
     async def scenario():
         async with FakeKubelet(tmp_path) as kubelet:

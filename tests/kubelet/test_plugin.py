@@ -1,5 +1,6 @@
 import asyncio
 import contextlib
+import stat
 
 import pytest
 
@@ -132,6 +133,14 @@ def test_change_of_health_reaches_the_kubelet_on_the_open_stream(tmp_path):
             return kubelet.registrations, kubelet.allocatable(RESOURCE)
 
     assert run(scene()) == ([RESOURCE], 3)
+
+
+def test_socket_is_for_root_alone(tmp_path):
+    async def scenario():
+        async with FakeKubelet(tmp_path) as kubelet, living(kubelet) as plugin:
+            return stat.S_IMODE(plugin.path.stat().st_mode)
+
+    assert run(scenario()) == 0o600
 
 
 def test_stopped_plugin_leaves_no_socket_and_no_healthy_unit(tmp_path):

@@ -1,5 +1,6 @@
 import asyncio
 import json
+from json import dumps
 
 import grpc
 import grpc.aio
@@ -7,7 +8,9 @@ import pytest
 
 from slicewise.kubelet.codec import delimited, varint
 from slicewise.kubelet.errors import KubeletError
-from slicewise.kubelet.runtime import RuntimeClient, supports_cdi
+from slicewise.kubelet.runtime import GivenDevices, RuntimeClient, read_devices, supports_cdi
+
+VISIBLE = "NVIDIA_VISIBLE_DEVICES"
 
 
 @pytest.mark.parametrize(
@@ -50,7 +53,7 @@ class FakeRuntime:
         return b"".join(delimited(1, box) for box in boxes)
 
     async def containers(self, request, _call):
-        assert b"new" in request
+        assert b"new" in request or b"uid-1" in request
         rows = [("init-a", 2), ("init-b", 2), ("main", 1)]
         return b"".join(
             delimited(
@@ -58,12 +61,16 @@ class FakeRuntime:
                 delimited(1, name.encode())
                 + b"\x30"
                 + varint(state)
-                + delimited(8, pair("io.kubernetes.container.name", name)),
+                + delimited(8, pair("io.kubernetes.container.name", name))
+                + delimited(8, pair("io.kubernetes.pod.uid", "uid-1")),
             )
             for name, state in rows
         )
 
     async def container(self, request, _call):
+        if b"main" in request:
+            told = {"runtimeSpec": {"process": {"env": ["A=b", f"{VISIBLE}=GPU-1"]}, "linux": {}}}
+            return delimited(1, delimited(1, b"main")) + delimited(2, pair("info", dumps(told)))
         code = 0 if b"init-a" in request else 1
         return delimited(1, b"\x38" + varint(code) if code else delimited(1, b"init-a"))
 
@@ -115,6 +122,37 @@ def test_runtime_without_a_readable_switch_goes_by_its_version(tmp_path, config)
 
 def test_finished_are_the_containers_of_the_newest_sandbox_that_ended_well(tmp_path):
     assert ask(tmp_path / "r.sock", lambda client: client.finished("uid-1")) == {"init-a"}
+
+
+def test_running_are_the_pods_own_containers_that_run(tmp_path):
+    assert ask(tmp_path / "r.sock", lambda client: client.running("uid-1")) == {"main"}
+
+
+def test_runtime_tells_what_a_container_was_given_by_its_whole_id(tmp_path):
+    async def question(client):
+        return [await client.given_devices(each) for each in ("main", "mai", "init-a")]
+
+    assert ask(tmp_path / "r.sock", question) == [GivenDevices("GPU-1"), None, None]
+
+
+@pytest.mark.parametrize(
+    ("spec", "given"),
+    [
+        pytest.param(
+            {
+                "process": {"env": [f"{VISIBLE}=0", f"{VISIBLE}=none"]},
+                "linux": {"devices": [{"path": "/dev/nvidia3"}, {"path": "/dev/nvidiactl"}]},
+            },
+            GivenDevices("none", (3,)),
+            id="devices",
+        ),
+        pytest.param({"process": {}}, GivenDevices(), id="nothing"),
+        pytest.param({"linux": {"devices": []}}, None, id="no-process"),
+        pytest.param("text", None, id="no-object"),
+    ],
+)
+def test_devices_are_read_from_the_containers_specification(spec, given):
+    assert read_devices(dumps({"runtimeSpec": spec})) == given
 
 
 def test_runtime_that_is_not_there_is_named(tmp_path):

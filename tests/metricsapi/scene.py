@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from slicewise.httpd import HttpRequest, Stream, Upgrade
@@ -73,7 +74,9 @@ class Scene:
             gone=asyncio.Event().wait,
             fields=fields,
         )
-        return await self.api.handle(request)
+        # As the server does: by the head first, whose body is not there yet.
+        admitted = await self.api.admit(replace(request, body=b""))
+        return await self.api.handle(request) if isinstance(admitted, int) else admitted
 
 
 def read(scene, path, **facts):

@@ -12,7 +12,7 @@ from slicewise.httpd import HttpRequest, HttpResponse, Peer, Upgrade
 from slicewise.kube.access_reviews import User
 from slicewise.kube.errors import LostError
 from slicewise.metricsapi.agents import AgentRules
-from slicewise.metricsapi.auth import NODE_CLAIM, RequestAuth, read_authorities, speaks_for
+from slicewise.metricsapi.auth import NODE_CLAIM, RequestAuth, find_node, read_authorities
 
 PODS = f"{PREFIX}/podresources"
 UPGRADE = [("upgrade", "slicewise-reports/1"), ("connection", "Upgrade")]
@@ -208,27 +208,30 @@ def test_schedulers_verbs_need_the_right_to_create_and_reach_the_scheduler():
     scene.api.serve_scheduler(scheduler)
     path = f"{PREFIX}/schedule/filter"
 
-    assert ask(scene, path, "POST").status == 200
+    kind = [("content-type", "application/json")]
+    assert ask(scene, path, "POST", headers=kind).status == 200
     scene = Scene()
     scene.api.serve_scheduler(scheduler)
     scene.judge.rights.clear()
-    assert ask(scene, path, "POST").status == 403
+    assert ask(scene, path, "POST", headers=kind).status == 403
+    assert ask(scene, path, "POST").status == 415
     assert asked == [path]
 
 
 @pytest.mark.parametrize(
-    ("user", "node", "answer"),
+    ("user", "node"),
     [
-        (User("system:node:n1", groups=("system:nodes",)), "n1", True),
-        (User("system:node:n1", groups=("system:nodes",)), "n2", False),
-        (User("system:node:n1"), "n1", None),
-        (User("agent", extra=((NODE_CLAIM, ("n1",)),)), "n1", True),
-        (User("agent", extra=((NODE_CLAIM, ("n1",)),)), "n2", False),
-        (User("agent"), "n1", None),
+        (User("system:node:n1", groups=("system:nodes",)), "n1"),
+        (User("system:node:n1"), None),
+        (User("system:node:", groups=("system:nodes",)), None),
+        (User("agent", extra=((NODE_CLAIM, ("n1",)),)), "n1"),
+        (User("agent", extra=((NODE_CLAIM, ("n1", "n2")),)), None),
+        (User("agent", extra=((NODE_CLAIM, ("",)),)), None),
+        (User("agent"), None),
     ],
 )
-def test_credentials_say_for_which_node_an_agent_speaks(user, node, answer):
-    assert speaks_for(user, node) is answer
+def test_credentials_say_for_which_node_an_agent_speaks(user, node):
+    assert find_node(user) == node
 
 
 @pytest.mark.parametrize(
@@ -238,14 +241,9 @@ def test_credentials_say_for_which_node_an_agent_speaks(user, node, answer):
         pytest.param(None, AgentRules(admit_unknown=True), 401, id="stranger-among-old-agents"),
         pytest.param(User("agent", extra=((NODE_CLAIM, ("n2",)),)), AgentRules(), 403, id="other"),
         pytest.param(User("nobody"), AgentRules(), 403, id="no-right"),
-        pytest.param(User("agent"), AgentRules(need_node=True), 403, id="no-node-in-token"),
-        pytest.param(User("agent"), AgentRules(), None, id="any-node"),
-        pytest.param(
-            User("agent", extra=((NODE_CLAIM, ("n1",)),)),
-            AgentRules(need_node=True),
-            None,
-            id="own-node",
-        ),
+        pytest.param(User("agent"), AgentRules(), 403, id="no-node"),
+        pytest.param(User("agent"), AgentRules(admit_unknown=True), 403, id="no-node-among-old"),
+        pytest.param(User("agent", extra=((NODE_CLAIM, ("n1",)),)), AgentRules(), None, id="own"),
     ],
 )
 def test_agent_is_connected_for_its_own_node_alone(user, rules, code):

@@ -8,8 +8,9 @@ import pytest
 
 from metricsapi.scene import PREFIX, SECOND, Scene, read
 from reports.values import gpu, node, pod
-from slicewise.metricsapi.documents import write_age, write_exact_time, write_time
+from slicewise.metricsapi.documents import write_age
 from slicewise.reports import ContainerReport, DeviceReport, MeasuredUse, NodeReport, PodReport
+from slicewise.reports.gpu_documents import write_exact_time, write_time
 
 
 @pytest.fixture(autouse=True)

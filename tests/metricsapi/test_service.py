@@ -126,6 +126,17 @@ def test_report_reaches_a_reader_over_tls(playground):
     assert json.loads(body)["items"][0]["spec"]["pod_name"] == "a"
 
 
+def test_authority_is_published_for_agents_and_again_when_it_was_changed(playground):
+    place = ("kube-system", "slicewise-ca")
+    with serving(playground, authority_configmap=place) as (service, run):
+        trusted = service.certificate_manager.identity.trusted
+        for _ in range(2):
+            run(service._publish(place, trusted))
+            found = playground.get("configmaps", place[1], place[0])
+            assert found["data"] == {"ca.crt": trusted.decode()}
+            playground.patch("configmaps", place[1], {"data": {"ca.crt": "x"}}, namespace=place[0])
+
+
 def test_readers_and_strangers_are_told_apart_over_tls(playground):
     with serving(playground) as (service, _):
         codes = [
@@ -225,7 +236,7 @@ def test_scheduler_it_is_given_answers_under_both_groups(playground, tmp_path, m
     ended = []
 
     @contextlib.asynccontextmanager
-    async def echo(client, state, component):
+    async def echo(client, state, component, background):
         async def handle(request):
             return HttpResponse(200, request.path.encode())
 
@@ -241,7 +252,7 @@ def test_scheduler_it_is_given_answers_under_both_groups(playground, tmp_path, m
         answers = []
         async with aiohttp.ClientSession(headers={"Authorization": "Bearer reader"}) as session:
             for path in paths:
-                async with session.post(url + path, ssl=False) as answer:
+                async with session.post(url + path, json={}, ssl=False) as answer:
                     answers.append(await answer.text())
         stop.set()
         await running

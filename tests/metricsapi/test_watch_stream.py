@@ -8,6 +8,7 @@ from reports.values import gpu, node, pod
 from slicewise.httpd import Stream
 from slicewise.metricsapi.broadcaster import ObjectEvent, WatchQueue
 from slicewise.metricsapi.documents import make_node_object
+from slicewise.metricsapi.registry import STEP
 from slicewise.reports import ContainerReport, DeviceReport, MeasuredUse, PodReport
 
 PODS = f"{PREFIX}/podresources"
@@ -141,8 +142,23 @@ def test_history_that_was_dropped_is_expired_and_what_is_left_is_not():
             session.replace(node(pods=[pod(name)]))
         old = Lines(await scene.ask(PODS, watch="1", resourceVersion=str(before)))
         assert (await old.next())["type"] == "ERROR"
-        events = scene.broadcaster.since("pods", scene.registry.revision - 1)
+        events = scene.broadcaster.since("pods", scene.registry.revision - STEP)
         assert len(events) <= 1
+
+    run(watching())
+
+
+def test_version_of_another_replica_is_expired_however_close_it_is():
+    """Two replicas that started in the same millisecond, each after a change of its own."""
+
+    async def watching():
+        scene, other = Scene(), Scene()
+        for each in (scene, other):
+            each.tell(node(pods=[pod("a")]))
+        for step in (-STEP, 0):
+            there = other.registry.revision + step
+            line = await Lines(await scene.ask(PODS, watch="1", resourceVersion=str(there))).next()
+            assert (line["object"]["code"], line["object"]["reason"]) == (410, "Expired")
 
     run(watching())
 

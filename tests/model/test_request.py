@@ -63,7 +63,7 @@ def test_container_names_must_differ():
 def test_too_many_containers_are_refused():
     many = tuple(ContainerRequest(f"c{at}", (WHOLE_GPU,)) for at in range(10_000))
 
-    with pytest.raises(DialectError, match="10000 containers ask for GPUs, expected at most 512"):
+    with pytest.raises(DialectError, match="10000 containers ask for GPUs: expected at most 32"):
         Request(many)
 
 

@@ -3,17 +3,19 @@
 import asyncio
 import contextlib
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import builders
+from fakes import signing
 from fakes.kubelet import FakeKubelet
-from slicewise.dialects import DEFAULT
+from slicewise.dialects import ALLOCATION, DEFAULT
 from slicewise.dialects.shared.injection import GpuManagerPaths
 from slicewise.kube.client import Client
 from slicewise.kube.credentials import Access
 from slicewise.kubelet.holders import PodResourcesClient
-from slicewise.model import Allocation, Container, ContainerAllocation, Pod, cut
+from slicewise.model import NOT_ISOLATED, Allocation, Container, ContainerAllocation, Pod, cut
 from slicewise.nodeagent.agent import Agent, AgentEdges
 from slicewise.nodeagent.gpus.gpu_watch import GpuInventory
 from slicewise.nodeagent.settings import AgentSettings, IdentityMode, Paths
@@ -42,13 +44,16 @@ class Scene:
 
     def __init__(self, root: Path, gpus: int = 4, memory: int = 2048, **facts) -> None:
         self.root = root
-        self.gpus = build_gpus(gpus, memory)
+        offered = facts.pop("offered", NOT_ISOLATED)
+        self.gpus = tuple(replace(gpu, isolation=offered) for gpu in build_gpus(gpus, memory))
+        self.limits = facts.pop("limits", None)
         self.node = builders.node(NODE, self.gpus)
         self.playground = Playground()
         self.kubelet = FakeKubelet(root / "kubelet", seed=facts.pop("seed", 0))
         self.dev, self.cdi = root / "dev", root / "cdi"
         self.turns = facts.pop("turns", None)
         self.registry = facts.pop("registry", None)
+        self.trust = facts.pop("trust", None) or signing.trust()
         self.agent: Agent | None = None
         self.dev.mkdir()
         for name in (*CONTROLS, *(f"nvidia{gpu.minor}" for gpu in self.gpus)):
@@ -91,7 +96,9 @@ class Scene:
         async with Client(Access(self.playground.url)) as client:
             holders = PodResourcesClient(self.settings.paths.pod_resources)
             inventory = GpuInventory(NODE, hardware(self.gpus))
-            edges = AgentEdges(client, holders, self.turns, "containerd 2.3.4")
+            edges = AgentEdges(
+                client, holders, self.turns, "containerd 2.3.4", self.trust, self.limits
+            )
             self.agent = Agent(self.settings, inventory, edges, self.registry)
             self.agent.registrar._every = 0.02
             work = asyncio.create_task(self.agent.run())
@@ -125,15 +132,16 @@ class Scene:
             )
             for each, chosen in zip(request.containers, indexes, strict=True)
         )
-        record = DEFAULT.record_allocation(
-            pod, request, Allocation(NODE, given), self.node, now_ns=1
-        )
-        return replace(
-            pod, annotations={**pod.annotations, **record.annotations}, labels=dict(record.labels)
-        )
+        allocation = Allocation(NODE, given)
+        record = DEFAULT.record_allocation(pod, request, allocation, self.node, now_ns=1)
+        self._numbers += 1
+        allocation = DEFAULT.add_terms(pod, request, allocation, self.node)
+        text = signing.write_record(allocation, self.node, now_ns=self._numbers)
+        marks = {**pod.annotations, **record.annotations, ALLOCATION: text}
+        return replace(pod, annotations=marks, labels=dict(record.labels))
 
-    def bind(self, pod: Pod) -> Pod:
-        """The pod as the API has it, bound to the node."""
+    def bind(self, pod: Pod, *, signed: bool = True) -> Pod:
+        """The pod as the API has it, bound to the node, its record signed if it has one."""
         early = [each for each in pod.containers if each.role is not builders.Role.MAIN]
         body = {
             "metadata": {
@@ -143,22 +151,23 @@ class Scene:
                 "labels": dict(pod.labels),
             },
             "spec": {
-                "nodeName": NODE,
                 "initContainers": [_write(each) for each in early],
                 "containers": [_write(each) for each in pod.main_containers],
             },
         }
-        made = self.playground.create("pods", body)
-        return replace(pod, uid=made["metadata"]["uid"], node=NODE)
+        uid = self.playground.create("pods", body)["metadata"]["uid"]
+        text = pod.annotations.get(ALLOCATION)
+        marks = {} if text is None or not signed else signing.sign(uid, text)
+        self.playground.bind(pod.name, NODE, pod.namespace, annotations=dict(marks))
+        return replace(pod, uid=uid, node=NODE, annotations={**pod.annotations, **marks})
 
-    def place(self, limits, *indexes, name=None, containers=None) -> Pod:
+    def place(self, limits, *indexes, name=None, containers=None, signed=True) -> Pod:
         """A bound pod of one container for each group of GPUs."""
         self._numbers += 1
         named = containers or [f"c{at}" for at in range(len(indexes))]
         each = [Container(one, limits=limits) for one in named]
-        return self.bind(
-            self.allocate(builders.pod(*each, name=name or f"p{self._numbers}"), *indexes)
-        )
+        pod = builders.pod(*each, name=name or f"p{self._numbers}")
+        return self.bind(self.allocate(pod, *indexes), signed=signed)
 
     def place_bare(self, limits) -> Pod:
         """A bound pod that nobody has recorded anything on."""
@@ -168,9 +177,12 @@ class Scene:
     def record(self, pod: Pod, *indexes) -> None:
         """The record of these GPUs is written on a bound pod."""
         marked = self.allocate(pod, *indexes)
-        self.playground.patch(
-            "pods", pod.name, {"metadata": {"annotations": dict(marked.annotations)}}
-        )
+        marks = {**marked.annotations, **signing.sign(pod.uid, marked.annotations[ALLOCATION])}
+        self.annotate(pod, marks)
+
+    def annotate(self, pod: Pod, marks: Mapping[str, str | None]) -> None:
+        """A tenant edits the annotations of a pod."""
+        self.playground.patch("pods", pod.name, {"metadata": {"annotations": dict(marks)}})
 
     async def start(self, pod: Pod, container: str = "c0"):
         """The container's answers and the edits that the runtime would find for it."""

@@ -27,7 +27,7 @@ def test_burst_of_equal_pods_in_any_order_gives_every_container_its_allocation(t
     async def act(scene):
         async with scene.running():
             pods = [
-                scene.place(FORK if at % 2 else OWN, (at % 4,), ((at + 1) % 4,)) for at in range(10)
+                scene.place(FORK if at % 2 else OWN, (at % 4,), ((at + 1) % 4,)) for at in range(8)
             ]
             for pod in reversed(pods):
                 await scene.kubelet.admit(pod)
@@ -36,7 +36,7 @@ def test_burst_of_equal_pods_in_any_order_gives_every_container_its_allocation(t
             )
             return [edits["env"]["NVIDIA_VISIBLE_DEVICES"] for edits in started]
 
-    allocated = [f"GPU-{at % 4}" for pod in range(10) for at in (pod, pod + 1)]
+    allocated = [f"GPU-{at % 4}" for pod in range(8) for at in (pod, pod + 1)]
     assert live(tmp_path, act) == allocated
 
 
@@ -117,7 +117,7 @@ def test_record_that_the_watch_keeps_back_is_read_once_as_a_last_resort(tmp_path
             pod = scene.place_bare({"nvidia.com/gpu": 1})
             await scene.until(lambda: agent.pods.by_uid(pod.uid))
             await scene.kubelet.admit(pod)
-            agent._pod_informer._handle = lambda _: None
+            agent._pod_informer._objects._handle = lambda _: None
             scene.record(pod, (3,))
             edits = await scene.start(pod)
             reads = sum(count for call, count in agent.requests.items() if call[0] == "get")

@@ -10,8 +10,10 @@ from dataclasses import replace
 import pytest
 
 import builders
+from fakes import signing
 from fakes.kubelet import StartError
 from nodeagent.living import gpu_paths, hardware, live
+from slicewise.dialects import ALLOCATION
 from slicewise.model import Container, Role
 
 FORK = {"nvidia.com/vcuda-core": 20, "nvidia.com/vcuda-memory": 256}
@@ -203,7 +205,9 @@ def test_uid_that_would_leave_its_folder_is_held_back_with_a_reason(tmp_path):
             await scene.kubelet.admit(pod)
             await scene.until(lambda: agent.pods.by_uid(pod.uid))
             local = agent.pods.by_uid(pod.uid)
-            evil = replace(local, pod=replace(local.pod, uid="../../evil", version=10**9))
+            marks = signing.sign("../../evil", local.pod.annotations[ALLOCATION])
+            pod_of_evil = replace(local.pod, uid="../../evil", version=10**9, annotations=marks)
+            evil = replace(local, pod=pod_of_evil)
             agent.pods._pods.clear()
             agent.pods.put(evil)
             with pytest.raises(StartError, match=r"pod UID '\.\./\.\./evil': expected letters"):

@@ -80,7 +80,7 @@ def stand(tmp_path) -> Iterator[Stand]:
         served=frozenset({CORES}),
     )
     pages = AgentPages(UsageMeter(pods, sampler), auditor=Auditor(views.collect, pause_seconds=0))
-    with ThreadedServer(pages.handle, ServerSettings(port=0)) as server:
+    with ThreadedServer(pages.router.handle, ServerSettings(port=0)) as server:
         yield Stand(server.url, pods, sampler, described, proc, kubelet)
 
 

@@ -40,7 +40,7 @@ def get(pages: AgentPages, path: str, method: str = "GET") -> HttpResponse:
     async def gone() -> None:
         await asyncio.Event().wait()
 
-    return asyncio.run(pages.handle(HttpRequest(method, path, {}, {}, b"", gone)))
+    return asyncio.run(pages.router.handle(HttpRequest(method, path, {}, {}, b"", gone)))
 
 
 def read_series(text: bytes) -> dict[tuple[str, frozenset], float]:
@@ -185,3 +185,14 @@ def test_the_version_is_told_as_json():
 )
 def test_paths_answer(path, method, status):
     assert get(AgentPages(FakeMeter()), path, method).status == status
+
+
+@pytest.mark.parametrize(("path", "status"), [("/metrics", 200), ("/metric", 200), ("/usage", 404)])
+def test_listener_without_tls_has_figures_and_no_other_page(path, status):
+    pages = AgentPages(FakeMeter(TRAIN))
+
+    async def ask():
+        request = HttpRequest("GET", path, {}, {}, b"", asyncio.Event().wait)
+        return await pages.figures.handle(request)
+
+    assert asyncio.run(ask()).status == status

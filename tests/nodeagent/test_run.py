@@ -93,7 +93,7 @@ class Wired:
         watch = GpuWatch(driver, "n0", health=health, scaling=setup.scaling)
         async with Client(Access(self.playground.url)) as client:
             agent = await start_agent(settings, watch, AgentEdges(client, holders, None, "none"))
-            publisher = build_publisher(self.command, client)
+            publisher = build_publisher(self.command, client, agent)
             work = asyncio.gather(agent.run(), keep_published(publisher, watch, agent))
             try:
                 await self.until(lambda: work.done() or self.gpus)

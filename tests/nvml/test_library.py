@@ -58,6 +58,26 @@ def test_index_and_minor_number_are_told_apart(machine):
     assert [gpu.uuid for gpu in gpus if gpu.mig] == ["GPU-c"]
 
 
+def test_memory_is_limited_by_cgroup_where_the_driver_can(machine, tmp_path):
+    made = machine(_MIXED)
+    with pytest.raises(DriverError, match="Not Supported"):
+        made.real.limit_memory("GPU-a", tmp_path, 1 << 20)
+    kept = tmp_path / "limits"
+    made.target.write_text(f"memory_limits {kept}\n" + made.target.read_text())
+    for cgroup, limit, refusal in (
+        (tmp_path / "none", 1 << 20, "Operating System|operating system"),
+        (tmp_path, 1 << 60, "Invalid Argument"),
+    ):
+        with pytest.raises(DriverError, match=refusal if os.geteuid() == 0 else "."):
+            made.real.limit_memory("GPU-a", cgroup, limit)
+    if os.geteuid() == 0:
+        assert made.real.limit_memory("GPU-a", tmp_path, 1 << 20) == 1 << 20
+        assert made.real.limit_memory("GPU-a", tmp_path, None) is None
+    else:
+        with pytest.raises(DriverError, match="Permission"):
+            made.real.limit_memory("GPU-a", tmp_path, 1 << 20)
+
+
 def test_graphics_and_compute_processes_are_both_counted(machine):
     load = machine(_MIXED).real.loads()["GPU-a"]
 

@@ -22,7 +22,7 @@ def test_exports_and_structures_agree_with_the_bindings():
     )
 
     assert checked.returncode == 0, checked.stderr
-    assert "48 sizes and places agree" in checked.stdout
+    assert "57 sizes and places agree" in checked.stdout
 
 
 def test_bindings_find_the_library_on_the_library_path(tmp_path):

@@ -2,6 +2,8 @@ import pytest
 
 import builders
 from slicewise.dialects import DEFAULT
+from slicewise.dialects.shared.limits import CARRIER
+from slicewise.explain.suggestions import find_suggestions
 from slicewise.model import NodeNotice, Reason
 from slicewise.placement import (
     POLICIES,
@@ -58,6 +60,45 @@ def test_pod_that_asks_for_compute_beside_it_may_go_there():
 
     assert Planner().place_on(cluster(), asked, "counts") is not None
     assert feasible(cluster().get("counts"), asked.request, UNLIMITED)
+
+
+def test_pod_that_names_the_carrier_may_go_there_and_asks_for_nothing_more():
+    asked = question({**ALONE, CARRIER: 1})
+
+    assert Planner().place_on(cluster(), asked, "counts") is not None
+    assert asked.request.containers == question(ALONE).request.containers
+
+
+def test_carried_container_is_charged_by_its_limits_where_memory_is_only_counted():
+    node = cluster().get("counts").node
+
+    assert DEFAULT.read_limits(builders.pod(limits=ALONE), node) == ()
+    (carried,) = DEFAULT.read_limits(builders.pod(limits={**ALONE, CARRIER: 1}), node)
+    assert carried.most(node.gpus[0].memory) == (0, 4096)
+
+
+def test_refused_pod_is_told_to_name_the_carrier():
+    state = cluster().get("counts")
+
+    changes = find_suggestions(state, question(ALONE), Reason.COUNTED)
+
+    assert changes[0].steps == {"limits": {CARRIER: 1}}
+
+
+@pytest.mark.parametrize(
+    ("limits", "found"),
+    [
+        ({"slicewise.io/memory": 1}, {"c0": {CARRIER: 1}}),
+        ({"elasticgpu.io/gpu-memory": 1}, {"c0": {CARRIER: 1}}),
+        ({"elasticgpu.io/gpu-memory": 1, CARRIER: 1}, {}),
+        ({"elasticgpu.io/gpu-memory": 1, "elasticgpu.io/gpu-core": 5}, {}),
+        ({"elasticgpu.io/gpu-core": 5}, {}),
+        ({"aliyun.com/gpu-mem": 1}, {}),
+        ({"cpu": 1}, {}),
+    ],
+)
+def test_containers_that_need_the_carrier_are_found(limits, found):
+    assert DEFAULT.find_carriers(builders.pod(limits=limits)) == found
 
 
 @pytest.mark.parametrize("text", ["", "nonsense", "[]", '{"resources":3}', '{"resources":{"a":1}}'])

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slicewise.placement.cutting_stock import Knapsack, worth_of_leftovers
+from slicewise.placement.scoring.cutting_stock import Knapsack, worth_of_leftovers
 
 # Shares of a production mix, in percent of a GPU, and how many pods ask for each.
 MIX = {

@@ -11,7 +11,6 @@ from slicewise.model import (
     charge,
 )
 from slicewise.placement import POLICIES, PlacementRequest, Planner, evict
-from slicewise.placement import search as search_module
 
 
 def decide(state, request):
@@ -68,8 +67,7 @@ def test_defect_gpushare_16_what_no_eviction_can_mend_is_told_apart():
     assert (now.reason, now.reason.preemptible) == (Reason.MEMORY, True)
 
 
-def test_defect_elastic_s13_search_is_bounded(monkeypatch):
-    monkeypatch.setattr(search_module, "_STEPS", 50)
+def test_defect_elastic_s13_search_is_bounded():
     pieces = [builders.piece(gpu, 55, 0) for gpu in range(8)]
     request = builders.request(*([builders.share(46, 1)] for _ in range(9)))
 

@@ -54,6 +54,12 @@ def wanting(constraints, count=1):
             "needs 1 GPU, none is usable; gpu 0 is not",
         ),
         (
+            builders.node(gpus=[builders.gpu(0, claims=True)]),
+            builders.whole(1),
+            Reason.CLAIMS,
+            "needs 1 GPU by resource name; ask by ResourceClaim instead",
+        ),
+        (
             state(),
             builders.fraction(10, 50000),
             Reason.TOO_SMALL,

@@ -6,7 +6,7 @@ import pytest
 import builders
 from slicewise.model import NodeState
 from slicewise.placement import POLICIES, NodeTables, PlacementRequest, Planner, PodShape, Workload
-from slicewise.placement.fgd import FragmentationTable
+from slicewise.placement.scoring.fgd import FragmentationTable
 
 WORKLOAD = Workload({PodShape(4000, 50, 1): 5, PodShape(8000, 100, 1): 3, PodShape(2000): 2})
 

@@ -91,17 +91,21 @@ def test_equal_nodes_are_taken_in_the_given_order():
     assert (forward.node, backward.node) == ("n0", "n3")
 
 
-def test_cluster_short_of_cpu_is_filled_by_fragmentation_descent():
-    states = [
-        busy(f"n{at}", builders.piece(0, 10 * at, 0), host=builders.host(8000)) for at in range(4)
-    ]
-    workload = Workload.of([PodShape(9000, 50, 1), PodShape(20000)])
-    request = builders.request([builders.share(30)], host=builders.host(1000))
-    snapshot = builders.snapshot(*states)
+def test_cpu_keeps_large_pieces_where_the_cluster_is_short_of_it():
+    whole = builders.node("a", gpus=2, host=builders.host(16000))
+    pieces = builders.node("b", gpus=2, host=builders.host(9000))
+    # Half of the demand needs 8 CPUs at once: on the first node they are left after this pod.
+    kinds = [PodShape(8000, 100, 1), PodShape(2000, 100, 1), PodShape(20000)]
+    request = builders.request([builders.share(30)], host=builders.host(4000))
 
-    chosen = [
-        Planner(POLICIES[name], workload).place(snapshot, PlacementRequest(request))
-        for name in ("default", "fgd")
-    ]
+    assert place([whole, pieces], request, *kinds).node == "a"
 
-    assert chosen[0].allocation == chosen[1].allocation
+
+def test_balance_of_cpu_opens_no_node_before_anybody_asked_for_a_whole_one():
+    rich = busy("a", builders.piece(0, 50, 0), gpus=8, host=builders.host(128000))
+    poor = builders.node("b", gpus=8, host=builders.host(64000))
+    lean = builders.request([WHOLE_GPU], host=builders.host(1000))
+    parts = 30 * [PodShape(1000, 50, 1), PodShape(8000, 50, 1)]
+
+    assert place([rich, poor], lean, *parts).node == "a"
+    assert place([rich, poor], lean, *parts, PodShape(64000, 100, 8)).node == "b"

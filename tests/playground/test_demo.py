@@ -5,7 +5,9 @@ import sys
 
 import msgspec
 import pytest
+from click.testing import CliRunner
 
+from slicewise_playground.cli.demo import demo
 from slicewise_playground.demo.allocation_check import AllocationCheck
 from slicewise_playground.demo.demo_cluster import build_nodes, find_examples, read_manifests
 
@@ -35,7 +37,36 @@ def test_demo_places_every_system_and_explains_the_pod_that_waits():
         assert any(system in row for row in rows), f"{system} is missing:\n{shown}"
     expected = sum(each.pods for each in read_manifests(find_examples()))
     assert f"{expected} pods placed as expected, 1 waits" in shown
+    assert "2 programs held to their shares, 1 stopped at its memory limit" in shown
+    assert "CUDA_ERROR_OUT_OF_MEMORY at 4096 MiB" in shown
     assert "smallest change: " in shown.partition("Pending: default/does-not-fit")[2]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            "kind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c, resources: "
+            "{limits: {aliyun.com/gpu-memory: 3}}}]}",
+            "Pod p: container c: aliyun.com/gpu-memory is no resource",
+        ),
+        ("kind: Pod\nmetadata: {name: p}\nspec: 3", "Pod p: spec.containers: expected containers"),
+        ("kind: Pod\nspec: {}", "Pod: metadata.name: expected a name"),
+        ("kind: [", "not YAML"),
+        ("kind: Widget", "kind='Widget': expected"),
+    ],
+)
+def test_bad_example_is_answered_with_one_line(tmp_path, text, words):
+    (tmp_path / "gpushare").mkdir()
+    path = tmp_path / "gpushare" / "bad.yaml"
+    path.write_text(text)
+
+    result = CliRunner().invoke(demo, ["--once", "--examples", str(tmp_path)])
+
+    assert result.exit_code == 1
+    assert result.output.count("\n") == 1
+    assert str(path) in result.output
+    assert words in result.output
 
 
 def test_demo_fails_when_an_example_cannot_be_placed(tmp_path):

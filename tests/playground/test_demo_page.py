@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import builders
+from slicewise.dashboard.usage import MeasuredPod
 from slicewise.dialects import GPUS, write_gpus
 from slicewise.model import NodeState
 from slicewise_playground.cluster import Playground
@@ -29,6 +30,19 @@ def test_simulated_use_is_never_more_than_what_is_held(now, cores, memory):
     assert 0 <= pod.memory <= memory
 
 
+def test_pod_that_is_measured_keeps_what_it_was_measured_to_use():
+    state = NodeState.empty(builders.node("n0"))
+    for uid, gpu in (("u0", 0), ("u1", 1)):
+        state = state.hold(builders.holding(uid, builders.piece(gpu, 50, 4096)))
+    measured = MeasuredPod("default/u0", "GPU-n0-0", 49, 4000)
+
+    use = simulate_use(state, 0.0, [measured])
+
+    assert use.pods[0] == measured
+    assert (use.gpus[0].cores, use.gpus[0].memory) == (49, 4000)
+    assert use.pods[1].pod == "default/u1"
+
+
 def test_pod_whose_gpus_nobody_knows_is_given_no_use():
     holding = builders.holding("u0", builders.piece(0), builders.piece(1), certain=False)
 
@@ -47,6 +61,7 @@ def test_page_of_the_demo_is_found_well(cluster):
     with serve_page(cluster.url) as url:
         assert check_page(url, 1) == []
         assert check_page(url, 2) == ["the page shows 1 nodes of 2"]
+        assert check_page(url, 1, ["default/p"]) == ["the page shows no use of default/p"]
 
 
 def test_page_that_is_gone_is_told(cluster):

@@ -125,3 +125,19 @@ def test_replay_is_the_same_every_time():
     assert replay(of, arrivals, POLICIES["random"], frozen) == replay(
         of, arrivals, POLICIES["random"], frozen
     )
+
+
+def test_refused_pod_is_taken_once_another_was_moved():
+    half, whole = builders.fraction(50, 100), builders.whole(1)
+    of = trace(half, half, half, half, whole)
+
+    def run(moves):
+        replayed = Replay(of, POLICIES["best-fit"], options=ReplayOptions(moves=moves))
+        uids = [replayed.arrive(pod) for pod in range(4)]
+        # One half is left on each of the two GPUs.
+        for uid in (uids[0], uids[2]):
+            replayed.leave(uid)
+        return replayed.arrive(4), replayed.moves, replayed.allocated
+
+    assert run(0) == (None, 0, 100)
+    assert run(1) == ("0000004", 1, 200)

@@ -10,12 +10,13 @@ import builders
 from conformance.bodies import config_map, pod
 from kube.lines import QUICK, client
 from slicewise.cluster import Assume, Ledger, NodeSeen, PodSeen, Quota
-from slicewise.dialects import DEFAULT, GPUS, write_gpus
+from slicewise.dialects import DEFAULT, GPUS, QuotaLabels, write_gpus
 from slicewise.kube.objects import KeyFilter, NodeBody, ObjectReader, PodBody
 from slicewise.kube.watch import Gone, WatchSettings
 from slicewise.model import PolicyError
 from slicewise.placement import PlacementRequest, PodShape
-from slicewise.state.live import LiveState, StateSettings
+from slicewise.state.live import LiveState
+from slicewise.state.settings import StateSettings
 from slicewise_playground.api.faults import InjectedFault
 from slicewise_playground.cluster import Playground
 
@@ -129,12 +130,30 @@ def test_quota_is_followed_and_mistakes_keep_the_last_good_one(playground, space
     asyncio.run(claim())
 
 
-def test_quota_is_unknown_before_it_was_looked_for(playground):
+def test_quota_allows_nothing_before_it_was_looked_for(playground):
     async def claim():
         async with client(playground.url) as line:
             return LiveState(line).quota, LiveState(line, StateSettings(quota=None)).quota
 
-    assert asyncio.run(claim()) == (None, Quota())
+    unread, none = asyncio.run(claim())
+    assert unread.unreadable == "ConfigMap kube-system/gpuquota could not be read so far"
+    assert none == Quota()
+
+
+def test_quota_that_is_forbidden_allows_nothing_until_it_is_read(playground):
+    fault = InjectedFault(verb="list", resource="configmaps", namespace="gpu", code=403, times=None)
+    playground.faults.add(fault)
+
+    async def claim():
+        place = ("gpu", "gpuquota")
+        async with living(playground, quota=place, quota_seconds=0.01) as state:
+            assert state.ready
+            assert state.quota.unreadable == "ConfigMap gpu/gpuquota could not be read so far"
+            playground.faults.clear()
+            await until(lambda: state.quota == Quota())
+            await until(state.quota_changed.is_set)
+
+    asyncio.run(claim())
 
 
 def test_unhealthy_list_of_gpushare_is_followed(playground):
@@ -212,7 +231,7 @@ def test_state_that_may_not_decide_is_not_ready(playground):
     async def claim():
         async with client(playground.url) as line:
             leads = [True]
-            state = LiveState(line, may_decide=lambda: leads[0])
+            state = LiveState(line, obstacle=lambda: None if leads[0] else "it follows")
             before = state.ready
             await state.start()
             during, leads[0] = state.ready, False
@@ -349,3 +368,56 @@ def test_listener_hears_of_nodes_and_pods_and_of_their_end(playground):
 
     assert [each.value.name for each in hearing.nodes] == ["n0"]
     assert hearing.pods[0].value.name == "p"
+
+
+def test_pod_that_our_own_code_fails_on_is_reported_and_no_other_is_lost(playground, monkeypatch):
+    add_node(playground)
+    apply, broken = Ledger.apply, [True]
+
+    def fail(ledger, event):
+        if broken and isinstance(event, PodSeen) and event.pod.name == "bad":
+            raise KeyError("a bug of ours")
+        return apply(ledger, event)
+
+    monkeypatch.setattr(Ledger, "apply", fail)
+
+    async def claim():
+        following = WatchSettings(page=3, backoff=QUICK, bad_backoff=QUICK)
+        async with living(playground, following=following) as state:
+            for name in ("a", "bad", "c"):
+                add_pod(playground, name, node="n0")
+            await until(lambda: state.ledger.pods == 2)
+            await until(lambda: state.watches.bad_objects)
+            found = [each for each in state.problems() if each.trouble == "UnreadableObject"]
+            assert [each.subject for each in found] == ["pods/default/bad"]
+            assert state.failure is None
+            broken.clear()
+            await until(lambda: state.ledger.pods == 3 and not state.watches.bad_objects)
+
+    asyncio.run(claim())
+
+
+def test_task_that_ends_is_a_failure_that_stops_decisions(playground):
+    async def claim():
+        async with living(playground) as state:
+            assert state.ready
+            state._tasks.run("watch of pods", asyncio.sleep(0))
+            await until(lambda: state.failure is not None)
+            assert state.unready == "task watch of pods has ended: it returned"
+
+    asyncio.run(claim())
+
+
+def test_nodes_are_read_by_the_labels_of_the_quota(playground):
+    add_node(playground)
+    labels = {"x.org/model": "training-a", "x.org/pool": "gold"}
+    playground.patch("nodes", "n0", {"metadata": {"labels": labels}})
+
+    async def claim():
+        told = QuotaLabels("x.org/model", "x.org/pool")
+        async with living(playground, quota_labels=told) as state:
+            return state.snapshot().get("n0").node
+
+    node = asyncio.run(claim())
+    assert node.pool == "gold"
+    assert "training-a" in node.gpus[0].model

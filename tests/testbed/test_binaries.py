@@ -2,8 +2,8 @@ import shutil
 
 import pytest
 
-from slicewise_testbed import binaries
-from slicewise_testbed.binaries import CONTROL_PLANE, MODULES, NODE, find_binaries
+from slicewise_testbed import binaries, build
+from slicewise_testbed.binaries import MODULES, find_binaries
 from slicewise_testbed.build import ensure_binaries
 from slicewise_testbed.errors import TestbedError
 
@@ -48,7 +48,7 @@ def test_missing_binary_names_the_command_that_builds_it(project):
 
 
 def test_full_cache_is_used_without_building(project):
-    for name in (*CONTROL_PLANE, *NODE, "helm"):
+    for name in (each for module in MODULES for each in module.provides):
         program(binaries.cache_folder() / name)
     said = []
 
@@ -64,3 +64,24 @@ def test_replaced_go_modules_are_pinned_and_never_moved(module):
         if "=>" in line:
             module_path, target, version = line.replace("=>", " ").split()
             assert (module_path, version[0]) == (target, "v")
+
+
+def test_program_is_built_once_for_each_of_its_sources(tmp_path, monkeypatch):
+    built = []
+
+    def compile_it(_go, module, out, _say, *, targets):
+        built.append((module.folder, targets))
+        (out / module.provides[0]).touch(mode=0o755)
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(build, "_build", compile_it)
+    monkeypatch.setattr(build, "find_go", lambda _: "go")
+    source = tmp_path / "tool"
+    source.mkdir()
+    paths = set()
+    for text in ("package main", "package main", "package main // changed"):
+        (source / "main.go").write_text(text)
+        paths.add(build.ensure_program(source, print))
+
+    assert built == [(str(source), (".",))] * 2
+    assert len(paths) == 2

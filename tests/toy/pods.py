@@ -4,7 +4,14 @@ from dataclasses import dataclass
 
 from slicewise.dialects.shared.dialect import Limits
 from slicewise.dialects.shared.indexes import gpu_at, read_container, write_numbers
-from slicewise.dialects.shared.limits import first_asked, read_amount, read_containers
+from slicewise.dialects.shared.limits import (
+    AmountRule,
+    first_asked,
+    most_amount,
+    most_shares,
+    read_amount,
+    read_containers,
+)
 from slicewise.dialects.shared.texts import annotation
 from slicewise.model import (
     WHOLE_GPU,
@@ -39,13 +46,25 @@ class ToyPods:
 
     resources: frozenset[str] = frozenset((SLICES,))
     records_nothing: bool = False
+    divisible: frozenset[str] = frozenset()
     target_keys: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    key_prefixes: tuple[str, ...] = (GPUS_OF,)
+    marks: tuple[str, ...] = (f"{GPUS_OF}*",)
+    amount_rules: tuple[AmountRule, ...] = (AmountRule(SLICES, PER_GPU, PER_GPU * 64),)
+
+    def adopted_on(self, pod: Pod, node: Node) -> bool:
+        return False
 
     def claims(self, pod: Pod) -> str | None:
         return first_asked(pod, (SLICES,))
 
     def read_request(self, pod: Pod) -> Request:
         return Request(read_containers(pod, read_shares))
+
+    def most_shares(self, container: Container) -> tuple[tuple[Share, ...], ...]:
+        slices = most_amount(container, SLICES)
+        return (most_shares(25 * slices, SLICE_MIB * slices),) if slices else ()
 
     def read_allocation(self, pod: Pod, request: Request, node: Node) -> Allocation | None:
         allocated = []

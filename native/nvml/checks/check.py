@@ -19,6 +19,8 @@ STRUCTURES = {
     "nvmlUtilization_t": pynvml.c_nvmlUtilization_t,
     "nvmlProcessInfo_t": pynvml.c_nvmlProcessInfo_t,
     "nvmlProcessUtilizationSample_t": pynvml.c_nvmlProcessUtilizationSample_t,
+    "nvmlSetMemoryLimits_v1_t": pynvml.c_nvmlSetMemoryLimits_v1_t,
+    "nvmlGetMemoryLimits_v1_t": pynvml.c_nvmlGetMemoryLimits_v1_t,
     "nvmlEventData_t": pynvml.c_nvmlEventData_t,
     "nvmlFieldValue_t": pynvml.c_nvmlFieldValue_t,
     "nvmlValue_t": pynvml.c_nvmlValue_t,

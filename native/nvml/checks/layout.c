@@ -42,6 +42,15 @@ int main(void)
     FIELD(nvmlProcessUtilizationSample_t, memUtil);
     FIELD(nvmlProcessUtilizationSample_t, encUtil);
     FIELD(nvmlProcessUtilizationSample_t, decUtil);
+    SIZE(nvmlSetMemoryLimits_v1_t);
+    FIELD(nvmlSetMemoryLimits_v1_t, nameSpace);
+    FIELD(nvmlSetMemoryLimits_v1_t, softLimit);
+    FIELD(nvmlSetMemoryLimits_v1_t, hardLimit);
+    SIZE(nvmlGetMemoryLimits_v1_t);
+    FIELD(nvmlGetMemoryLimits_v1_t, nameSpace);
+    FIELD(nvmlGetMemoryLimits_v1_t, softLimit);
+    FIELD(nvmlGetMemoryLimits_v1_t, hardLimit);
+    FIELD(nvmlGetMemoryLimits_v1_t, currentUsed);
     SIZE(nvmlEventData_t);
     FIELD(nvmlEventData_t, device);
     FIELD(nvmlEventData_t, eventType);

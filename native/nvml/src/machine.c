@@ -99,6 +99,7 @@ nvmlReturn_t machine_enter(const struct machine **machine)
     pthread_mutex_lock(&lock);
     if (users > 0) {
         refresh();
+        tenants_add(current);
         *machine = current;
         if (current->failure == 0)
             return NVML_SUCCESS;

@@ -25,7 +25,9 @@ struct gpu {
     unsigned int minor, memory, used, utilization, brand, recovery, switch_lanes;
     int numa, temperature, power, capability_major, capability_minor;
     bool mig, lost, rows_failed;
-    int processes;
+    /* How much of this the file says; the rest came from the CUDA stand-in. */
+    unsigned int described_used, described_utilization;
+    int described, processes;
     struct process process[MAX_PROCESSES];
 };
 
@@ -38,6 +40,10 @@ struct fault {
 
 struct machine {
     char driver[MAX_TEXT];
+    /* The state file of the CUDA stand-in, whose processes are shown too; empty without one. */
+    char tenants[4096];
+    /* The file of memory limits by cgroup; empty as with drivers before r615, which have none. */
+    char memory_limits[4096];
     int cuda;
     int failure;
     unsigned int gpus;
@@ -54,6 +60,9 @@ struct machine *machine_read(const char *path);
 /* machine.c: every call enters, and leaves if it was let in. The machine is current meanwhile. */
 nvmlReturn_t machine_enter(const struct machine **machine);
 void machine_leave(void);
+
+/* tenants.c: the machine with the processes of the CUDA stand-in's state file added. */
+void tenants_add(struct machine *machine);
 
 /* A handle outlives changes of the file: it stands for a UUID. Called while inside. */
 nvmlDevice_t machine_handle(const struct gpu *gpu);

@@ -6,7 +6,7 @@
 
 #include "machine.h"
 
-enum { MAX_LINE = 512 };
+enum { MAX_LINE = 4200 };
 
 static bool refuse(const char *path, int number, const char *line)
 {
@@ -75,8 +75,12 @@ static bool read_machine_fact(struct machine *machine, const char *word, const c
 {
     if (strcmp(word, "driver") == 0)
         return snprintf(machine->driver, sizeof machine->driver, "%s", rest) < MAX_TEXT;
+    if (strcmp(word, "tenants") == 0)
+        return snprintf(machine->tenants, sizeof machine->tenants, "%s", rest) > 0;
     if (strcmp(word, "cuda") == 0)
         return sscanf(rest, "%d", &machine->cuda) == 1;
+    if (strcmp(word, "memory_limits") == 0)
+        return snprintf(machine->memory_limits, sizeof machine->memory_limits, "%s", rest) > 0;
     if (strcmp(word, "failure") == 0)
         return sscanf(rest, "%d", &machine->failure) == 1;
     if (strcmp(word, "gpu") == 0)
@@ -170,8 +174,15 @@ struct machine *machine_read(const char *path)
         good = refuse(path, 0, "no line 'end'");
     if (file)
         fclose(file);
-    if (file && machine && good)
+    if (file && machine && good) {
+        for (unsigned int at = 0; at < machine->gpus; at++) {
+            struct gpu *gpu = &machine->gpu[at];
+            gpu->described = gpu->processes;
+            gpu->described_used = gpu->used;
+            gpu->described_utilization = gpu->utilization;
+        }
         return machine;
+    }
     free(machine);
     return NULL;
 }

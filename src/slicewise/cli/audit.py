@@ -21,10 +21,11 @@ from slicewise.cli.cluster_access import (
     run_connected,
 )
 from slicewise.cli.render.findings_text import show_audit
+from slicewise.cli.render.terminal import echo_json
 from slicewise.diagnose.audit_report import write_audit
 from slicewise.nodeagent.run import AgentOptions, audit_directly
 from slicewise.nodeagent.settings import AgentSettings, Paths
-from slicewise.state.live import open_reader
+from slicewise.state.settings import open_reader
 
 DEFAULT_URL: Final = "http://127.0.0.1:5678"
 _CODES: Final = {"clean": 0, "findings": 1}
@@ -75,7 +76,7 @@ def audit(url: str, output: str, direct: bool, **flags: Any) -> None:
     else:
         answer = fetch(url)
     if output == "json":
-        click.echo(json.dumps(answer, indent=2))
+        echo_json(answer)
     else:
         show_audit(answer)
     sys.exit(_CODES.get(answer["verdict"], _CANNOT_TELL))

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from slicewise import __version__
+from slicewise.cli.render.terminal import echo
 from slicewise.kube.client import Client, RequestTimeouts
 from slicewise.kube.kubeconfig import find_access
 from slicewise.model import SlicewiseError
@@ -72,4 +73,4 @@ def run_connected(
 
 def warn(text: str) -> None:
     """Tell the person something beside the answer."""
-    click.echo(text, err=True)
+    echo(text, err=True)

@@ -9,9 +9,10 @@ from slicewise.cli.cluster_access import (
     cluster_options,
     run_connected,
 )
+from slicewise.cli.render.terminal import echo
 from slicewise.kube.client import Client
 from slicewise.state.cordons import cordon_gpus, uncordon_gpus
-from slicewise.state.live import open_reader
+from slicewise.state.settings import open_reader
 
 
 @click.command(short_help="Close single GPUs of a node to new pods.")
@@ -25,7 +26,7 @@ def cordon(node: str, gpus: tuple[str, ...], **cluster: Any) -> None:
         return await cordon_gpus(client, open_reader(), node, gpus)
 
     for line in run_connected(ClusterFlags(**cluster), close):
-        click.echo(line)
+        echo(line)
 
 
 @click.command(short_help="Open single GPUs of a node to new pods again.")
@@ -42,4 +43,4 @@ def uncordon(node: str, gpus: tuple[str, ...], every: bool, **cluster: Any) -> N
         return await uncordon_gpus(client, open_reader(), node, gpus)
 
     for line in run_connected(ClusterFlags(**cluster), reopen):
-        click.echo(line)
+        echo(line)

@@ -12,19 +12,25 @@ from slicewise.cli.logs import configure_logs
 from slicewise.cli.options import (
     FILE,
     ServiceCommand,
+    check_exposure,
+    exposure_options,
+    health_option,
+    quota_label_options,
     read_address,
+    read_health,
+    read_limits,
     read_namespaced_name,
+    read_quota_labels,
     read_tls,
     run_service,
+    trust_option,
 )
-from slicewise.dashboard.auth import is_loopback
 from slicewise.dashboard.run import DashboardSettings, run_dashboard
 from slicewise.dashboard.server import PageSettings
-from slicewise.httpd import ServerSettings
+from slicewise.httpd import ServerSettings, is_loopback
 from slicewise.kube.kubeconfig import find_access
 from slicewise.model import SlicewiseError
-from slicewise.state.live import StateSettings
-from slicewise.state.node_reports import AGENT_PORT
+from slicewise.state.settings import StateSettings
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:8484"
 AUTHS: Final = ("kubernetes", "none")
@@ -50,15 +56,16 @@ AUTHS: Final = ("kubernetes", "none")
     show_default=True,
     help="namespace/name of the ConfigMap with the GPU quota of namespaces; '' for no quota.",
 )
+@quota_label_options()
+@trust_option
+@click.option("--dra/--no-dra", default=False, show_default=True,
+              help="Show what ResourceClaims hold as well, as an extender with --dra counts it."
+              )  # fmt: skip
 @click.option("--tls-cert", type=FILE, help="PEM certificate chain; read again when it changes.")
 @click.option("--tls-key", type=FILE, help="PEM private key of --tls-cert.")
-@click.option(
-    "--agent-port",
-    default=AGENT_PORT,
-    show_default=True,
-    help="Port of the nodes' agents, which are asked what is in use where no metrics API runs; "
-    "0 shows allocations alone.",
-)
+@exposure_options
+@health_option
+@click.option("--agent-port", type=int, expose_value=False, hidden=True)
 @click.option("--verbose", is_flag=True, help="Log debug messages as well.")
 @click.version_option(__version__, prog_name="slicewise")
 def dashboard(**flags: Any) -> None:
@@ -80,6 +87,8 @@ def read_settings(flags: dict[str, Any]) -> DashboardSettings:
             f"--auth=none shows the cluster to everybody who reaches {host}; "
             "listen on loopback or use --auth=kubernetes"
         )
+    tls = read_tls(flags)
+    check_exposure(host, tls, flags, mutual=False)
     quota = flags["quota_configmap"]
     cluster = ClusterFlags(flags["kubeconfig"], flags["context"])
     return DashboardSettings(
@@ -89,12 +98,17 @@ def read_settings(flags: dict[str, Any]) -> DashboardSettings:
             listen=ServerSettings(
                 host=host,
                 port=port,
-                tls=read_tls(flags["tls_cert"], flags["tls_key"]),
+                tls=tls,
                 max_body_bytes=1,
-            )
+                limits=read_limits(flags),
+                any_host=auth != "none",
+            ),
+            health=read_health(flags["health_address"], DEFAULT_ADDRESS),
         ),
         state=StateSettings(
-            quota=read_namespaced_name("--quota-configmap", quota) if quota else None
+            quota=read_namespaced_name("--quota-configmap", quota) if quota else None,
+            quota_labels=read_quota_labels(flags),
+            trust=read_namespaced_name("--trust-configmap", flags["trust_configmap"]),
+            claims=flags["dra"],
         ),
-        agent_port=flags["agent_port"] or None,
     )

@@ -3,7 +3,6 @@
 It only reads, and says so of what it was not allowed to read.
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from slicewise.cli.cluster_access import (
     warn,
 )
 from slicewise.cli.render.findings_text import summarise, write_findings
+from slicewise.cli.render.terminal import echo, echo_json
 from slicewise.diagnose.findings import FindingSeverity, describe_findings
 from slicewise.state.cluster_check import ClusterCheck, check_cluster
 from slicewise.state.node_reports import AGENT_PORT
@@ -57,11 +57,11 @@ def doctor(strict: bool, output: str | None, **flags: Any) -> None:
         ClusterFlags(**flags), lambda client: check_cluster(client, what), CannotTell
     )
     if output == "json":
-        click.echo(json.dumps(describe_findings(findings), indent=2))
+        echo_json(describe_findings(findings))
     else:
         for line in write_findings(findings):
-            click.echo(line)
-        click.echo(summarise(findings))
+            echo(line)
+        echo(summarise(findings))
     failing = {FindingSeverity.PROBLEM} | ({FindingSeverity.WARNING} if strict else set())
     raise SystemExit(1 if any(each.severity in failing for each in findings) else 0)
 

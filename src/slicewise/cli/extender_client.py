@@ -4,13 +4,14 @@ Without an extender to ask, its state and handlers are built here from the API s
 code on the same cluster, minus what a running extender has decided and not yet written.
 """
 
+import asyncio
 import contextlib
 import json
 import ssl
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import urlencode
@@ -18,6 +19,8 @@ from urllib.parse import urlencode
 import click
 
 from slicewise.cli.cluster_access import FILE, CannotTell, warn
+from slicewise.cli.options import quota_label_options
+from slicewise.dialects import QuotaLabels
 from slicewise.explain.candidates import LeftOut, name_short_nodes
 from slicewise.extender.handlers import Extender
 from slicewise.extender.run import open_extender
@@ -25,7 +28,7 @@ from slicewise.kube.client import Call, Client
 from slicewise.kube.errors import RefusedError
 from slicewise.model import SlicewiseError
 from slicewise.placement import read_policy
-from slicewise.state.live import choose_settings
+from slicewise.state.settings import choose_settings
 
 F = TypeVar("F", bound=Callable[..., Any])
 ExtenderCall = Callable[[str, Any], Awaitable[dict[str, Any]]]
@@ -45,6 +48,7 @@ class ExtenderTarget:
     cert: Path | None = None
     service: str | None = None
     policy: str = "default"
+    labels: QuotaLabels = field(default_factory=QuotaLabels)
 
     def __post_init__(self) -> None:
         if self.url and self.service:
@@ -74,6 +78,7 @@ def target_options(command: F) -> F:
             help="Placement policy to assume where no extender is asked.",
         ),
     )
+    command = quota_label_options(environment="SLICEWISE_")(command)
     for flag in reversed(flags):
         command = flag(command)
     return command
@@ -81,8 +86,10 @@ def target_options(command: F) -> F:
 
 def read_target(flags: dict[str, Any]) -> ExtenderTarget:
     """Which extender to ask, taken out of a command's flags."""
+    labels = QuotaLabels(flags.pop("model_label") or None, flags.pop("pool_label") or None)
     return ExtenderTarget(
-        **{key: flags.pop(key) for key in ("url", "ca", "cert", "service", "policy")}
+        **{key: flags.pop(key) for key in ("url", "ca", "cert", "service", "policy")},
+        labels=labels,
     )
 
 
@@ -115,14 +122,29 @@ async def open_call(client: Client, target: ExtenderTarget) -> AsyncIterator[Ext
     if target.service:
         yield _ask_service(client, target.service)
         return
+    async with open_here(client, target) as extender:
+        yield _ask_here(extender)
+
+
+@contextlib.asynccontextmanager
+async def open_here(client: Client, target: ExtenderTarget) -> AsyncIterator[Extender]:
+    """An extender of this process, on the cluster as it is and becomes."""
     settings = await choose_settings(client, target.policy, warn)
+    settings = replace(settings, quota_labels=target.labels)
     async with contextlib.AsyncExitStack() as stack:
         try:
             opened = open_extender(client, settings, _SYNC_SECONDS)
             extender = await stack.enter_async_context(opened)
         except TimeoutError as error:
             raise CannotTell(f"the cluster was not read within {_SYNC_SECONDS:.0f} s") from error
-        yield _ask_here(extender)
+        yield extender
+
+
+async def ask_running(client: Client, target: ExtenderTarget, path: str, body: Any) -> Any:
+    """What the extender answers that schedulers ask, at its address or behind its Service."""
+    if target.service:
+        return await _ask_service(client, target.service)(path, body)
+    return await asyncio.to_thread(fetch, target, path, None, body)
 
 
 def _ask_here(extender: Extender) -> ExtenderCall:

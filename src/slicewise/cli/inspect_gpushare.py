@@ -9,22 +9,23 @@ from typing import Any
 import click
 import yaml
 
-from slicewise import __version__
 from slicewise.cli.cluster_access import (
     ClusterFlags,
     CommandFailure,
     cluster_options,
     run_connected,
 )
-from slicewise.cli.goflags import GoCommand, go_switch, klog_flags
+from slicewise.cli.goflags import GoCommand, go_switch, klog_flags, version_flag
 from slicewise.cli.logs import configure_plain_logs
 from slicewise.cli.render.gpushare_text import describe, show_details, show_summary
+from slicewise.cli.render.terminal import echo, echo_text, escape_json
 from slicewise.explain.gpushare_inspect import InspectedNode, read_nodes
 from slicewise.kube import sources
 from slicewise.kube.client import Client
 from slicewise.kube.node_details import find_node_details, list_node_details
 from slicewise.kube.reads import list_all
-from slicewise.state.live import open_reader
+from slicewise.state.settings import open_reader
+from slicewise.state.trust import find_trust
 
 
 @click.command("inspect-gpushare", cls=GoCommand)
@@ -39,14 +40,15 @@ from slicewise.state.live import open_reader
 @cluster_options
 @click.option("-v", "--v", type=int, expose_value=False, hidden=True)
 @klog_flags
-@click.version_option(__version__, prog_name="kubectl-inspect-gpushare")
+@version_flag("kubectl-inspect-gpushare")
 def main(node: str | None, details: bool, output: str | None, **cluster: Any) -> None:
     """Show the GPU memory that pods hold, on every node or on NODE alone."""
     configure_plain_logs()
     nodes = run_connected(ClusterFlags(**cluster), lambda client: gather(client, node))
     if node is not None and not nodes:
-        click.echo(f"node {node} has no aliyun.com/gpu-mem to share", err=True)
-    click.echo(render(nodes, details=details, output=output), nl=False)
+        echo(f"node {node} has no aliyun.com/gpu-mem to share", err=True)
+    text = render(nodes, details=details, output=output)
+    echo_text(escape_json(text) if output == "json" else text)
 
 
 async def gather(client: Client, name: str | None) -> list[InspectedNode]:
@@ -59,7 +61,8 @@ async def gather(client: Client, name: str | None) -> list[InspectedNode]:
         if found is None:
             raise CommandFailure(f'node "{name}" not found')
         nodes, selector = [found], f"spec.nodeName={name},{sources.LIVE_PODS}"
-    return read_nodes(nodes, await list_all(client, sources.pods(reader, selector)))
+    pods = await list_all(client, sources.pods(reader, selector))
+    return read_nodes(nodes, pods, trust=await find_trust(client))
 
 
 def render(nodes: list[InspectedNode], *, details: bool = False, output: str | None = None) -> str:

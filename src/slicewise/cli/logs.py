@@ -4,14 +4,19 @@ A module logs by `structlog.get_logger(__name__)`: a phrase, and its values as f
 lines can be queried by `pod`, `node`, `gpus` or `reason`.
 """
 
+import json
 import logging
 import os
 import sys
+import traceback
 from collections.abc import Mapping
+from types import TracebackType
 from typing import Any, Final
 
 import msgspec
 import structlog
+
+from slicewise.cli.render.terminal import escape, escape_json
 
 LEVELS: Final = {
     "debug": logging.DEBUG,
@@ -72,6 +77,9 @@ def configure_plain_logs() -> None:
 
     Commands for people get warnings and worse this way, as text on standard error.
     """
+    sys.excepthook = _show_failure
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(_EscapingFormatter())
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
@@ -84,12 +92,31 @@ def configure_plain_logs() -> None:
     )
 
 
+def _show_failure(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    sys.stderr.write(escape("".join(traceback.format_exception(kind, error, trace))))
+
+
+class _EscapingFormatter(logging.Formatter):
+    """For lines of libraries, which quote what they were sent."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return escape(super().format(record))
+
+
 def _render_text(_: Any, __: str, fields: structlog.typing.EventDict) -> str:
     phrase, trace = str(fields.pop("event")), fields.pop("exception", None)
     line = " ".join([phrase, *(f"{key}={value}" for key, value in fields.items())])
-    return line if trace is None else f"{line}\n{trace}"
+    return escape(line if trace is None else f"{line}\n{trace}")
 
 
 def _render(_: Any, __: str, fields: structlog.typing.EventDict) -> str:
     first = {key: fields.pop(key) for key in _FIRST if key in fields}
-    return msgspec.json.encode({**first, **fields}, enc_hook=str).decode()
+    # kubectl shows logs to people: what JSON leaves as it is may still be obeyed by a terminal.
+    ordered = {**first, **fields}
+    try:
+        return escape_json(msgspec.json.encode(ordered, enc_hook=str).decode())
+    except UnicodeEncodeError:
+        # Names of files and processes need not be text.
+        return escape_json(json.dumps(ordered, default=str))

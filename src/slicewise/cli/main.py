@@ -12,13 +12,17 @@ import click
 
 from slicewise import __version__
 from slicewise.cli.logs import configure_plain_logs
+from slicewise.cli.render.terminal import escaped_errors
 
 CLUSTER_COMMANDS: Final[Mapping[str, str]] = {
     "audit": "slicewise.cli.audit:audit",
     "cordon": "slicewise.cli.cordon:cordon",
+    "defrag": "slicewise.cli.defrag.command:defrag",
     "doctor": "slicewise.cli.doctor:doctor",
     "top": "slicewise.cli.top:top",
+    "trust": "slicewise.cli.trust:trust",
     "uncordon": "slicewise.cli.cordon:uncordon",
+    "withdraw": "slicewise.cli.withdraw:withdraw",
     "what-if": "slicewise.cli.what_if:what_if",
     "why": "slicewise.cli.why:why",
 }
@@ -30,7 +34,10 @@ PLAYGROUND_COMMANDS: Final[Mapping[str, str]] = {
 """Commands of another distribution, and the name to install it by."""
 _COMMANDS: Final = {
     **CLUSTER_COMMANDS,
+    "admission-policies": "slicewise.cli.admission:admission_policies",
+    "admission-webhook": "slicewise.cli.admission:admission_webhook",
     "agent": "slicewise.cli.agent:agent",
+    "claim": "slicewise.cli.claim:claim",
     "compare": "slicewise.cli.compare:compare",
     "dashboard": "slicewise.cli.dashboard:dashboard",
     "extender": "slicewise.cli.extender:extender",
@@ -59,7 +66,8 @@ class LazyGroup(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, with plain logs unless it is a service and asks for its own."""
         configure_plain_logs()
-        return super().invoke(ctx)
+        with escaped_errors():
+            return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Every command, sorted by name."""

@@ -9,17 +9,22 @@ from typing import Any, Final
 import click
 import yaml
 
-from slicewise import __version__
-from slicewise.cli.goflags import go_switch, klog_flags
+from slicewise.cli.goflags import go_switch, klog_flags, note_ignored, version_flag
 from slicewise.cli.logs import configure_logs, read_level
 from slicewise.cli.options import (
     FILE,
     Document,
     ServiceCommand,
+    find_home_file,
     log_options,
+    quota_label_options,
+    read_limits,
+    read_namespaced_name,
+    read_quota_labels,
     read_service_name,
     run_service,
 )
+from slicewise.dialects import original_flags
 from slicewise.extender.run import serve_beside
 from slicewise.httpd import ServerSettings, Tls
 from slicewise.metricsapi.agents import AgentRules
@@ -48,17 +53,11 @@ def translate_original(document: Document) -> Document:
     return {_MISSPELT.get(key, key): value for key, value in document.items()}
 
 
-def find_config() -> Path | None:
-    """The original's file in the home folder, if it is there."""
-    path = Path.home() / _CONFIG
-    return path if path.is_file() else None
-
-
 @click.command(
     cls=ServiceCommand,
     service="metrics-api",
     config_names=("-c", "--config"),
-    config_default=find_config,
+    config_default=lambda: find_home_file(_CONFIG),
     translate=translate_original,
     skips=lambda _: True,
 )
@@ -101,6 +100,7 @@ def find_config() -> Path | None:
     "parallelism",
     default=10,
     show_default=True,
+    callback=note_ignored(original_flags.PARALLELISM),
     help="Accepted for the original's configurations; changes nothing.",
 )
 @click.option(
@@ -128,6 +128,7 @@ def find_config() -> Path | None:
     show_default=True,
     help="Placement policy of pods that name none, with --enable-scheduler.",
 )
+@quota_label_options()
 @click.option(
     "--silence-seconds",
     default=SILENCE_SECONDS,
@@ -135,16 +136,30 @@ def find_config() -> Path | None:
     help="Mark a node unhealthy when its agent has been silent this long.",
 )
 @click.option(
+    "--ca-configmap",
+    help="namespace/name of a ConfigMap in which the authority of our certificates is kept as "
+    "ca.crt, for agents to mount [default: none is written].",
+)
+@click.option(
     "--overlap-seconds",
     default=30.0,
     show_default=True,
     help="Let clients trust a new certificate authority for this long before it is used.",
 )
-@go_switch(
-    "--agents-need-node",
+@click.option(
+    "--max-connections",
+    type=click.IntRange(2),
+    default=8192,
     show_default=True,
-    help="Refuse agents whose token does not name the node it was issued to.",
+    help="Connections at a time; one address has at most half of them, agents' not counted.",
 )
+@go_switch(
+    "--custom-resources",
+    show_default=True,
+    help="Read the GpuNodes, GpuPods and Leases of nvidia-gpu-scheduler v0.2.0, for nodes whose "
+    "agents do not report here, and write the health of nodes into their GpuNodes.",
+)
+@go_switch("--agents-need-node", expose_value=False, hidden=True)
 @go_switch(
     "--admit-old-agents",
     show_default=True,
@@ -152,7 +167,7 @@ def find_config() -> Path | None:
 )
 @log_options
 @klog_flags
-@click.version_option(__version__, prog_name="slicewise")
+@version_flag()
 def metrics_api(**flags: Any) -> None:
     """Serve which pod holds which GPU through the API server, as nvidia-gpu-scheduler does."""
     configure_logs(read_level(flags))
@@ -171,6 +186,7 @@ def read_settings(flags: Mapping[str, Any]) -> MetricsApiSettings:
     return MetricsApiSettings(
         kubeconfig=flags["kubeconfig"],
         policy=flags["policy"],
+        quota_labels=read_quota_labels(flags),
         name=flags["name"] or name,
         namespace=flags["namespace"] or namespace,
         listen=ServerSettings(
@@ -179,14 +195,23 @@ def read_settings(flags: Mapping[str, Any]) -> MetricsApiSettings:
             tls=None if flags["tls_auto"] else _read_tls(flags),
             request_seconds=30.0,
             stop_seconds=30.0,
+            # The API server adds a header for each group of the user it speaks for, and after a
+            # restart thousands of agents shake hands at once.
+            limits=read_limits(
+                flags, head_bytes=64 << 10, head_count=512, handshake_seconds=60, head_seconds=30
+            ),
         ),
         authority=Path(authority) if authority and not flags["tls_auto"] else None,
-        rules=AgentRules(
-            need_node=flags["agents_need_node"], admit_unknown=flags["admit_old_agents"]
-        ),
+        authority_configmap=_read_configmap(flags["ca_configmap"]),
+        rules=AgentRules(admit_unknown=flags["admit_old_agents"]),
         silence_seconds=flags["silence_seconds"],
         overlap_seconds=flags["overlap_seconds"],
+        custom_resources=flags["custom_resources"],
     )
+
+
+def _read_configmap(text: str | None) -> tuple[str, str] | None:
+    return read_namespaced_name("--ca-configmap", text) if text else None
 
 
 def write_config(flags: Mapping[str, Any]) -> str:

@@ -8,6 +8,8 @@ Flags that several services have are read here, so that they mean the same every
 import asyncio
 import json
 import os
+import resource
+import shlex
 import signal
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
@@ -18,14 +20,18 @@ import yaml
 
 from slicewise.cli.goflags import GoCommand
 from slicewise.cli.logs import LEVELS
-from slicewise.httpd import Tls
+from slicewise.cli.render.terminal import echo
+from slicewise.dialects import QuotaLabels
+from slicewise.httpd import ConnectionLimits, ServerSettings, Tls, is_loopback
 from slicewise.model import SlicewiseError
+from slicewise.state.trust import TRUST_CONFIGMAP
 
 F = TypeVar("F", bound=Callable[..., Any])
 Document = Mapping[str, Any]
 FILE: Final = click.Path(dir_okay=False, exists=True, path_type=Path)
 _NAME: Final = "nvidia-gpu-scheduler"
 _NAMESPACE: Final = "kube-system"
+_DESCRIPTORS: Final = 1 << 17
 
 
 class ServiceCommand(GoCommand):
@@ -68,6 +74,14 @@ class ServiceCommand(GoCommand):
         flag = next(name for name in config_names if name.startswith("--"))
         self.epilog = f"Every flag can also be set as {prefix}<FLAG>, or in the file of {flag}."
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the flags, and those that gpu-admission's and gpu-manager's images append."""
+        try:
+            appended = shlex.split(os.environ.get("EXTRA_FLAGS", ""))
+        except ValueError as error:
+            raise click.UsageError(f"EXTRA_FLAGS={os.environ['EXTRA_FLAGS']!r}: {error}") from error
+        return super().parse_args(ctx, [*args, *appended])
+
     def _load(self, ctx: click.Context, _: click.Parameter, path: Path | None) -> None:
         """Take the file's values as defaults, each checked as its flag is."""
         path = path or self._config_default()
@@ -82,7 +96,7 @@ class ServiceCommand(GoCommand):
         found: dict[str, Any] = {}
         for key, value in flatten(self._translate(_read_document(path))).items():
             if key not in options and self._skips(key):
-                click.echo(f"{path}: {key!r} is no flag of this command: ignored", err=True)
+                echo(f"{path}: {key!r} is no flag of this command: ignored", err=True)
                 continue
             if key not in options:
                 raise click.BadParameter(f"{path}: {key!r}: expected a flag of this command")
@@ -90,6 +104,27 @@ class ServiceCommand(GoCommand):
                 _check(ctx, options[key], f"{path}: {key}={value!r}", value)
                 found[str(options[key].name)] = value
         ctx.default_map = found
+
+
+def health_option(command: F) -> F:
+    """A second listener, which probes and Prometheus reach where the first is on loopback."""
+    text = (
+        "host:port of a second listener, without TLS, for /healthz, /livez, /readyz and, where the "
+        "service has them, /leadz, /version and /metrics alone."
+    )
+    return click.option("--health-address", help=text)(command)
+
+
+def read_health(text: str | None, default: str) -> ServerSettings | None:
+    """Where that listener is, if one is wanted; its limits are small, as its answers are."""
+    if text is None:
+        return None
+    host, port = read_address(text, default, flag="--health-address")
+    limits = ConnectionLimits(connections=256, connections_per_peer=64)
+    # Probes name the address they ask, and get nothing but their answer.
+    return ServerSettings(
+        host, port, max_body_bytes=1 << 10, request_seconds=5.0, limits=limits, any_host=True
+    )
 
 
 def flatten(document: Document, prefix: str = "") -> dict[str, Any]:
@@ -142,6 +177,12 @@ def _parse(text: str) -> Any:
         return yaml.safe_load(text)
 
 
+def find_home_file(name: str) -> Path | None:
+    """A file in the home folder, if it is there, as some originals look for theirs."""
+    path = Path.home() / name
+    return path if path.is_file() else None
+
+
 def log_options(command: F) -> F:
     """The flags that say how much is logged, ours and klog's; see `logs.read_level`."""
     command = click.option(
@@ -154,13 +195,66 @@ def log_options(command: F) -> F:
     )(command)
 
 
-def read_address(
-    text: str | None, default: str, port: str | None = None, *, flag: str = "--address"
-) -> tuple[str, int]:
-    """Host and port; without an address the originals' PORT counts, on the default's host."""
-    if text is None:
-        host, _, fallback = default.rpartition(":")
-        return host, int(port if port and port.isdecimal() else fallback)
+def quota_label_options(*, environment: str = "") -> Callable[[F], F]:
+    """The flags that say by which labels of nodes the quota names models and pools.
+
+    Commands that are no service read variables that begin with `environment`.
+    """
+
+    def declare(command: F) -> F:
+        flags = (
+            ("model", "Label of nodes whose value names their GPU model in the quota, beside the "
+             "models that the nodes themselves report."),
+            ("pool", "Label of nodes that names their pool in the quota [default: "
+             "slicewise.io/gpu-pool, gaia.tencent.com/gpu-pool, tkestack.io/gpu-pool]."),
+        )  # fmt: skip
+        for name, told in reversed(flags):
+            variable = f"{environment}{name.upper()}_LABEL" if environment else None
+            command = click.option(f"--{name}-label", envvar=variable, help=told)(command)
+        return command
+
+    return declare
+
+
+def read_quota_labels(flags: Mapping[str, Any]) -> QuotaLabels:
+    return QuotaLabels(flags["model_label"] or None, flags["pool_label"] or None)
+
+
+def trust_option(command: F) -> F:
+    """The flag that says which ConfigMap tells whom to believe, as `trust_configmap`."""
+    return click.option(
+        "--trust-configmap",
+        default="/".join(TRUST_CONFIGMAP),
+        show_default=True,
+        help="namespace/name of the ConfigMap with public keys, the take-over and the nodes of "
+        "original agents.",
+    )(command)
+
+
+def read_port(environment: Mapping[str, str]) -> int | None:
+    """The port of the originals' variable PORT; none where it is no number, as for them."""
+    text = environment.get("PORT", "")
+    if not text:
+        return None
+    if not text.isdecimal() or not 0 < int(text) < 65536:
+        echo(f"PORT={text!r}: expected a port number; not used", err=True)
+        return None
+    return int(text)
+
+
+def warn_open(flag: str, port: int) -> None:
+    """Say once that an original's setting has opened an address to everybody."""
+    echo(
+        f"{flag}: listening on all interfaces without TLS, as the original does: whoever reaches "
+        f"port {port} is obeyed; --address=127.0.0.1:{port} or --tls-cert, --tls-key and "
+        "--tls-client-ca close it",
+        err=True,
+    )
+
+
+def read_address(text: str | None, default: str, *, flag: str = "--address") -> tuple[str, int]:
+    """Host and port as they are written, or the default's."""
+    text = default if text is None else text
     host, colon, number = text.rpartition(":")
     if not colon or not number.isdecimal() or int(number) > 65535:
         raise click.BadParameter(f"{text!r}: expected host:port", param_hint=flag)
@@ -182,17 +276,71 @@ def read_namespaced_name(flag: str, text: str) -> tuple[str, str]:
     return namespace, name
 
 
-def read_tls(
-    certificate: Path | None, key: Path | None, client_ca: Path | None = None
-) -> Tls | None:
+def tls_options(command: F) -> F:
+    """The flags of a service that knows its clients by their certificates."""
+    for name, kind, text in (
+        ("--tls-client-name", str, "Common name of a client certificate that is served; can be "
+         "repeated [default: every certificate from --tls-client-ca]."),
+        ("--tls-client-ca", FILE, "PEM certificate authorities; clients without a certificate "
+         "from them are refused."),
+        ("--tls-key", FILE, "PEM private key of --tls-cert."),
+        ("--tls-cert", FILE, "PEM certificate chain; read again when it changes."),
+    ):  # fmt: skip
+        several = name == "--tls-client-name"
+        command = click.option(name, type=kind, multiple=several, help=text)(command)
+    return command
+
+
+def exposure_options(command: F) -> F:
+    """The flags that say who may connect, and how often."""
+    command = click.option(
+        "--max-connections",
+        type=click.IntRange(2),
+        default=ConnectionLimits().connections,
+        show_default=True,
+        help="Connections at a time; one address has at most half of them.",
+    )(command)
+    return click.option(
+        "--insecure",
+        is_flag=True,
+        help="Listen on an address that is not loopback without TLS, for whoever reaches it.",
+    )(command)
+
+
+def read_limits(flags: Mapping[str, Any], **more: int) -> ConnectionLimits:
+    most = flags["max_connections"]
+    return ConnectionLimits(connections=most, connections_per_peer=most // 2, **more)
+
+
+def check_exposure(
+    host: str, tls: Tls | None, flags: Mapping[str, Any], *, mutual: bool = True
+) -> None:
+    """Refuse to obey whoever reaches an address, unless that is what was asked for."""
+    secure = tls is not None and (not mutual or tls.client_ca is not None)
+    if secure or flags["insecure"] or is_loopback(host):
+        return
+    files = "--tls-cert, --tls-key and --tls-client-ca" if mutual else "--tls-cert and --tls-key"
+    why = "whoever reaches it is obeyed" if mutual else "tokens would come in the clear"
+    raise click.UsageError(
+        f"--address={flags['address']}: {host} is not loopback, and {why}; "
+        f"pass {files}, or --insecure to serve it as it is"
+    )
+
+
+def read_tls(flags: Mapping[str, Any]) -> Tls | None:
     """The files to serve HTTPS with; None without --tls-cert and --tls-key."""
+    certificate, key = flags["tls_cert"], flags["tls_key"]
+    client_ca, names = flags.get("tls_client_ca"), frozenset(flags.get("tls_client_name", ()))
+    if names and client_ca is None:
+        raise click.UsageError("--tls-client-name needs --tls-client-ca beside it")
     if certificate is None and key is None:
         if client_ca is not None:
             raise click.UsageError("--tls-client-ca needs --tls-cert and --tls-key beside it")
         return None
     if certificate is None or key is None:
         raise click.UsageError("--tls-cert and --tls-key are only of use together")
-    return Tls(certificate, key, client_ca, require_client=client_ca is not None)
+    required = client_ca is not None
+    return Tls(certificate, key, client_ca, require_client=required, client_names=names)
 
 
 def run_service(
@@ -202,6 +350,7 @@ def run_service(
     impatient: bool = False,
 ) -> None:
     """Serve until SIGINT or SIGTERM; an `impatient` service leaves at once on the second one."""
+    _raise_descriptor_limit()
 
     async def live() -> None:
         stop = asyncio.Event()
@@ -219,3 +368,11 @@ def run_service(
         run(live())
     except (SlicewiseError, OSError) as error:
         raise click.ClickException(str(error)) from error
+
+
+def _raise_descriptor_limit() -> None:
+    """Allow as many connections as may be; the lower limit is for programs that use select()."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))

@@ -1,6 +1,5 @@
 """`slicewise simulate`: replay a trace under one policy or several, and compare them."""
 
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -9,13 +8,17 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from slicewise.cli.render.console import EscapingConsole
+from slicewise.cli.render.queues import show_queues
 from slicewise.cli.render.replays import check_chart, draw_chart, show, show_steady
+from slicewise.cli.render.terminal import echo, echo_json
 from slicewise.model import SlicewiseError
 from slicewise.placement import Policy, read_policy
+from slicewise.placement.fairness import FairRules
 from slicewise.sim.draw import draw_visits
+from slicewise.sim.queue import QueueRecord, replay_queue
 from slicewise.sim.replay import ReplayOptions, replay, replay_visits
 from slicewise.sim.results import (
     SteadySummary,
@@ -81,6 +84,7 @@ class SimulateSettings:
     load: int
     departures: float | None
     learn: bool
+    fair: FairRules | None = None
 
 
 @click.command()
@@ -111,6 +115,19 @@ class SimulateSettings:
     help="Let pods end as well, at this offered load (0.9 is 90 percent of the GPUs).",
 )
 @click.option(
+    "--fair-after",
+    type=click.FloatRange(0.0, 100.0),
+    help="With --departures: let refused pods wait, once without and once with room kept for the "
+    "pod that has waited longest, from this wait on (0.5 is half of a mean stay).",
+)
+@click.option(
+    "--fair-for",
+    type=click.FloatRange(0.01, 100.0),
+    default=4.0,
+    show_default=True,
+    help="With --fair-after: how long room is kept for one pod at most, in mean stays.",
+)
+@click.option(
     "--learn",
     is_flag=True,
     help="Give policies no statistics of the trace beforehand; they learn from arrivals.",
@@ -133,6 +150,8 @@ def simulate(  # noqa: PLR0913 one argument per flag
     seeds: str,
     load: int,
     departures: float | None,
+    fair_after: float | None,
+    fair_for: float,
     learn: bool,
     output: str,
     chart: Path | None,
@@ -145,9 +164,13 @@ def simulate(  # noqa: PLR0913 one argument per flag
         if departures is not None:
             raise click.UsageError("--plot draws arrived load: leave --departures away")
         check_chart(chart)
+    if fair_after is not None and departures is None:
+        raise click.UsageError("--fair-after is about pods that wait for others to end: "
+                               "expected --departures beside it")  # fmt: skip
+    fair = None if fair_after is None else FairRules(fair_after, fair_for)
     try:
         chosen = read_policies(policies)
-        settings = SimulateSettings(chosen, read_seeds(seeds), load, departures, learn)
+        settings = SimulateSettings(chosen, read_seeds(seeds), load, departures, learn, fair)
         source = _read_source(nodes, pods, data, name)
         _run(source, settings, output, chart)
     except SourceError as error:
@@ -179,7 +202,15 @@ def read_policies(given: Sequence[str]) -> tuple[Policy, ...]:
 def _run(source: TraceSource, settings: SimulateSettings, output: str, chart: Path | None) -> None:
     trace = source.trace
     for note in trace.notes:
-        click.echo(note, err=True)
+        echo(note, err=True)
+    if settings.departures is not None and settings.fair is not None:
+        queues = _replay_queues(source, settings, settings.departures)
+        if output == "json":
+            facts = {"offered_load": settings.departures, "learn": settings.learn}
+            echo_json({**describe(trace), **facts, "runs": [each.describe() for each in queues]})
+        else:
+            show_queues(queues, trace, settings.departures)
+        return
     if settings.departures is not None:
         steady = _replay_steady(source, settings, settings.departures)
         if output == "json":
@@ -223,9 +254,26 @@ def _replay_steady(
     return summaries
 
 
+def _replay_queues(
+    source: TraceSource, settings: SimulateSettings, load: float
+) -> list[QueueRecord]:
+    """Every policy and seed with a queue, without fairness and with it."""
+    records = []
+    for seed in settings.seeds:
+        visits = draw_visits(source.trace, seed, load)
+        for policy in settings.policies:
+            for fair in (None, settings.fair):
+                with _progress(f"{policy.name} seed {seed}", len(visits.order)) as bar:
+                    options = ReplayOptions(settings.learn, fragmentation=False, progress=bar)
+                    record = replay_queue(source.trace, visits, policy, options, fair)
+                record.seed = seed
+                records.append(record)
+    return records
+
+
 @contextmanager
 def _progress(text: str, total: int) -> Iterator[Callable[[int], None] | None]:
-    console = Console(stderr=True)
+    console = EscapingConsole(stderr=True)
     if not console.is_terminal:
         yield None
         return
@@ -252,4 +300,4 @@ def _print_json(
     summaries: Sequence[Summary] | Sequence[SteadySummary],
 ) -> None:
     runs = [as_json(each) for each in summaries]
-    click.echo(json.dumps({**describe(source.trace), **facts, "runs": runs}, indent=2))
+    echo_json({**describe(source.trace), **facts, "runs": runs})

@@ -5,7 +5,6 @@ On a terminal it stays; in a pipe, with --once or as JSON it prints once.
 
 import asyncio
 import contextlib
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -21,15 +20,18 @@ from slicewise.cli.cluster_access import (
     run_connected,
     warn,
 )
+from slicewise.cli.render.console import EscapingConsole
+from slicewise.cli.render.terminal import echo_json, echo_text
 from slicewise.cli.render.top_text import write_plain, write_table
 from slicewise.kube.client import Client
-from slicewise.state.live import LiveState, choose_settings
+from slicewise.state.live import LiveState
 from slicewise.state.node_reports import (
     AGENT_PORT,
     AgentReportReader,
     ReportedNode,
     ReportListReader,
 )
+from slicewise.state.settings import choose_settings
 from slicewise.state.usage_view import NodeUsageView, describe_nodes, view_node
 
 
@@ -59,16 +61,16 @@ def top(nodes: tuple[str, ...], once: bool, output: str | None, **flags: Any) ->
     Use is read from the metrics API, or from the nodes' agents where none runs.
     """
     idle, interval, port = (flags.pop(each) for each in ("idle", "interval", "agent_port"))
-    console = Console()
+    console = EscapingConsole()
 
     async def show(client: Client) -> None:
         async with _following(client) as state:
             read = partial(read_reports, ReportListReader(client), AgentReportReader(client, port))
             first = await look(state, read, nodes)
             if output == "json":
-                click.echo(json.dumps(describe_nodes(first), indent=2))
+                echo_json(describe_nodes(first))
             elif once or not console.is_terminal:
-                click.echo(write_plain(first, idle=idle), nl=False)
+                echo_text(write_plain(first, idle=idle))
             else:
                 again = partial(look, state, read, nodes)
                 await _redraw(console, again, idle=idle, interval=interval)

@@ -1,11 +1,10 @@
 """`slicewise what-if -f pod.yaml`: would it fit, where, and what would have to change."""
 
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -15,6 +14,7 @@ from slicewise.cli.cluster_access import (
     cluster_options,
     run_connected,
 )
+from slicewise.cli.defrag.node_groups import ask_node_groups, describe_group_text
 from slicewise.cli.extender_client import (
     ExtenderTarget,
     add_suggestions,
@@ -24,11 +24,18 @@ from slicewise.cli.extender_client import (
     target_options,
 )
 from slicewise.cli.render.explain_text import describe_what_if
+from slicewise.cli.render.terminal import echo, echo_json
 from slicewise.explain.candidates import LeftOut
-from slicewise.explain.manifests import ManifestError, PodTemplate, read_templates
+from slicewise.explain.manifest_pods import check_template
+from slicewise.explain.manifests import (
+    ManifestError,
+    PodTemplate,
+    parse_documents,
+    read_templates,
+)
 from slicewise.kube.client import Client
 from slicewise.state.candidates import SchedulerView
-from slicewise.state.live import open_reader
+from slicewise.state.settings import open_reader
 
 WantedPod = tuple[dict[str, Any], list[str] | None, LeftOut]
 
@@ -40,7 +47,6 @@ WantedPod = tuple[dict[str, Any], list[str] | None, LeftOut]
     "files",
     type=click.Path(path_type=Path),
     multiple=True,
-    required=True,
     help="File of manifests, folder of such files, or - for standard input; can be repeated.",
 )
 @click.option(
@@ -50,6 +56,12 @@ WantedPod = tuple[dict[str, Any], list[str] | None, LeftOut]
     "--replicas",
     type=click.IntRange(0),
     help="Number of pods of each workload, in place of its own.",
+)
+@click.option(
+    "--node-template",
+    type=click.Path(path_type=Path),
+    help="In place of -f: file of Node manifests, one for each group of an autoscaler; says what "
+    "new nodes of each group would take of the pods that wait now, and who needs none.",
 )
 @click.option("-o", "--output", type=click.Choice(["json"]), help="Print JSON, for scripts.")
 @target_options
@@ -65,7 +77,11 @@ def what_if(
 
     Exits with 0 when all of them fit, 1 when one does not, 2 when that cannot be determined.
     """
-    target = read_target(flags)
+    target, groups = read_target(flags), flags.pop("node_template")
+    if bool(files) == (groups is not None):
+        raise click.UsageError("pass -f for pods, or --node-template for nodes")
+    if groups is not None:
+        _tell_groups(target, groups, ClusterFlags(**flags), quiet=output == "json")
     templates = read_files(*files)
     if replicas is not None:
         templates = [_resize(each, replicas) for each in templates]
@@ -78,10 +94,30 @@ def what_if(
 
         answer = run_connected(ClusterFlags(**flags), ask, CannotTell)
     if output == "json":
-        click.echo(json.dumps(answer, indent=2))
+        echo_json(answer)
     else:
         for line in describe_what_if(answer):
-            click.echo(line)
+            echo(line)
+    raise SystemExit(0 if answer["fits"] else 1)
+
+
+def _tell_groups(
+    target: ExtenderTarget, path: Path, cluster: ClusterFlags, *, quiet: bool
+) -> NoReturn:
+    """Print what new nodes would take, and exit."""
+    try:
+        documents = list(parse_documents(str(path), read_text(path)))
+    except ManifestError as error:
+        raise CannotTell(str(error)) from error
+
+    async def ask(client: Client) -> dict[str, Any]:
+        return await ask_node_groups(client, target, documents)
+
+    answer = run_connected(cluster, ask, CannotTell)
+    if quiet:
+        echo_json(answer)
+    for line in () if quiet else describe_group_text(answer):
+        echo(line)
     raise SystemExit(0 if answer["fits"] else 1)
 
 
@@ -91,9 +127,11 @@ def read_files(*paths: Path) -> list[PodTemplate]:
         found = [
             template
             for path in paths
-            for file in _find_files(path)
-            for template in read_templates(str(file), _read_text(file))
+            for file in find_files(path)
+            for template in read_templates(str(file), read_text(file))
         ]
+        for template in found:
+            check_template(template)
     except ManifestError as error:
         raise CannotTell(str(error)) from error
     if not found:
@@ -102,13 +140,15 @@ def read_files(*paths: Path) -> list[PodTemplate]:
     return found
 
 
-def _find_files(path: Path) -> list[Path]:
+def find_files(path: Path) -> list[Path]:
+    """The file itself, or the manifests of a folder."""
     if not path.is_dir():
         return [path]
     return sorted(each for each in path.iterdir() if each.suffix in (".yaml", ".yml", ".json"))
 
 
-def _read_text(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """A file's text, or that of standard input."""
     try:
         return sys.stdin.read() if str(path) == "-" else path.read_text()
     except OSError as error:

@@ -1,7 +1,6 @@
 """`slicewise why POD`: why a pod is where it is, or nowhere, and what would change that."""
 
-import json
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -10,7 +9,9 @@ from slicewise.cli.cluster_access import (
     ClusterFlags,
     cluster_options,
     run_connected,
+    warn,
 )
+from slicewise.cli.defrag.command import open_look
 from slicewise.cli.extender_client import (
     ExtenderTarget,
     add_suggestions,
@@ -20,10 +21,17 @@ from slicewise.cli.extender_client import (
     target_options,
 )
 from slicewise.cli.render.explain_text import describe, fits_somewhere
+from slicewise.cli.render.terminal import echo, echo_json
+from slicewise.explain.defrag_plans import FEW_MOVES, describe_plan
 from slicewise.kube.client import Call, Client
+from slicewise.kube.errors import RefusedError
 from slicewise.kube.reads import read_one
+from slicewise.placement.defrag import SearchLimits
 from slicewise.state.candidates import SchedulerView
-from slicewise.state.live import open_reader
+from slicewise.state.claim_queries import explain_claims
+from slicewise.state.settings import open_reader
+
+_FEW: Final = SearchLimits(moves=FEW_MOVES, trials=500)
 
 
 @click.command(short_help="Say why a pod is where it is, or nowhere.")
@@ -55,10 +63,10 @@ def why(pod: str, namespace: str | None, node: str | None, **flags: Any) -> None
 
         answer = run_connected(ClusterFlags(**flags), ask, CannotTell)
     if as_json or output == "json":
-        click.echo(json.dumps(answer, indent=2))
+        echo_json(answer)
     else:
         for line in describe(answer, most=None if every or node else 10):
-            click.echo(line)
+            echo(line)
     raise SystemExit(0 if fits_somewhere(answer) else 1)
 
 
@@ -70,6 +78,15 @@ async def explain(
     body = await read_one(client, Call("get", "pods", path), dict)
     if body is None:
         raise CannotTell(f"pod '{namespace}/{name}': not found")
+    claimed = await explain_claims(client, body)
+    answer = await _explain_request(client, target, body, node)
+    return {**answer, "claims": claimed} if claimed else answer
+
+
+async def _explain_request(
+    client: Client, target: ExtenderTarget, body: dict[str, Any], node: str | None
+) -> dict[str, Any]:
+    """The answer for what the pod asks for by resource names."""
     candidates = await SchedulerView.read(client, open_reader())
     names, left_out = candidates.choose(body["spec"], placed=True)
     if node is not None:
@@ -80,4 +97,25 @@ async def explain(
     async with open_call(client, target) as ask:
         answer = await ask("/explain", {"Pod": body, "NodeNames": names})
         await add_suggestions(ask, body, answer, left_out)
+    if node is None and not fits_somewhere(answer):
+        answer |= await _find_moves(client, target, body["metadata"]["uid"])
     return {**answer, "leftOut": left_out} if left_out else answer
+
+
+async def _find_moves(client: Client, target: ExtenderTarget, uid: str) -> dict[str, Any]:
+    """A few moves after which the pod would fit, if there are such and they may be looked for."""
+    try:
+        async with open_look(client, target) as look:
+            view = await look()
+            pod = next((each for each in view.waiting() if each.uid == uid), None)
+            if pod is None:
+                return {}
+            query = view.ask(pod)
+            outcome = view.plan(query, _FEW)
+            if outcome.plan is None or not outcome.plan.moves:
+                return {}
+            return {"afterMoves": describe_plan(query, outcome, view.obstacles)}
+    except (RefusedError, CannotTell) as error:
+        # The answer itself is there already.
+        warn(f"moves that would make room were not looked for: {error}")
+        return {}

@@ -4,18 +4,23 @@ from slicewise.cluster.adoption import AdoptedPod, GpuChooser, UnassignedPod
 from slicewise.cluster.entry import PodReader
 from slicewise.cluster.events import (
     Assume,
+    ClaimGone,
+    ClaimSeen,
     Confirm,
     Event,
     Expire,
     Extend,
     Forget,
     GpuHealth,
+    GrantClaim,
     Hold,
     NodeGone,
     NodeSeen,
     Pin,
     PodGone,
     PodSeen,
+    QuotaSeen,
+    TrustChanged,
 )
 from slicewise.cluster.feed import QUOTA_KEY, UNHEALTHY_KEY, UNHEALTHY_PREFIX, Feed
 from slicewise.cluster.ledger import Ledger
@@ -25,7 +30,8 @@ from slicewise.cluster.quota import Allowance, Quota, read_quota
 
 __all__ = [
     "QUOTA_KEY", "UNHEALTHY_KEY", "UNHEALTHY_PREFIX", "AdoptedPod", "Allowance", "Assume",
-    "CachedPodReader", "Confirm", "Event", "Expire", "Extend", "Feed", "Forget", "GpuChooser",
-    "GpuHealth", "Hold", "Ledger", "NodeGone", "NodeSeen", "Pin", "PodGone", "PodReader",
-    "PodSeen", "Problem", "ProblemKind", "Quota", "UnassignedPod", "read_quota",
+    "CachedPodReader", "ClaimGone", "ClaimSeen", "Confirm", "Event", "Expire", "Extend", "Feed",
+    "Forget", "GpuChooser", "GpuHealth", "GrantClaim", "Hold", "Ledger", "NodeGone", "NodeSeen",
+    "Pin", "PodGone", "PodReader", "PodSeen", "Problem", "ProblemKind", "Quota", "QuotaSeen",
+    "TrustChanged", "UnassignedPod", "read_quota",
 ]  # fmt: skip

@@ -10,10 +10,12 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from slicewise.cluster.bound_pods import UNNAMED, count_gpus
 from slicewise.cluster.charges import charge_everywhere
 from slicewise.cluster.entry import PodEntry, problem_of
 from slicewise.cluster.holding_index import HoldingIndex
 from slicewise.cluster.problems import ProblemKind
+from slicewise.cluster.quota import Quota
 from slicewise.model import (
     Allocation,
     Holding,
@@ -25,10 +27,18 @@ from slicewise.model import (
     Snapshot,
     charge,
 )
-from slicewise.placement import UNLIMITED, PlacementRequest, Planner, admitted_gpus, explain
+from slicewise.placement import (
+    UNLIMITED,
+    PlacementRequest,
+    Planner,
+    QuotaLimits,
+    StepBudget,
+    admitted_gpus,
+    explain,
+)
+from slicewise.placement.budget import ADOPT_STEPS
 
-UNNAMED: Final = "no record says which GPUs it has"
-_CACHED: Final = 4096
+_CACHED: Final = 1024
 ChooseGpus = Callable[[NodeState, "UnassignedPod"], Allocation | None]
 """Which GPUs of a node an unassigned pod gets of what is free there; None when too few are."""
 
@@ -84,7 +94,8 @@ class GpuChooser:
         # The pod is there already: what CPU and memory are left decides nothing any more.
         state = replace(state, cpu=0, host_memory=0)
         alone = Snapshot(((state,),), {state.node.name: 0})
-        placement = self.planner.place_on(alone, wanted, state.node.name)
+        budget = StepBudget(ADOPT_STEPS)
+        placement = self.planner.place_on(alone, wanted, state.node.name, budget)
         return None if placement is None else placement.allocation
 
 
@@ -97,26 +108,49 @@ class Adoption:
         self._holdings = holdings
         self._entries = entries
         self._choose = choose
+        self._quota = Quota()
+        self._waiting: dict[str, tuple[object, set[str]]] = {}
+
+    def limit(self, quota: Quota) -> bool:
+        """Assign GPUs within this quota from now on; false when it is the one that counts."""
+        if quota == self._quota:
+            return False
+        self._quota = quota
+        self._holdings.dirty.update(self._holdings.unassigned)
+        return True
 
     def assign_dirty(self) -> None:
         """Assign GPUs on every node where something changed."""
-        dirty, unassigned = self._holdings.dirty, self._holdings.unassigned
+        dirty = self._holdings.dirty
+        self._look_again()
         while dirty:
-            name = dirty.pop()
-            uids, rest = sorted(unassigned.get(name, ())), self._holdings.store.get(name)
-            if rest is None:
-                self._forget(uids)
-                continue
-            pods = []
-            for uid in uids:
-                rest, entry = rest.release(uid), self._entries[uid]
-                assert entry.request is not None
-                pods.append(UnassignedPod(uid, entry.request, entry.chosen, entry.pinned))
-            found = assign_all(rest, pods, self._choose)
-            for uid in sorted(uids, key=lambda uid: found[uid] is None):
-                rest = self._charge(self._entries[uid], rest, found[uid])
-            # What was just charged is no reason to look again.
-            dirty.discard(name)
+            # In an order of its own, so that who comes first within a quota is no accident.
+            for name in sorted(dirty):
+                self._assign_on(name)
+                # What was just charged is no reason to look again.
+                dirty.discard(name)
+
+    def _assign_on(self, name: str) -> None:
+        uids = sorted(self._holdings.unassigned.get(name, ()))
+        rest = self._holdings.store.get(name)
+        if rest is None:
+            self._forget(uids)
+            return
+        pods = []
+        for uid in uids:
+            rest, entry = rest.release(uid), self._entries[uid]
+            assert entry.request is not None
+            asked = entry.request.on(rest.node)
+            pods.append(UnassignedPod(uid, asked, entry.chosen, entry.pinned))
+        over = self._find_over_quota(rest, pods)
+        within = [each for each in pods if each.uid not in over]
+        found = assign_all(rest, within, self._choose)
+        for uid in sorted(uids, key=lambda uid: found.get(uid) is None):
+            entry = self._entries[uid]
+            if uid in over:
+                self._refuse(entry, over[uid])
+            else:
+                rest = self._charge(entry, rest, found[uid])
 
     def listed(self) -> tuple[AdoptedPod, ...]:
         uids = sorted(uid for uids in self._holdings.unassigned.values() for uid in uids)
@@ -132,7 +166,52 @@ class Adoption:
         if state is None or uid not in self._holdings.unassigned.get(entry.node, ()):
             return None
         detail = "" if entry.problem is None else entry.problem.detail
-        return AdoptedPod(entry.pod, entry.request, state.node, entry.chosen, entry.pinned, detail)
+        asked = entry.request.on(state.node)
+        return AdoptedPod(entry.pod, asked, state.node, entry.chosen, entry.pinned, detail)
+
+    def _look_again(self) -> None:
+        """Note the nodes of pods that wait for a quota of which something was given back."""
+        totals = self._holdings.store.usage.totals
+        for namespace, (seen, nodes) in tuple(self._waiting.items()):
+            if totals.get(namespace) is not seen:
+                self._holdings.dirty |= nodes & self._holdings.unassigned.keys()
+                del self._waiting[namespace]
+
+    def _find_over_quota(self, rest: NodeState, pods: Sequence[UnassignedPod]) -> dict[str, str]:
+        """The pods that our agent is not to start because of their quota, each with the numbers.
+
+        Whoever binds a pod without asking us must not get more by it than by asking.
+        """
+        node, quota, over = rest.node, self._quota, {}
+        if not node.agent or not (quota.unreadable or quota.namespaces):
+            return {}
+        state, usage = self._holdings.store.get(node.name), self._holdings.store.usage
+        for each in pods:
+            if state is not None and (held := state.find(each.uid)) is not None:
+                usage = usage.remove(node, held)
+        memory = {gpu.model: gpu.memory for gpu in node.gpus}
+        for each in sorted(pods, key=_keep_order):
+            pod = self._entries[each.uid].pod
+            assert pod is not None
+            limits = quota.limits_for(pod.namespace, each.request, usage, memory)
+            demands = quota.demand_by_model(pod.namespace, each.request, memory)
+            if not each.pinned and not _admits(limits, demands, node):
+                over[each.uid] = limits.detail
+            else:
+                usage = usage.reserve(pod.namespace, demands)
+        return over
+
+    def _refuse(self, entry: PodEntry, detail: str) -> None:
+        """Charge a pod over its quota no GPU: our agent does not start it."""
+        pod, request, entry.chosen = entry.pod, entry.request, None
+        assert pod is not None
+        assert request is not None
+        entry.problem = problem_of(pod, ProblemKind.OVER_QUOTA, f"{UNNAMED}: {detail}")
+        self._holdings.hold(entry, (), request.host)
+        totals = self._holdings.store.usage.totals.get(pod.namespace)
+        _, nodes = self._waiting.get(pod.namespace, (None, set()))
+        assert entry.node is not None
+        self._waiting[pod.namespace] = totals, nodes | {entry.node}
 
     def _forget(self, uids: list[str]) -> None:
         for uid in uids:
@@ -144,9 +223,10 @@ class Adoption:
 
         The node is returned with the allocation on it, so that the next can tell what is missing.
         """
-        pod, request, entry.chosen = entry.pod, entry.request, allocation
+        pod, entry.chosen = entry.pod, allocation
         assert pod is not None
-        assert request is not None
+        assert entry.request is not None
+        request = entry.request.on(rest.node)
         if allocation is not None:
             entry.problem = None
             charges = charge(request, allocation)
@@ -154,8 +234,10 @@ class Adoption:
             return rest.hold(Holding(entry.uid, pod.namespace, pod.name, charges))
         refusal = explain(rest, request, UNLIMITED)
         entry.problem = problem_of(pod, ProblemKind.MISSING_ALLOCATION, f"{UNNAMED}; {refusal}")
-        everywhere = charge_everywhere(request, rest.node)
-        self._holdings.hold(entry, everywhere, request.host, certain=False)
+        # Our agent starts nothing without a record, so what it waits for is free for others.
+        charges = () if rest.node.agent else charge_everywhere(request, rest.node)
+        gpus = count_gpus(request) if charges else None
+        self._holdings.hold(entry, charges, request.host, gpus=gpus)
         return rest
 
 
@@ -163,7 +245,7 @@ def assign_all(
     state: NodeState, pods: Iterable[UnassignedPod], choose: ChooseGpus
 ) -> dict[str, Allocation | None]:
     """The GPUs of every unassigned pod on a node that holds the other pods alone."""
-    kept_first = sorted(pods, key=lambda each: (not each.pinned, each.chosen is None, each.uid))
+    kept_first = sorted(pods, key=_keep_order)
     found = _assign(state, kept_first, choose)
     if None not in found.values():
         return found
@@ -202,6 +284,17 @@ def _gpus_of(node: Node) -> Hashable:
 
 def _options(state: NodeState, pod: UnassignedPod) -> int:
     return len(admitted_gpus(state, pod.request, UNLIMITED))
+
+
+def _keep_order(pod: UnassignedPod) -> tuple[bool, bool, str]:
+    """Who keeps what was chosen comes first."""
+    return not pod.pinned, pod.chosen is None, pod.uid
+
+
+def _admits(limits: QuotaLimits, demands: Mapping[str, int], node: Node) -> bool:
+    if limits.pools is not None and node.pool not in limits.pools:
+        return False
+    return limits.models is None or (bool(demands) and demands.keys() <= limits.models)
 
 
 def _left_out(found: dict[str, Allocation | None]) -> int:

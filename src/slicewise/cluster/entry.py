@@ -5,7 +5,17 @@ from typing import Protocol
 
 from slicewise.cluster.events import Assume
 from slicewise.cluster.problems import Problem, ProblemKind
-from slicewise.model import Allocation, Node, Pod, Request
+from slicewise.dialects.shared.limits import ContainerLimits
+from slicewise.model import (
+    Allocation,
+    ContainerRequest,
+    Host,
+    Node,
+    Pod,
+    Request,
+    SignatureState,
+    SignedAllocation,
+)
 
 
 class PodReader(Protocol):
@@ -15,12 +25,24 @@ class PodReader(Protocol):
         """What the pod asks for."""
         ...
 
+    def read_floor(self, pod: Pod, node: Node) -> tuple[ContainerRequest, ...]:
+        """What containers ask for there by limits that no annotation or label makes less."""
+        ...
+
+    def read_limits(self, pod: Pod, node: Node) -> tuple[ContainerLimits, ...]:
+        """What containers could receive there by their limits alone."""
+        ...
+
+    def read_host(self, pod: Pod) -> Host:
+        """CPU and main memory that the pod asks for."""
+        ...
+
     def read_allocation(self, pod: Pod, node: Node, request: Request) -> Allocation | None:
         """The allocation recorded on the pod for this node; None when there is no record."""
         ...
 
-    def records_nothing(self, pod: Pod) -> bool:
-        """Whether the pod's system never records its GPUs, so that the ledger may choose them."""
+    def is_adopted(self, pod: Pod, node: Node) -> bool:
+        """Whether the ledger may choose the GPUs of a pod that others bound to this node."""
         ...
 
     def read_target(self, pod: Pod) -> str | None:
@@ -28,10 +50,23 @@ class PodReader(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class CheckedSignature:
+    """What the signature of a record's text was found to be worth."""
+
+    text: str
+    signature: str
+    state: SignatureState
+
+
 @dataclass(slots=True)
 class PodEntry:
     """What is known of one pod: from the API, from us, or both.
 
+    `unread` says why its request cannot be read, and `problem` what is wrong with its record.
+    `signed` is the newest record that was signed for it and `proof` its text and signature;
+    `marked` is what unsigned marks of the bound pod last said. Both stay when annotations change.
+    What it costs depends on whether it runs where `by_phase` says so.
     `chosen` is its allocation where nothing but the ledger says so, and `pinned` that this is
     being recorded; `waited` says that it was seen before its containers could have started.
     A `tentative` entry is no pod, but one of the nodes a pod may yet be bound to.
@@ -43,7 +78,13 @@ class PodEntry:
     assumed: Assume | None = None
     confirmed: bool = False
     node: str | None = None
+    unread: Problem | None = None
     problem: Problem | None = None
+    signed: SignedAllocation | None = None
+    proof: tuple[str, str] | None = None
+    checked: CheckedSignature | None = None
+    marked: Allocation | None = None
+    by_phase: bool = False
     chosen: Allocation | None = None
     pinned: bool = False
     waited: bool = False
@@ -57,6 +98,8 @@ def says_the_same(one: Pod, other: Pod) -> bool:
         and one.priority == other.priority
         and one.annotations == other.annotations
         and one.labels == other.labels
+        and one.oversized == other.oversized
+        and one.by_claim == other.by_claim
         and one.containers == other.containers
     )
 

@@ -1,8 +1,11 @@
 """What happens to a cluster, as values: the only way into the ledger."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
-from slicewise.model import Allocation, Node, Pod, Request
+from slicewise.cluster.quota import Quota
+from slicewise.model import Allocation, Node, Pod, RecordTrust, Request
+from slicewise.model.claim import AllocationKey, Claim
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +63,30 @@ class Extend:
 class Hold:
     """Somebody may bind the pod to any of these nodes; all count until it is known which.
 
-    It takes the place of what was held for the pod before; no allocations hold nothing.
+    It takes the place of what was held for the pod before; no allocations hold nothing. The pod
+    counts once in its namespace's quota, by what it `demands` of each model that it may go to,
+    until it is bound or gone, and at the latest until the `quota_deadline`.
     """
 
     pod: Pod
     request: Request
     allocations: tuple[Allocation, ...]
     deadline: float
+    demands: Mapping[str, int] = field(default_factory=dict)
+    quota_deadline: float = 0.0
+
+    def assumptions(self) -> Iterator[Assume]:
+        """What counts on each of the nodes, as if it were a pod of its own."""
+        for allocation in self.allocations:
+            yield Assume(
+                uid=f"{self.pod.uid}@{allocation.node}",
+                namespace=self.pod.namespace,
+                name=self.pod.name,
+                request=self.request,
+                allocation=allocation,
+                deadline=self.deadline,
+                priority=self.pod.priority,
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +127,44 @@ class GpuHealth:
     healthy: bool
 
 
-_FromCluster = NodeSeen | NodeGone | PodSeen | PodGone | GpuHealth
+@dataclass(frozen=True, slots=True)
+class QuotaSeen:
+    """The quota was read, or can no longer be."""
+
+    quota: Quota
+
+
+@dataclass(frozen=True, slots=True)
+class TrustChanged:
+    """The published keys or the policy beside them changed, which concerns these pods."""
+
+    trust: RecordTrust | None
+    uids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimSeen:
+    """A ResourceClaim was listed, added or changed; its version is in it."""
+
+    claim: Claim
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimGone:
+    """A ResourceClaim was deleted for good; a UID never comes back."""
+
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class GrantClaim:
+    """We are about to grant this allocation of a claim; it counts from now on."""
+
+    uid: str
+    key: AllocationKey
+
+
+_FromCluster = NodeSeen | NodeGone | PodSeen | PodGone | GpuHealth | QuotaSeen | TrustChanged
 _FromUs = Assume | Extend | Hold | Confirm | Forget | Pin | Expire
-Event = _FromCluster | _FromUs
+ClaimEvent = ClaimSeen | ClaimGone | GrantClaim
+Event = _FromCluster | _FromUs | ClaimEvent

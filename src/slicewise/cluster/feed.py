@@ -22,10 +22,13 @@ UNHEALTHY_KEY: Final = "gpus"
 class Feed:
     """Reads notices of nodes, quota and health, remembering the last good of each."""
 
-    def __init__(self, dialects: Dialects = DEFAULT) -> None:
+    def __init__(self, dialects: Dialects = DEFAULT, *, claims: bool = True) -> None:
+        """Read by these dialects; where claims are not followed, GPUs they share are closed."""
         self.quota = Quota()
-        """What every namespace may hold, as last read without a mistake."""
+        """What every namespace may hold, as last read without a mistake; nothing if none was."""
+        self._good_quota = False
         self._dialects = dialects
+        self._claims = claims
         self._notices: dict[str, NodeNotice] = {}
         self._nodes: dict[str, Node] = {}
         self._listed_minors: dict[str, frozenset[int]] = {}
@@ -35,6 +38,10 @@ class Feed:
     def problems(self) -> tuple[Problem, ...]:
         """What could not be read, in a stable order."""
         return tuple(sorted(self._problems.values()))
+
+    def find_notice(self, name: str) -> NodeNotice | None:
+        """A Node as it was last shown."""
+        return self._notices.get(name)
 
     def on_node(self, notice: NodeNotice) -> tuple[Event, ...]:
         """The node with its GPUs; with those it had if it contradicts itself now."""
@@ -72,11 +79,17 @@ class Feed:
         return self._health_changes(name)
 
     def on_quota(self, data: Mapping[str, str] | None) -> None:
-        """The quota in a ConfigMap's data; none is no quota, a mistake keeps the last good."""
+        """The quota in a ConfigMap's data; none is no quota, a mistake keeps the last good.
+
+        Where none was good, a mistake allows nothing: somebody wanted a quota.
+        """
         text = None if data is None else data.get(QUOTA_KEY)
         try:
             self.quota = Quota() if text is None else read_quota(text)
+            self._good_quota = text is not None
         except QuotaError as error:
+            if not self._good_quota:
+                self.quota = Quota(unreadable=f"the quota cannot be read: {error}")
             problem = Problem(QUOTA_KEY, ProblemKind.UNREADABLE_QUOTA.value, str(error))
             self._problems[QUOTA_KEY] = problem
         else:
@@ -92,6 +105,10 @@ class Feed:
             self._problems[subject] = Problem(subject, ProblemKind.UNREADABLE_NODE.value, words)
             return known
         self._problems.pop(subject, None)
+        if not self._claims and any(gpu.shared for gpu in node.gpus):
+            # Nobody here would know what claims hold of them.
+            gpus = tuple(replace(gpu, claims=gpu.claims or gpu.shared) for gpu in node.gpus)
+            return replace(node, gpus=gpus)
         return node
 
     def _health_changes(self, name: str) -> tuple[Event, ...]:

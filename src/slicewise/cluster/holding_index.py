@@ -25,8 +25,12 @@ class HoldingIndex:
     def problems(self) -> list[Problem]:
         return [problem for found in self._overcommitted.values() for problem in found]
 
+    def overcommitted(self) -> tuple[str, ...]:
+        """The nodes with a GPU on which more is held than there is."""
+        return tuple(self._overcommitted)
+
     def pods_on(self, node: str) -> list[str]:
-        """The UIDs of the pods on a node, known or not, in a stable order."""
+        """The UIDs of the pods and claims on a node, known or not, in a stable order."""
         return sorted(self._by_node.get(node, ()))
 
     def renew(self, node: Node) -> bool:
@@ -61,9 +65,13 @@ class HoldingIndex:
                 del self.unassigned[entry.node]
 
     def hold(
-        self, entry: PodEntry, charges: tuple[Slice, ...], host: Host, certain: bool = True
+        self, entry: PodEntry, charges: tuple[Slice, ...], host: Host, gpus: int | None = None
     ) -> None:
-        """Charge the pod exactly this on its node, in place of what it was charged."""
+        """Charge the pod exactly this on its node, in place of what it was charged.
+
+        A pod that is charged on every GPU, because it is not known on which it is, has at most
+        so many `gpus`.
+        """
         state = None if entry.node is None else self.store.get(entry.node)
         if state is None:
             return
@@ -76,10 +84,26 @@ class HoldingIndex:
             charges=charges,
             host=host,
             priority=about.priority,
-            certain=certain,
+            certain=gpus is None,
+            gpus=gpus or 0,
             tentative=entry.tentative,
         )
-        before = state.find(entry.uid)
+        self._replace(state, holding)
+
+    def hold_claim(self, node: str, holding: Holding) -> None:
+        """Charge a claim exactly this on a node, known or not."""
+        self._by_node.setdefault(node, set()).add(holding.uid)
+        state = self.store.get(node)
+        if state is not None:
+            self._replace(state, holding)
+
+    def release_claim(self, node: str, uid: str) -> None:
+        """Free what a claim held on a node."""
+        self._by_node.get(node, set()).discard(uid)
+        self._release(node, uid)
+
+    def _replace(self, state: NodeState, holding: Holding) -> None:
+        before = state.find(holding.uid)
         if before == holding:
             return
         usage = self.store.usage

@@ -1,48 +1,53 @@
 """The ledger: who holds what of every GPU, from events alone.
 
 What the API says of a pod beats what we assumed. A share is freed when its pod has ended or is
-gone, never when deletion merely starts. What cannot be read is charged to every GPU of its node
-and reported. Pods that others bound and whose system names no GPUs are adopted.
+gone, never when deletion merely starts. What cannot be read is reported, and charged what its
+limits say (`bound_pods`). Pods that others bound and whose system names no GPUs are adopted.
 Events may repeat, come late or out of order: versions and UIDs decide.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
-from slicewise.cluster.adoption import (
-    UNNAMED,
-    AdoptedPod,
-    Adoption,
-    ChooseGpus,
-    GpuChooser,
-)
-from slicewise.cluster.charges import can_hold, charge_everywhere, charge_fully
+from slicewise.cluster.adoption import AdoptedPod, Adoption, ChooseGpus, GpuChooser
+from slicewise.cluster.bound_pods import BoundPods
+from slicewise.cluster.charges import can_hold, keep_shares
+from slicewise.cluster.claims import ClaimBook
 from slicewise.cluster.entry import PodEntry, PodReader, problem_of, says_the_same
 from slicewise.cluster.events import (
     Assume,
+    ClaimGone,
+    ClaimSeen,
     Confirm,
     Event,
     Expire,
     Extend,
     Forget,
     GpuHealth,
+    GrantClaim,
     Hold,
     NodeGone,
     NodeSeen,
     Pin,
     PodGone,
     PodSeen,
+    QuotaSeen,
+    TrustChanged,
 )
 from slicewise.cluster.holding_index import HoldingIndex
 from slicewise.cluster.node_inventory import NodeInventory
 from slicewise.cluster.problems import Problem, ProblemKind
+from slicewise.cluster.reservations import QuotaReservations
+from slicewise.cluster.superseded import find_superseded
 from slicewise.model import (
     Allocation,
-    Host,
+    MiB,
     Node,
     Phase,
     Pod,
+    RecordTrust,
+    Refusal,
     Request,
     Slice,
     SlicewiseError,
@@ -50,6 +55,7 @@ from slicewise.model import (
     UsageTotals,
     charge,
 )
+from slicewise.model.claim import Claim
 
 _REMEMBERED: Final = 1 << 16
 
@@ -57,12 +63,23 @@ _REMEMBERED: Final = 1 << 16
 class Ledger:
     """Events in, immutable snapshots out, at a cost that follows what changed."""
 
-    def __init__(self, reader: PodReader, choose: ChooseGpus | None = None) -> None:
+    def __init__(
+        self,
+        reader: PodReader,
+        choose: ChooseGpus | None = None,
+        *,
+        trust: RecordTrust | None = None,
+    ) -> None:
+        """Read pods by this reader; without `trust` their records are not checked."""
         self._reader = reader
+        self._bound_pods = BoundPods(reader, trust)
         self._entries: dict[str, PodEntry] = {}
         self._holdings = HoldingIndex()
+        self.claims = ClaimBook(self._holdings)
+        """The ResourceClaims, each with what it holds."""
         self._adoption = Adoption(self._holdings, self._entries, choose or GpuChooser())
         self._inventory = NodeInventory()
+        self._reservations = QuotaReservations(self._holdings.store)
         self._ended: OrderedDict[str, None] = OrderedDict()
         self._unconfirmed: dict[str, float] = {}
         self._held: dict[str, tuple[str, ...]] = {}
@@ -102,12 +119,32 @@ class Ledger:
                 return self._expire(event.now)
             case GpuHealth():
                 return self._renew(self._inventory.set_health(event))
+            case QuotaSeen():
+                return self._adoption.limit(event.quota)
+            case TrustChanged():
+                return self._reread(event)
+            case ClaimSeen():
+                return self.claims.see(event)
+            case ClaimGone():
+                return self.claims.lose(event.uid)
+            case GrantClaim():
+                self._adoption.assign_dirty()
+                return self.claims.grant(event)
 
     def problems(self) -> tuple[Problem, ...]:
         """Everything that needs a person, in a stable order."""
         self._adoption.assign_dirty()
-        of_pods = [each.problem for each in self._entries.values() if each.problem is not None]
-        return tuple(sorted((*of_pods, *self._holdings.problems())))
+        of_pods = [
+            problem
+            for each in self._entries.values()
+            for problem in (each.unread, each.problem)
+            if problem is not None
+        ]
+        return tuple(sorted((*of_pods, *self._holdings.problems(), *self.superseded())))
+
+    def superseded(self) -> tuple[Problem, ...]:
+        """The signed records that lose a GPU to others."""
+        return tuple(find_superseded(self._holdings, self._entries))
 
     def allocation(self, uid: str) -> tuple[Slice, ...] | None:
         """What the pod is charged on its node's GPUs, if it holds anything."""
@@ -120,6 +157,11 @@ class Ledger:
             return None
         held = state.find(uid)
         return None if held is None else held.charges
+
+    def refuse_claim(self, claim: Claim) -> Refusal | None:
+        """Why a claim cannot have what was allocated to it; None when it can."""
+        self._adoption.assign_dirty()
+        return self.claims.find_refusal(claim)
 
     def adopted_pods(self) -> tuple[AdoptedPod, ...]:
         """The pods whose GPUs no record but the ledger names, by UID."""
@@ -134,6 +176,10 @@ class Ledger:
         entry = self._entries.get(uid)
         return None if entry is None else entry.pod
 
+    def known_pods(self) -> Iterator[Pod]:
+        """Every pod as the API last showed it."""
+        return (entry.pod for entry in self._entries.values() if entry.pod is not None)
+
     def gpu_pods(self) -> Iterator[Pod]:
         """Every pod that asks for GPUs, as the API last showed it."""
         for entry in self._entries.values():
@@ -147,12 +193,26 @@ class Ledger:
         found += [(name.partition("@")[2], name) for name in self._held.get(uid, ())]
         return tuple(found)
 
+    def reserved_quota(self, uid: str) -> Mapping[str, int]:
+        """What counts in a quota for a pod that others may yet bind, in percent by model."""
+        return self._reservations.of(uid)
+
     def assumption(self, uid: str) -> tuple[Assume, bool] | None:
         """What we decided for the pod and whether the API took it; None when nothing stands."""
         entry = self._entries.get(uid)
         if entry is None or entry.assumed is None:
             return None
         return entry.assumed, entry.confirmed
+
+    @property
+    def newest_epoch(self) -> int:
+        """The highest epoch of any signed record that was seen on a bound pod; 0 without one."""
+        return self._bound_pods.newest_epoch
+
+    @property
+    def memory_units(self) -> tuple[MiB, ...]:
+        """The units in which nodes count memory, the most common first."""
+        return self._inventory.memory_units
 
     @property
     def unconfirmed(self) -> int:
@@ -174,14 +234,21 @@ class Ledger:
         elif entry.pod is not None:
             if pod.version < entry.pod.version:
                 return False
-            if says_the_same(entry.pod, pod):
+            if says_the_same(entry.pod, pod) and not (
+                entry.by_phase and entry.pod.phase is not pod.phase
+            ):
                 entry.pod = pod
                 return True
+        before = entry.request if entry.pod is not None and entry.pod.node is not None else None
         entry.pod = pod
         # An agent of ours starts no container before the record is there, so such a pod is free
         # to be assigned GPUs; one that ran before us has GPUs that only its node knows.
         entry.waited = entry.waited or pod.phase is Phase.PENDING
-        entry.request, entry.problem = self._read_request(pod)
+        request, entry.unread = self._read_request(pod)
+        if before is not None:
+            # What a bound pod asks for is in its limits; edited annotations take nothing back.
+            request = before if request is None else keep_shares(before, request)
+        entry.request, entry.problem = request, None
         if pod.node is not None:
             # From here on the record on the pod counts, not what we assumed.
             self._unconfirmed.pop(pod.uid, None)
@@ -208,7 +275,21 @@ class Ledger:
             return False
         if self._holdings.renew(node):
             for uid in self._holdings.pods_on(node.name):
-                self._settle(self._entries[uid])
+                entry = self._entries.get(uid)
+                if entry is None:
+                    self.claims.settle(uid)
+                else:
+                    self._settle(entry)
+        return True
+
+    def _reread(self, event: TrustChanged) -> bool:
+        """Read these pods again by what is believed now."""
+        self._bound_pods.trust = event.trust
+        for uid in event.uids:
+            entry = self._entries.get(uid)
+            if entry is not None:
+                self._bound_pods.recheck(entry)
+                self._settle(entry)
         return True
 
     def _assume(self, event: Assume) -> bool:
@@ -241,23 +322,14 @@ class Ledger:
         return True
 
     def _reserve(self, event: Hold) -> bool:
-        """Count GPUs on every node that the pod may go to, each as if it were a pod."""
+        """Count GPUs on every node that the pod may go to."""
         pod = event.pod
         self._unhold(pod.uid)
         entry = self._entries.get(pod.uid)
         if pod.uid in self._ended or (entry and entry.pod and entry.pod.node is not None):
             return False
         held = []
-        for allocation in event.allocations:
-            assume = Assume(
-                uid=f"{pod.uid}@{allocation.node}",
-                namespace=pod.namespace,
-                name=pod.name,
-                request=event.request,
-                allocation=allocation,
-                deadline=event.deadline,
-                priority=pod.priority,
-            )
+        for assume in event.assumptions():
             self._entries[assume.uid] = PodEntry(assume.uid, tentative=True)
             if self._assume(assume):
                 held.append(assume.uid)
@@ -265,10 +337,12 @@ class Ledger:
                 del self._entries[assume.uid]
         if held:
             self._held[pod.uid] = tuple(held)
+        self._reservations.add(event)
         return bool(held)
 
     def _unhold(self, uid: str, node: str | None = None) -> Allocation | None:
         """Release what was reserved for the pod; returns what that was on this node."""
+        self._reservations.drop(uid)
         found = None
         for name in self._held.pop(uid, ()):
             held = self._entries.get(name)
@@ -312,7 +386,7 @@ class Ledger:
             self._forget(uid)
             # All that is held for one pod ends at the same time.
             self._held.pop(uid.partition("@")[0], None)
-        return bool(late)
+        return self._reservations.expire(now) or bool(late)
 
     def _read_request(self, pod: Pod) -> tuple[Request | None, Problem | None]:
         try:
@@ -334,56 +408,21 @@ class Ledger:
                 entry, charge(assumed.request, assumed.allocation), assumed.request.host
             )
             return
-        target = None if pod is None else self._reader.read_target(pod)
+        target = None if pod is None else self._bound_pods.find_target(entry, pod)
         self._holdings.move(entry, target)
         if pod is not None and target is not None:
             self._charge_bound(entry, pod)
 
     def _charge_bound(self, entry: PodEntry, pod: Pod) -> None:
-        """Charge a pod by its record; on every GPU of its node if that cannot be read."""
+        """Charge a pod what it costs on its node, or leave its GPUs to adoption."""
         state = None if entry.node is None else self._holdings.store.get(entry.node)
         if state is None:
             return
         self._holdings.mark_assigned(entry)
-        if entry.request is None:
-            self._holdings.hold(entry, charge_fully(state.node), Host(), certain=False)
-            return
-        request = entry.request
-        if not request.containers:
-            self._holdings.hold(entry, (), request.host)
-            return
-        if (
-            entry.problem is not None
-            and entry.problem.trouble != ProblemKind.UNREADABLE_REQUEST.value
-        ):
+        cost = self._bound_pods.cost(entry, pod, state.node)
+        if cost is None:
             entry.problem = None
-        try:
-            allocation = self._reader.read_allocation(pod, state.node, request)
-        except SlicewiseError as error:
-            entry.problem = problem_of(pod, ProblemKind.UNREADABLE_ALLOCATION, str(error))
-            allocation = None
-        else:
-            if allocation is None and self._may_choose(entry, pod, state.node):
-                self._holdings.mark_unassigned(entry)
-                return
-            if allocation is None and entry.assumed is not None:
-                allocation = entry.assumed.allocation
-            if allocation is None:
-                entry.problem = problem_of(pod, ProblemKind.MISSING_ALLOCATION, UNNAMED)
-        entry.chosen, entry.pinned = None, False
-        if allocation is None or allocation.node != state.node.name:
-            self._holdings.hold(
-                entry, charge_everywhere(request, state.node), request.host, certain=False
-            )
-        else:
-            self._holdings.hold(entry, charge(request, allocation), request.host)
-
-    def _may_choose(self, entry: PodEntry, pod: Pod, node: Node) -> bool:
-        """Whether the GPUs of a bound pod are ours to choose; what we held for it counts first."""
-        if pod.node is None or not self._reader.records_nothing(pod):
-            return False
-        if node.agent and not entry.waited:
-            return False
-        if entry.assumed is not None:
-            entry.chosen, entry.assumed, entry.confirmed = entry.assumed.allocation, None, False
-        return True
+            self._holdings.mark_unassigned(entry)
+            return
+        entry.problem, entry.chosen, entry.pinned = cost.problem, None, False
+        self._holdings.hold(entry, cost.charges, cost.host, gpus=cost.gpus)

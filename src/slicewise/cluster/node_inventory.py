@@ -1,9 +1,10 @@
 """Which GPUs nodes have and which are healthy; stale versions are ignored."""
 
+from collections import Counter
 from dataclasses import replace
 
 from slicewise.cluster.events import GpuHealth, NodeGone, NodeSeen
-from slicewise.model import Node
+from slicewise.model import MiB, Node
 
 
 class NodeInventory:
@@ -13,12 +14,19 @@ class NodeInventory:
         self._versions: dict[str, int] = {}
         self._nodes: dict[str, Node] = {}
         self._health: dict[str, dict[str, bool]] = {}
+        self._units: Counter[MiB] = Counter()
+
+    @property
+    def memory_units(self) -> tuple[MiB, ...]:
+        """The units in which nodes count memory, the most common first."""
+        return tuple(sorted(self._units, key=lambda unit: (-self._units[unit], unit)))
 
     def see(self, event: NodeSeen) -> Node | None:
         """The node as it is from now on; None when something newer is known."""
         name = event.node.name
         if not self._is_newer(name, event.version):
             return None
+        self._note_unit(name, event.node)
         self._nodes[name] = event.node
         return self._with_health(event.node)
 
@@ -26,6 +34,7 @@ class NodeInventory:
         """Forget the node; false when something newer is known."""
         if not self._is_newer(event.name, event.version):
             return False
+        self._note_unit(event.name, None)
         self._nodes.pop(event.name, None)
         self._health.pop(event.name, None)
         return True
@@ -37,6 +46,14 @@ class NodeInventory:
         if node is None or all(gpu.uuid != event.uuid for gpu in node.gpus):
             return None
         return self._with_health(node)
+
+    def _note_unit(self, name: str, now: Node | None) -> None:
+        before = self._nodes.get(name)
+        if before is not None and before.memory_unit is not None:
+            self._units[before.memory_unit] -= 1
+        if now is not None and now.memory_unit is not None:
+            self._units[now.memory_unit] += 1
+        self._units = +self._units
 
     def _is_newer(self, name: str, version: int) -> bool:
         if version < self._versions.get(name, 0):

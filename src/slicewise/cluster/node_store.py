@@ -16,7 +16,7 @@ class NodeStateStore:
         self._holes: list[int] = []
         self._snapshot: Snapshot | None = Snapshot()
         self.usage = UsageTotals()
-        """What namespaces hold of all these nodes; it changes only together with a node."""
+        """What namespaces hold; it changes only together with a node or a reservation."""
 
     def __iter__(self) -> Iterator[NodeState]:
         return (state for chunk in self._chunks for state in chunk if state is not None)
@@ -37,6 +37,11 @@ class NodeStateStore:
         if slot is not None:
             self._write(slot, None)
             self._holes.append(slot)
+
+    def count_reserved(self, namespace: str, percents: Mapping[str, int], sign: int) -> None:
+        """Count what is reserved for a pod that is on no node yet."""
+        self.usage = self.usage.reserve(namespace, percents, sign)
+        self._snapshot = None
 
     def snapshot(self) -> Snapshot:
         """All states as they are now; the same value until something changes."""

@@ -15,6 +15,15 @@ class ProblemKind(Enum):
     UNREADABLE_NODE = "UnreadableNode"
     UNREADABLE_QUOTA = "UnreadableQuota"
     UNREADABLE_HEALTH = "UnreadableHealth"
+    UNREADABLE_TRUST = "UnreadableTrust"
+    TAKE_OVER_MISMATCH = "TakeOverMismatch"
+    UNREADABLE_OBJECT = "UnreadableObject"
+    TAKE_OVER_WAITING = "TakeOverWaiting"
+    UNSIGNED_RECORD = "UnsignedRecord"
+    FORGED_RECORD = "ForgedRecord"
+    REPLAYED_RECORD = "ReplayedRecord"
+    SUPERSEDED_RECORD = "SupersededRecord"
+    OVER_QUOTA = "OverQuota"
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -7,10 +7,9 @@ import hashlib
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from enum import Enum
-from ipaddress import ip_address
 from typing import Final, Protocol
 
-from slicewise.httpd import HttpRequest
+from slicewise.httpd import HttpRequest, is_loopback
 from slicewise.kube.ttl_cache import TtlCache
 from slicewise.model import SlicewiseError
 
@@ -84,12 +83,3 @@ def is_local(headers: Mapping[str, str]) -> bool:
     host = headers.get("host", "")
     name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
     return is_loopback(name.strip("[]"))
-
-
-def is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -16,6 +16,7 @@ from typing import Final
 from slicewise.dashboard.auth import AccessDecision, Authorizer
 from slicewise.dashboard.tables import PageTables
 from slicewise.explain.explanation import PodInquiry, explain_pod
+from slicewise.explain.pod_query import refuse_misspelt
 from slicewise.httpd import (
     Answer,
     Handler,
@@ -198,6 +199,7 @@ async def _explain(context: PageContext, request: HttpRequest) -> HttpResponse:
     if pod is None:
         return _say(404, f"pod {name!r}: not found\n".encode())
     try:
+        refuse_misspelt(pod)
         query = context.queries.build(pod)
         names = sorted(query.snapshot.slots)
         inquiry = PodInquiry.of(query, names, context.queries.screen(query, names))

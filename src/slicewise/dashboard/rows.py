@@ -3,7 +3,7 @@
 Rows and their sums are kept in step with snapshots at the cost of what changed.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from itertools import zip_longest
 from typing import Final
@@ -53,17 +53,34 @@ class ModelNumbers:
 
 
 def write_row(
-    state: NodeState, flags: int, models: ModelNumbers, guessed: Collection[str]
+    state: NodeState,
+    flags: int,
+    models: ModelNumbers,
+    guessed: Collection[str],
+    promised: Callable[[str], str] = lambda _: "",
 ) -> bytes:
     """Name, flags, pool, GPUs and the pods that hold parts of them; some by a guess, by UID."""
     node = state.node
-    gpus = [[gpu.index, models.number(gpu.model), gpu.memory, _flags(gpu)] for gpu in node.gpus]
-    pods = [
-        [each.namespace, each.name, _knowledge(each, guessed), *_pieces(state, each)]
-        for each in state.holdings
-        if each.charges
-    ]
+    gpus = [_write_gpu(gpu, models) for gpu in node.gpus]
+    pods = [_write_pod(state, each, guessed, promised) for each in state.holdings if each.charges]
     return msgspec.json.encode([node.name, flags, node.pool or "", gpus, pods])
+
+
+def _write_pod(
+    state: NodeState, each: Holding, guessed: Collection[str], promised: Callable[[str], str]
+) -> list[object]:
+    """Namespace, name, how its GPUs are known, its pieces, and what it was promised of limits."""
+    told: list[object] = [each.namespace, each.title, _knowledge(each, guessed)]
+    told += _pieces(state, each)
+    kept = promised(each.uid)
+    return [*told, kept] if kept else told
+
+
+def _write_gpu(gpu: Gpu, models: ModelNumbers) -> list[object]:
+    """Index, model, MiB and flags, and the best isolation where it offers any."""
+    told: list[object] = [gpu.index, models.number(gpu.model), gpu.memory, _flags(gpu)]
+    best = gpu.isolation.best
+    return [*told, str(best)] if best else told
 
 
 def _knowledge(holding: Holding, guessed: Collection[str]) -> int:
@@ -135,7 +152,7 @@ def sum_up(state: NodeState, flags: int) -> NodeTotals:
     found = NodeTotals(nodes=1, silent=silent, gpus=len(state.node.gpus), pods=pods)
     for at, gpu in enumerate(state.node.gpus):
         found.unhealthy += not gpu.healthy
-        if not gpu.usable:
+        if not gpu.usable and gpu.closed:
             continue
         found.cores += 100
         found.cores_held += min(100, state.used_cores[at])
@@ -155,7 +172,9 @@ def _share(part: int, whole: int) -> float:
 class NodeRows:
     """A row for every node that has GPUs, and what they add up to."""
 
-    def __init__(self, tables: PageTables) -> None:
+    def __init__(self, tables: PageTables, promised: Callable[[str], str] = lambda _: "") -> None:
+        """`promised` tells what a pod's record says of its limits, by its UID."""
+        self._promised = promised
         self.sums = NodeTotals()
         self.models = ModelNumbers()
         self._tables = tables
@@ -228,7 +247,8 @@ class NodeRows:
             self.sums.count(before, -1)
         self.sums.count(after)
         self._summed[name] = after
-        self._tables.put("nodes", name, write_row(state, flags, self.models, self._guessed))
+        row = write_row(state, flags, self.models, self._guessed, self._promised)
+        self._tables.put("nodes", name, row)
 
     def _drop(self, name: str) -> None:
         before = self._summed.pop(name, None)
@@ -249,7 +269,7 @@ def list_quota(quota: Quota, usage: UsageTotals, models: Iterable[str]) -> dict[
     for namespace, allowance in quota.namespaces.items():
         for word, allowed in allowance.gpus.items():
             covered = [model for model in known if model_matches(model, word)]
-            held = sum(usage.held(namespace, model) for model in covered)
+            held = sum(usage.held(namespace, model, allowance.count) for model in covered)
             rows[f"{namespace}|{word}"] = [namespace, word, held, allowed]
     for namespace, model, held in usage.listed():
         limits = quota.namespaces.get(namespace)

@@ -16,7 +16,9 @@ from slicewise.kube.access_reviews import AccessReviews, ResourceAttributes
 from slicewise.kube.client import Client
 from slicewise.kube.credentials import Access
 from slicewise.kube.reads import find_pod
-from slicewise.state.live import ClusterState, LiveState, StateSettings
+from slicewise.state.cluster_state import ClusterState
+from slicewise.state.live import LiveState
+from slicewise.state.settings import StateSettings
 
 COMPONENT: Final = "slicewise-dashboard"
 _NEEDED: Final = tuple(
@@ -36,8 +38,6 @@ class DashboardSettings:
     """Where and how it is served."""
     state: StateSettings = field(default_factory=StateSettings)
     """What of the cluster is followed."""
-    agent_port: int | None = None
-    """Port of the agents, which are asked where no metrics API runs; none shows no usage."""
 
 
 async def run_dashboard(
@@ -54,11 +54,7 @@ async def run_dashboard(
     async with Client(settings.access, agent=f"{COMPONENT}/{__version__}") as client:
         state = LiveState(client, settings.state)
         authorizer = build_authorizer(settings.auth, client)
-        usage: UsageSource | None = None
-        if measure is not None:
-            usage = measure(state)
-        elif settings.agent_port is not None:
-            usage = ReportedUsage(client, state, settings.agent_port)
+        usage: UsageSource = ReportedUsage(client, state) if measure is None else measure(state)
         find = partial(find_pod, client, state.reader)
         service = DashboardServer(state, find, settings.page, authorizer=authorizer, usage=usage)
         state.listener = service.updater

@@ -1,10 +1,7 @@
 """The page's life: follows the cluster, keeps the tables, and serves whoever looks."""
 
-import asyncio
 import secrets
 from dataclasses import dataclass, field
-
-import structlog
 
 from slicewise import __version__
 from slicewise.dashboard.auth import Authorizer, LoopbackAuthorizer
@@ -12,17 +9,18 @@ from slicewise.dashboard.routes import FeedSettings, FindPod, PageContext, build
 from slicewise.dashboard.table_updater import TableUpdater, UpdateIntervals
 from slicewise.dashboard.tables import PageTables
 from slicewise.dashboard.usage import UsageSource
-from slicewise.httpd import Server, ServerSettings
-from slicewise.state.live import ClusterState
+from slicewise.httpd import Router, Server, ServerSettings
+from slicewise.kube.background_tasks import BackgroundTasks
+from slicewise.state.cluster_state import ClusterState
 from slicewise.state.queries import PodQueries
-
-_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageSettings:
     listen: ServerSettings = field(default_factory=ServerSettings)
     """Address, certificates and limits of the listener."""
+    health: ServerSettings | None = None
+    """A second, plain listener for probes alone; none answers them on the first."""
     feed: FeedSettings = field(default_factory=FeedSettings)
     """How readers are served."""
     intervals: UpdateIntervals = field(default_factory=UpdateIntervals)
@@ -58,34 +56,38 @@ class DashboardServer:
             feed=self.settings.feed,
         )
         self.server = Server(build_handler(context), self.settings.listen)
-        self._updating: asyncio.Task[None] | None = None
+        nothing, health = Router(), self.settings.health
+        self.probes = (
+            None if health is None else Server(nothing.handle, health, admit=nothing.admit)
+        )
+        self._background = BackgroundTasks()
+        self._state = state
 
     @property
     def url(self) -> str:
         return self.server.url
 
     @property
-    def ready(self) -> bool:
-        """Whether the cluster has been looked at, and still is."""
-        updating = self._updating is not None and not self._updating.done()
-        return updating and self.tables.revision > 0
+    def unready(self) -> str | None:
+        """Why the page does not show the cluster as it is; None when it does."""
+        if self.tables.revision == 0:
+            return "the cluster has not been looked at yet"
+        return self._state.unready
+
+    @property
+    def _servers(self) -> tuple[Server, ...]:
+        return (self.server,) if self.probes is None else (self.server, self.probes)
 
     async def start(self) -> None:
         """Accept connections; ready once the cluster has been looked at."""
-        await self.server.start()
-        assert self.server.app is not None
-        self.server.app.ready = lambda: self.ready
-        self._updating = asyncio.create_task(self.updater.run())
-        self._updating.add_done_callback(_notice_end)
+        for server in self._servers:
+            await server.start()
+            assert server.app is not None
+            server.app.unready = lambda: self.unready
+            server.app.failure = lambda: self._background.failure or self._state.failure
+        self._background.run("updater", self.updater.run())
 
     async def stop(self) -> None:
-        if self._updating is not None:
-            self._updating.cancel()
-            await asyncio.gather(self._updating, return_exceptions=True)
-        await self.server.stop()
-
-
-def _notice_end(task: asyncio.Task[None]) -> None:
-    """Say so when the update loop ends by itself, which it never should."""
-    if not task.cancelled():
-        _log.critical("page broken", exc_info=task.exception())
+        await self._background.stop()
+        for server in self._servers:
+            await server.stop()

@@ -15,9 +15,11 @@ from slicewise.dashboard.rows import NOT_READY, UNSCHEDULABLE, NodeRows, list_qu
 from slicewise.dashboard.tables import PageTables
 from slicewise.dashboard.usage import MeasuredNode, UsageSource, write_usage
 from slicewise.dashboard.waiting_pods import WaitingPods
+from slicewise.dialects import ALLOCATION
+from slicewise.dialects.shared.isolation import show_promises
 from slicewise.kube.watch import Seen, WatchEvent
 from slicewise.model import NodeNotice, Pod, Snapshot
-from slicewise.state.live import ClusterState
+from slicewise.state.cluster_state import ClusterState
 from slicewise.state.queries import PodQueries
 
 _log = structlog.get_logger(__name__)
@@ -95,7 +97,7 @@ class TableUpdater:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.tables = tables
-        self.nodes = NodeRows(tables)
+        self.nodes = NodeRows(tables, self._read_promise)
         self.waiting = WaitingPods(PodQueries(state), clock)
         self._state = state
         self._usage = usage
@@ -106,6 +108,10 @@ class TableUpdater:
         self._troubles_at = 0.0
         self._used: dict[str, MeasuredNode] = {}
         self._quota: object = None
+
+    def _read_promise(self, uid: str) -> str:
+        pod = self._state.ledger.pod(uid)
+        return "" if pod is None else show_promises(pod.annotations.get(ALLOCATION, ""))
 
     def on_nodes(self, changes: Sequence[WatchEvent[NodeNotice]]) -> None:
         """Note whether nodes are ready and open."""

@@ -1,31 +1,23 @@
-"""What is in use, for the page: from the metrics API at once, or from agents where none runs.
+"""What is in use, for the page: from the metrics API, for all nodes at once.
 
-Both are optional: a cluster without either shows what is allocated, and is asked again only now
-and then.
+A cluster without one shows what is allocated. Agents are not asked through the API server: the
+right to reach them that way also runs code in every pod of their nodes.
 """
 
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from math import inf
-from typing import Final, Protocol
+from typing import Protocol
 
 from slicewise.kube.client import Client
 from slicewise.model import NodeState
-from slicewise.state.live import ClusterState
+from slicewise.state.cluster_state import ClusterState
 from slicewise.state.node_reports import (
-    AGENT_PORT,
-    AgentReportReader,
     ReportedNode,
     ReportIndex,
     ReportListReader,
     index_report,
 )
-
-# Through the API server's proxy, so that a large cluster is asked at an even and modest pace.
-_AT_ONCE: Final = 200
-_AGAIN: Final = 60.0
-_LONGEST: Final = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,53 +79,22 @@ class ReportedUsage:
     label = "measured"
 
     def __init__(
-        self,
-        client: Client,
-        state: ClusterState,
-        port: int = AGENT_PORT,
-        clock: Callable[[], float] = time.monotonic,
+        self, client: Client, state: ClusterState, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._state = state
-        self._everything = ReportListReader(client, clock)
-        self._agents = AgentReportReader(client, port)
-        self._clock = clock
-        self._answers: dict[str, ReportedNode] = {}
-        self._due: dict[str, float] = {}
-        self._pause: dict[str, float] = {}
+        self._reports = ReportListReader(client, clock)
 
     async def read(self) -> dict[str, MeasuredNode]:
         """Every node that is reported, as it last was."""
         if not self._state.ready:
             return {}
-        reports = await self._everything.read()
-        if reports is None:
-            reports = await self._ask_agents()
+        reports = await self._reports.read() or {}
         snapshot = self._state.snapshot()
         return {
             name: measure_node(state, reported)
             for name, reported in reports.items()
             if (state := snapshot.get(name)) is not None
         }
-
-    async def _ask_agents(self) -> Mapping[str, ReportedNode]:
-        now = self._clock()
-        names = {state.node.name for state in self._state.snapshot() if state.node.gpus}
-        for held in (self._answers, self._due, self._pause):
-            for name in held.keys() - names:
-                del held[name]
-        due = sorted((self._due.get(name, -inf), name) for name in names)
-        asked = [name for when, name in due[:_AT_ONCE] if when <= now]
-        answers = await self._agents.read(asked)
-        for name in asked:
-            if name in answers:
-                self._answers[name] = answers[name]
-                self._due[name] = now
-                self._pause.pop(name, None)
-            else:
-                self._answers.pop(name, None)
-                pause = self._pause[name] = min(_LONGEST, 2 * self._pause.get(name, _AGAIN / 2))
-                self._due[name] = now + pause
-        return self._answers
 
 
 def measure_node(state: NodeState, reported: ReportedNode) -> MeasuredNode:

@@ -9,8 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from slicewise.explain.format import describe_request
-from slicewise.explain.pod_query import PodQuery
+from slicewise.explain.pod_query import PodQuery, refuse_misspelt
 from slicewise.model import Pod, SlicewiseError, Snapshot
 from slicewise.state.queries import PodQueries
 
@@ -81,6 +80,7 @@ class WaitingPods:
         about = [pod.uid, pod.namespace, pod.name]
         since = round(1000 * wait.since)
         try:
+            refuse_misspelt(pod, self._queries.dialects)
             query = self._queries.build(pod)
         except SlicewiseError as error:
             return [*about, "", since, 0, len(names), [[str(error), len(names)]]]
@@ -90,8 +90,7 @@ class WaitingPods:
         if key not in told:
             told[key] = self._screen(query, names)
         fits, reasons = told[key]
-        asks = describe_request(query.wanted.request)
-        return [*about, asks, since, fits, len(names), reasons]
+        return [*about, query.asks, since, fits, len(names), reasons]
 
     def _screen(self, query: PodQuery, names: list[str]) -> ScreenedNodes:
         screening = self._queries.screen(query, names)

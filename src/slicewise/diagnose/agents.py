@@ -74,7 +74,7 @@ def judge_agent(
 def check_extender(about: ExtenderAbout, version: str, now: datetime) -> list[Finding]:
     """Whether the extender at this address is ready, in this version, with a good certificate."""
     url = about.url
-    fix = "look at its log; /readyz is 200 once it has listed everything and leads"
+    fix = "look at its log; /leadz is 200 once it has listed everything and leads"
     if about.error:
         return [problem(EXTENDER, f"{url} does not answer: {about.error}", fix)]
     if about.version == version:

@@ -10,8 +10,10 @@ from typing import Final
 
 from slicewise.diagnose.audit_report import AuditKind, AuditReport, audit_finding, sort_findings
 from slicewise.diagnose.evidence import (
+    NO_RECORD,
     AuditedPod,
     AuditedProcess,
+    ContainerUse,
     Evidence,
     SpecFile,
     StrayOrigin,
@@ -20,7 +22,10 @@ from slicewise.diagnose.evidence import (
     walk_holding,
 )
 from slicewise.diagnose.findings import Finding
-from slicewise.model import FULL, Gpu, Slice
+from slicewise.model import FULL, Gpu, IsolationTier, MiB, Slice, Standing
+
+_TOLERATED_PERCENT: Final = 5
+_TOLERATED: Final = MiB(64)
 
 
 def audit(evidence: Evidence) -> AuditReport:
@@ -60,13 +65,26 @@ def _check_records(evidence: Evidence) -> Iterator[Finding]:
     gpus = {each.gpu.index for each in evidence.gpus}
     for pod in evidence.pods:
         if pod.trouble is not None:
-            fix = "delete the pod; until then every GPU of the node counts as taken"
-            yield audit_finding(AuditKind.MISSING_ALLOCATION, pod.full_name, pod.trouble, fix)
+            kind = _STANDINGS.get(pod.standing, AuditKind.MISSING_ALLOCATION)
+            if pod.trouble == NO_RECORD:
+                kind = AuditKind.MISSING_ALLOCATION
+            fix = "delete the pod, and let the scheduler place it; its containers do not start"
+            yield audit_finding(kind, pod.full_name, pod.trouble, fix)
+        if pod.uid in evidence.conflicts:
+            fix = "delete one of them; of two records the older is refused"
+            why = evidence.conflicts[pod.uid]
+            yield audit_finding(AuditKind.REFUSED_START, pod.full_name, why, fix)
         for index in pod.allocation.gpus:
             if index not in gpus:
                 what = f"it was allocated a part of gpu {index}, which the node does not have"
                 fix = "delete the pod, or bring the GPU back"
                 yield audit_finding(AuditKind.UNKNOWN_GPU, pod.full_name, what, fix)
+
+
+_STANDINGS: Final = {
+    Standing.UNSIGNED: AuditKind.UNSIGNED_RECORD,
+    Standing.FORGED: AuditKind.FORGED_RECORD,
+}
 
 
 def _check_processes(evidence: Evidence) -> Iterator[Finding]:
@@ -85,11 +103,35 @@ def _check_processes(evidence: Evidence) -> Iterator[Finding]:
                 "look for NVIDIA_VISIBLE_DEVICES or privileged in the pod, and delete it",
             )
     for use in evidence.uses:
-        if use.allocated and use.used > use.allocated:
+        if use.allocated and use.used > use.allocated + _tolerated(use):
             subject = f"{use.container} on {name_gpu(use.gpu)}"
             what = f"it uses {use.used} MiB and was allocated {use.allocated} MiB"
             fix = "raise its request, or delete it before its neighbours run out of memory"
             yield audit_finding(AuditKind.OVERUSE, subject, what, fix)
+
+
+def _tolerated(use: ContainerUse) -> int:
+    """What a limited container may have beyond its share: contexts grow while they are counted."""
+    return max(use.allocated * _TOLERATED_PERCENT // 100, _TOLERATED) if use.limited else 0
+
+
+def _check_limits(evidence: Evidence) -> Iterator[Finding]:
+    """Processes that nothing holds to their share, and compute above what is lent."""
+    for each in evidence.unlimited:
+        subject = f"{each.container} on {name_gpu(each.gpu)}"
+        what = (
+            f"process {each.pid} uses the GPU without the library that limits its container "
+            f"(isolation {each.isolation})"
+        )
+        if each.isolation.memory is IsolationTier.DRIVER:
+            what += "; the driver limits its memory, and nothing its compute"
+        fix = "look for a static program or a loader of its own, and delete the pod if it is none"
+        yield audit_finding(AuditKind.UNLIMITED, subject, what, fix)
+    for over in evidence.overuses:
+        subject = f"{over.container} on {name_gpu(over.gpu)}"
+        what = f"it uses {over.used} percent of compute and may use {over.ceiling}"
+        fix = "look for a kernel that never ends; delete the pod if its neighbours suffer"
+        yield audit_finding(AuditKind.COMPUTE_OVERUSE, subject, what, fix)
 
 
 _STRAY_REMEDIES: Final = {
@@ -226,4 +268,5 @@ _CHECKS: Final[tuple[Callable[[Evidence], Iterator[Finding]], ...]] = (
     _check_kubelet,
     _check_specs,
     _check_processes,
+    _check_limits,
 )

@@ -15,6 +15,9 @@ class AuditKind(StrEnum):
     WRONG_SPEC = "WrongSpec"
     TRESPASS = "Trespass"
     OVER_COMMIT = "OverCommit"
+    FORGED_RECORD = "ForgedRecord"
+    UNSIGNED_RECORD = "UnsignedRecord"
+    REFUSED_START = "RefusedStart"
     UNHEALTHY_IN_USE = "UnhealthyGpuInUse"
     UNKNOWN_GPU = "UnknownGpu"
     MISSING_ALLOCATION = "MissingAllocation"
@@ -25,7 +28,9 @@ class AuditKind(StrEnum):
     BROKEN_SPEC = "BrokenSpec"
     LEFTOVER_SPEC = "LeftoverSpec"
     STRAY = "Stray"
+    UNLIMITED = "Unlimited"
     OVERUSE = "Overuse"
+    COMPUTE_OVERUSE = "ComputeOveruse"
 
 
 # These are untidy and harm no pod yet; all others keep a pod from what it was allocated.

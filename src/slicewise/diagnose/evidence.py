@@ -1,10 +1,14 @@
 """What each of the four views says of a node, as the audit compares them."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
+from typing import Final
 
-from slicewise.model import Allocation, Gpu, MiB, Percent, Slice
+from slicewise.model import HOOKED, Allocation, Gpu, Isolation, MiB, Percent, Slice, Standing
+
+NO_RECORD: Final = "it asks for GPUs and records no allocation"
+"""The trouble of a pod on which nobody has recorded anything."""
 
 
 class StrayOrigin(Enum):
@@ -17,7 +21,7 @@ class StrayOrigin(Enum):
 
 @dataclass(frozen=True, slots=True)
 class AuditedPod:
-    """One pod of the node; `trouble` says why its allocation cannot be read.
+    """One pod of the node; `trouble` says why its record cannot be read or is not believed.
 
     `running` names its running containers, init containers aside, which the kubelet does not list.
     """
@@ -29,6 +33,7 @@ class AuditedPod:
     charges: tuple[Slice, ...]
     running: tuple[str, ...]
     trouble: str | None = None
+    standing: Standing = Standing.UNCHECKED
 
     @property
     def full_name(self) -> str:
@@ -72,6 +77,29 @@ class ContainerUse:
     gpu: Gpu
     used: MiB
     allocated: MiB
+    limited: bool = False
+    """Whether its memory is limited: what contexts take beyond is then tolerated."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnlimitedUse:
+    """A process of a container with limits that the library does not hold to them."""
+
+    container: str
+    gpu: Gpu
+    pid: int
+    isolation: Isolation = HOOKED
+    """What the container was promised."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeUse:
+    """What a container uses of a GPU's compute, lastingly above its ceiling."""
+
+    container: str
+    gpu: Gpu
+    used: Percent
+    ceiling: Percent
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +151,10 @@ class Evidence:
     served: frozenset[str]
     name_spec: Callable[[str, frozenset[str]], str]
     departed: frozenset[str] = frozenset()
+    unlimited: Sequence[UnlimitedUse] = ()
+    overuses: Sequence[ComputeUse] = ()
+    conflicts: Mapping[str, str] = field(default_factory=dict)
+    """Why pods may not start though their records are believed, by UID."""
     gaps: tuple[str, ...] = ()
 
 

@@ -7,6 +7,7 @@ from typing import Final
 from slicewise.diagnose.findings import Finding, note, ok, problem, warning
 from slicewise.dialects import CORDONED, DEFAULT, GPUS
 from slicewise.dialects.gpuscheduler.pods import GPU as NVIDIA_GPU
+from slicewise.dialects.gpushare.pods import GIB
 from slicewise.dialects.shared.inventory import is_invented, read_capacity
 from slicewise.model import Node, NodeDetails, SlicewiseError, count
 
@@ -25,7 +26,7 @@ def check_nodes(nodes: Sequence[NodeDetails]) -> tuple[list[Finding], list[NodeD
     """What is wrong with the nodes, and those of them that have GPUs."""
     findings: list[Finding] = []
     with_gpus: list[NodeDetails] = []
-    gpus = 0
+    gpus, units = 0, set()
     for details in nodes:
         findings += _check_labels(details)
         try:
@@ -37,8 +38,13 @@ def check_nodes(nodes: Sequence[NodeDetails]) -> tuple[list[Finding], list[NodeD
         if node.gpus:
             with_gpus.append(details)
             gpus += len(node.gpus)
+            units.add(node.memory_unit)
             findings += _check_node(details, node)
             findings += _check_runtime(details)
+    if len(units - {None}) > 1:
+        what = f"nodes count {GIB.memory} in GiB and in MiB: a pod's amount means each node's own"
+        fix = "give all device plugins one --memory-unit, if that is not intended"
+        findings.append(note(NODES, what, fix))
     of_all = f"of {count(len(nodes), 'node')}"
     if with_gpus:
         show = "shows" if len(with_gpus) == 1 else "show"

@@ -1,16 +1,31 @@
 """What doctor says of the scheduler's configuration: its extenders, resources and timeouts."""
 
+import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import yaml
 
 from slicewise.diagnose.findings import Finding, note, ok, problem, warning
 from slicewise.dialects import DEFAULT
-from slicewise.dialects.scheduler_config import SchedulerConfigError, convert_policy
+from slicewise.dialects.scheduler_config import API_VERSION, SchedulerConfigError
+from slicewise.dialects.scheduler_documents import (
+    GROUP,
+    KIND,
+    POLICY_UNTIL,
+    SERVED,
+    Conversion,
+    convert_document,
+)
 
 SCHEDULER: Final = "scheduler"
+POLICY: Final = "Policy"
+_CONVERT: Final = (
+    "slicewise scheduler-config --from FILE > scheduler.yaml, and start it with "
+    "--config=scheduler.yaml"
+)
 _PRINT: Final = "slicewise scheduler-config prints a configuration that does"
 _PARTS: Final = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|ms|s|m|h)")
 _SECONDS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -21,23 +36,78 @@ _LEAST_TIMEOUT: Final = 15.0
 _SAMPLED: Final = 100
 _FILES: Final = ("--config", "--policy-config-file")
 _MAP: Final = "--policy-configmap"
+# Flags of schedulers that read Policies; the others do not start with them.
+_POLICY_FLAGS: Final = (
+    "--policy-config-file", _MAP, "--policy-configmap-namespace", "--use-legacy-policy-config",
+)  # fmt: skip
+# As documents leave out what is of no interest; at the end of a file it is YAML's own.
+_ELLIPSIS: Final = re.compile(r"^\.\.\.[ \t]*\n(?=\s*\S)", re.MULTILINE)
 
 
-def read_config(text: str) -> dict[str, Any] | None:
-    """A scheduler's configuration, new or from an old policy; None when it is neither."""
+def read_document(text: str, notes: list[str]) -> Any:
+    """The document, of JSON or YAML, where an ellipsis may stand for what was left out."""
     try:
-        document = yaml.safe_load(text)
-    except yaml.YAMLError:
-        return None
-    if not isinstance(document, dict):
-        return None
-    if document.get("kind") == "KubeSchedulerConfiguration":
-        return document
-    if str(document.get("kind", "")).lower() == "policy":
-        try:
-            return convert_policy(document)[0] | {"percentageOfNodesToScore": 0}
-        except SchedulerConfigError:
+        # Go programs indent JSON with tabs, which YAML refuses.
+        return json.loads(text)
+    except ValueError:
+        pass
+    plain = _ELLIPSIS.sub("", text)
+    if plain != text:
+        notes.append("'...' ends a YAML document: what stands before and after it is read as one")
+    try:
+        parts = [part for part in yaml.safe_load_all(plain) if part is not None]
+    except yaml.YAMLError as error:
+        raise SchedulerConfigError(f"neither JSON nor YAML: {error}") from error
+    if len(parts) > 1:
+        raise SchedulerConfigError(f"{len(parts)} documents in one file: expected one")
+    return parts[0] if parts else None
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerFile:
+    """A scheduler's configuration in today's form, and the form it was written in."""
+
+    config: Mapping[str, Any]
+    form: str
+    """Policy, or the version that the file names."""
+
+    def check_form(self, minor: int | None, where: str) -> list[Finding]:
+        """Whether schedulers of this minor version of Kubernetes 1 read the file at all."""
+        if self.form == POLICY:
+            first, last = 0, POLICY_UNTIL
+            what = f"{where}: a Policy, which schedulers read up to 1.{last}"
+        else:
+            version = self.form.rpartition("/")[2]
+            known = self.form.startswith(f"{GROUP}/") and version in SERVED
+            first, last_read = SERVED[version] if known else (0, -1)
+            if last_read is None:
+                return []
+            last = last_read
+            what = (
+                f"{where}: apiVersion {self.form}, which schedulers read up to 1.{last}"
+                if known
+                else f"{where}: apiVersion={self.form!r}: expected {API_VERSION}"
+            )
+        if minor is None or first <= minor <= last:
+            return []
+        return [problem(SCHEDULER, f"{what}; this cluster is 1.{minor}", _CONVERT)]
+
+
+def read_config(text: str) -> SchedulerFile | None:
+    """A scheduler's configuration, whole or of an old version; None when it is none."""
+    try:
+        document = read_document(text, [])
+        if not isinstance(document, dict):
             return None
+        kind, version = str(document.get("kind") or ""), str(document.get("apiVersion") or "")
+        if kind == KIND or (not kind and version.startswith(GROUP)):
+            return SchedulerFile(document, version)
+        if kind.lower() == "policy":
+            # Only what it asks is of interest here, not where and with which files.
+            config = convert_document(document, Conversion(strict=False))
+            return SchedulerFile(config | {"percentageOfNodesToScore": 0}, POLICY)
+    except SchedulerConfigError:
+        return None
     return None
 
 
@@ -58,6 +128,48 @@ def check_config(
         urls = ", ".join(str(each.get("urlPrefix")) for each in ours)
         findings = [ok(SCHEDULER, f"{where}: asks {urls}")]
     return findings
+
+
+def check_scheduler_names(
+    configs: Sequence[Mapping[str, Any]], pods: Iterable[Mapping[str, Any]]
+) -> list[Finding]:
+    """Waiting pods that ask for GPUs of a scheduler which asks no extender."""
+    served = [config for config in configs if any(map(_concerns, config.get("extenders") or ()))]
+    names = sorted({name for config in served for name in _name_profiles(config)})
+    findings = []
+    for pod in pods if names else ():
+        spec, meta = pod["spec"], pod["metadata"]
+        wanted = {
+            resource
+            for container in spec["containers"]
+            for resource in container.get("resources", {}).get("limits") or ()
+        }
+        if (found := spec.get("schedulerName")) not in names and wanted & DEFAULT.resources:
+            what = f"waits for scheduler {found}, which asks no extender"
+            fix = f"set spec.schedulerName to {' or '.join(names)}, or admission.mutation"
+            findings.append(
+                problem(SCHEDULER, what, fix, f"pod/{meta['namespace']}/{meta['name']}")
+            )
+    return findings
+
+
+def _name_profiles(config: Mapping[str, Any]) -> list[str]:
+    profiles: Sequence[Mapping[str, Any]] = config.get("profiles") or ({},)
+    return [str(each.get("schedulerName") or "default-scheduler") for each in profiles]
+
+
+def check_policy_flags(
+    schedulers: Sequence[tuple[str, Mapping[str, str]]], minor: int | None
+) -> Iterator[Finding]:
+    """Schedulers that are started with flags which those of this minor version do not know."""
+    for name, flags in schedulers:
+        given = [flag for flag in _POLICY_FLAGS if flag in flags]
+        if given and minor is not None and minor > POLICY_UNTIL:
+            what = (
+                f"{name} is started with {', '.join(given)}: schedulers read Policies up to "
+                f"1.{POLICY_UNTIL}, this cluster is 1.{minor}"
+            )
+            yield problem(SCHEDULER, what, _CONVERT)
 
 
 def check_flags(

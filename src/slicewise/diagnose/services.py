@@ -10,7 +10,8 @@ from cryptography import x509
 
 from slicewise.cluster import QUOTA_KEY, Problem, ProblemKind, read_quota
 from slicewise.diagnose.findings import Finding, note, ok, problem, warning
-from slicewise.model import SlicewiseError, count
+from slicewise.dialects import DEFAULT
+from slicewise.model import Pod, SlicewiseError, count
 
 CERTIFICATES: Final = "certificates"
 METRICS: Final = "metrics API"
@@ -20,7 +21,17 @@ LEDGER: Final = "pods and GPUs"
 _REMAKE: Final = (
     "kubectl slicewise why POD says what it holds; delete and recreate it if it is wrong"
 )
-_UNRECORDED: Final = "no record says which GPUs it has, so it counts on all GPUs of its node"
+_EDITED: Final = "its owner edited it, or it was bound past Slicewise: delete and recreate it"
+_FIXES: Final = {
+    ProblemKind.UNSIGNED_RECORD.value: _EDITED,
+    ProblemKind.FORGED_RECORD.value: _EDITED,
+    ProblemKind.REPLAYED_RECORD.value: _EDITED,
+    ProblemKind.SUPERSEDED_RECORD.value: "delete and recreate it: another pod has its GPU",
+    ProblemKind.OVER_QUOTA.value: "raise the namespace's quota, or delete pods that it has",
+}
+_UNRECORDED: Final = (
+    "no record says which GPUs it has: it counts on all GPUs of its node, or waits for some there"
+)
 _BIND: Final = "let pods be bound through Slicewise, or keep a node for those whose kubelet chooses"
 _SOON: Final = timedelta(days=14)
 
@@ -43,10 +54,15 @@ def check_certificates(name: str, content: bytes, now: datetime, fix: str) -> li
     return [ok(CERTIFICATES, f"{name} is valid until {day}")]
 
 
-def check_apiservice(name: str, body: Mapping[str, Any] | None, now: datetime) -> list[Finding]:
-    """Whether the aggregated API is registered, answers, and shows a certificate that holds."""
+def check_apiservice(
+    name: str, body: Mapping[str, Any] | None, now: datetime, loss: str = ""
+) -> list[Finding]:
+    """Whether the aggregated API is registered, answers, and shows a certificate that holds.
+
+    `loss` says what there is not without it.
+    """
     if body is None:
-        what = f"APIService {name} is not there: kubectl get podresources knows nothing"
+        what = f"APIService {name} is not there{f': {loss}' if loss else ''}"
         return [note(METRICS, what, "deploy slicewise metrics-api, if you want it")]
     conditions = {
         each.get("type"): each for each in (body.get("status") or {}).get("conditions") or ()
@@ -80,7 +96,7 @@ def check_quota(where: str, data: Mapping[str, str] | None) -> list[Finding]:
     try:
         quota = read_quota(text)
     except SlicewiseError as error:
-        fix = "correct it; until then the last good quota counts, and none after a restart"
+        fix = "correct it; until then the last good quota counts; after a restart no pod gets a GPU"
         return [problem(QUOTA, f"ConfigMap {where}: {error}", fix)]
     spaces = count(len(quota.namespaces), "namespace")
     return [ok(QUOTA, f"ConfigMap {where} limits {spaces}")]
@@ -102,9 +118,25 @@ def check_ledger(problems: Iterable[Problem]) -> list[Finding]:
     found = [each for each in problems if not each.subject.startswith("node/")]
     if not found:
         return [ok(LEDGER, "every pod's GPUs are known, and no GPU is allocated twice")]
+    return [_find_pod(each) for each in found]
+
+
+def check_names(pods: Iterable[Pod]) -> list[Finding]:
+    """Pods that wait for a resource which nobody offers, because its name is misspelt."""
     return [
-        note(LEDGER, _UNRECORDED, _BIND, each.subject)
-        if each.trouble == ProblemKind.MISSING_ALLOCATION.value
-        else warning(LEDGER, f"{each.trouble}: {each.detail}", _REMAKE, each.subject)
-        for each in found
+        problem(
+            LEDGER,
+            f"waits for {each.resource}, which nobody offers",
+            f"write {' or '.join(each.meant)} into its manifest",
+            f"pod/{pod.namespace}/{pod.name}",
+        )
+        for pod in pods
+        for each in DEFAULT.spelling.find_in_pod(pod)
     ]
+
+
+def _find_pod(each: Problem) -> Finding:
+    if each.trouble == ProblemKind.MISSING_ALLOCATION.value:
+        return note(LEDGER, _UNRECORDED, _BIND, each.subject)
+    fix = _FIXES.get(each.trouble, _REMAKE)
+    return warning(LEDGER, f"{each.trouble}: {each.detail}", fix, each.subject)

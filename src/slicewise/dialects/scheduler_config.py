@@ -1,9 +1,12 @@
 """What kube-scheduler's configuration says of extenders, as each system's users have it.
 
-Old Policy files are read in any letter case, as old schedulers did, and written as the one form
-that schedulers from 1.25 on accept, which is strict.
+Old extenders are read in any letter case, as old schedulers did, and written as the one form
+that schedulers from 1.25 on accept, which is strict. `scheduler_documents` reads whole files.
 """
 
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from slicewise.dialects import DEFAULT, SLICEWISE
@@ -18,13 +21,33 @@ _TLS_KEYS: Final = (
     "insecure", "serverName", "certFile", "keyFile", "caFile", "certData", "keyData", "caData",
 )  # fmt: skip
 ALL: Final = "all"
+DEFAULT_NAME: Final = "default-scheduler"
+# The way through the API server to a Service, which a scheduler's own address leaves out.
+_PROXY: Final = re.compile(r"/api/v1/namespaces/[^/]+/services/[^/]+/proxy(?=/|$)")
+_AGGREGATED: Final = "/apis/"
 
 
 class SchedulerConfigError(SlicewiseError):
-    """A scheduler's policy that cannot be converted."""
+    """A scheduler's configuration that cannot be built or converted."""
 
 
-def build_config(dialect: str, url: str, scheduler: str = "default-scheduler") -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class ExtenderTls:
+    """Files on the scheduler's host: whom it trusts, and what it shows of itself."""
+
+    authority: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+
+    def describe(self) -> dict[str, str]:
+        """The files as the configuration names them."""
+        given = {"caFile": self.authority, "certFile": self.certificate, "keyFile": self.key}
+        return {name: path for name, path in given.items() if path}
+
+
+def build_config(
+    dialect: str, url: str, scheduler: str = DEFAULT_NAME, tls: ExtenderTls | None = None
+) -> dict[str, Any]:
     """The whole configuration for one system, or for all of them at once."""
     config = DEFAULT.extender_configs[SLICEWISE.name if dialect == ALL else dialect]
     # One bind verb is all a scheduler takes, so one extender serves every system.
@@ -34,32 +57,46 @@ def build_config(dialect: str, url: str, scheduler: str = "default-scheduler") -
     if "prioritizeVerb" in extender:
         extender["weight"] = 1
     extender["enableHTTPS"] = url.startswith("https:")
+    if tls is not None and tls.describe():
+        extender["tlsConfig"] = tls.describe()
     extender["httpTimeout"] = "30s"
     extender["nodeCacheCapable"] = config.node_names
     extender["ignorable"] = config.ignorable
+    check_tls(extender)
     if resources:
         extender["managedResources"] = [
             {"name": name, "ignoredByScheduler": name in DEFAULT.uncounted} for name in resources
         ]
-    return _wrap([extender], scheduler)
+    return wrap([extender], scheduler)
 
 
-def convert_policy(document: Any, url: str | None = None) -> tuple[dict[str, Any], list[str]]:
-    """The configuration that an old Policy document amounts to, and what could not be kept."""
-    policy = _lower(document, "the policy")
-    if str(policy.get("kind", "")).lower() != "policy":
-        raise SchedulerConfigError(f"kind={policy.get('kind')!r}: expected Policy")
-    notes = [
-        f"{key} is not carried over: plugins took the place of predicates and priorities"
-        for key in ("predicates", "priorities", "hardpodaffinitysymmetricweight")
-        if policy.get(key)
-    ]
-    extenders = [_convert_extender(each, url, notes) for each in policy.get("extenders") or []]
-    return _wrap(extenders, "default-scheduler"), notes
+def check_tls(extender: Mapping[str, Any]) -> None:
+    """Refuse https that would be tried without what it needs, since pods would go on unfiltered."""
+    url, tls = str(extender.get("urlPrefix", "")), extender.get("tlsConfig") or {}
+    if not url.startswith("https:") or tls.get("insecure"):
+        return
+    missing = []
+    if not (tls.get("caFile") or tls.get("caData")):
+        missing.append("--tls-ca with the authority of its certificate")
+    # The API server in front of an aggregated API knows the scheduler by nothing else.
+    shows = _AGGREGATED in url or tls.get("certFile") or tls.get("keyFile")
+    if shows and not (tls.get("certFile") or tls.get("certData")):
+        missing.append("--tls-cert with the scheduler's own certificate")
+    if shows and not (tls.get("keyFile") or tls.get("keyData")):
+        missing.append("--tls-key with the key of that certificate")
+    if missing:
+        unfiltered = ", and pods are placed without it" if extender.get("ignorable") else ""
+        raise SchedulerConfigError(
+            f"extender {url}: https fails without its files{unfiltered}: "
+            f"pass {' and '.join(missing)}, as paths on the scheduler's host"
+        )
 
 
-def _convert_extender(document: Any, url: str | None, notes: list[str]) -> dict[str, Any]:
-    old = _lower(document, "an extender")
+def convert_extender(
+    document: Any, notes: list[str], *, url: str | None = None, tls: ExtenderTls | None = None
+) -> dict[str, Any]:
+    """One extender in today's form, asked at another address where one is given."""
+    old = lower_keys(document, "an extender")
     known = {key.lower(): key for key in _KEYS}
     found: dict[str, Any] = {}
     for key, value in old.items():
@@ -71,11 +108,29 @@ def _convert_extender(document: Any, url: str | None, notes: list[str]) -> dict[
             found[name] = _convert_value(name, value)
     if "prioritizeVerb" in found:
         found.setdefault("weight", 1)
-    if url is not None:
-        path = "/" + found.get("urlPrefix", "").partition("://")[2].partition("/")[2]
-        found["urlPrefix"] = url.rstrip("/") + path.rstrip("/")
-        found["enableHTTPS"] = url.startswith("https:")
+    found["urlPrefix"] = _choose_url(str(found.get("urlPrefix") or ""), url)
+    if found["urlPrefix"].startswith("https:") or url is not None:
+        found["enableHTTPS"] = found["urlPrefix"].startswith("https:")
+    if tls is not None and tls.describe():
+        found["tlsConfig"] = {**found.get("tlsConfig", {}), **tls.describe()}
     return {key: found[key] for key in _KEYS if key in found}
+
+
+def _choose_url(old: str, url: str | None) -> str:
+    if url is None:
+        return old
+    path = _PROXY.sub("", "/" + old.partition("://")[2].partition("/")[2])
+    return url.rstrip("/") + path.rstrip("/")
+
+
+def check_url(extender: Mapping[str, Any]) -> None:
+    """Refuse an address that is none, such as a document's placeholder."""
+    url = str(extender.get("urlPrefix") or "")
+    if not url.startswith(("http://", "https://")) or "<" in url:
+        raise SchedulerConfigError(
+            f"urlPrefix={url!r}: expected an address like http://127.0.0.1:3456/scheduler; "
+            "write it there, or pass --url with that of the extender"
+        )
 
 
 def _convert_value(name: str, value: Any) -> Any:
@@ -84,10 +139,10 @@ def _convert_value(name: str, value: Any) -> Any:
             # Policy files count nanoseconds.
             return f"{value / 1e9:g}s"
         case "tlsConfig":
-            known, given = {key.lower(): key for key in _TLS_KEYS}, _lower(value, "tlsConfig")
+            known, given = {key.lower(): key for key in _TLS_KEYS}, lower_keys(value, "tlsConfig")
             return {known[key]: each for key, each in given.items() if key in known and each}
         case "managedResources":
-            rows = [_lower(each, "a managed resource") for each in value]
+            rows = [lower_keys(each, "a managed resource") for each in value]
             return [
                 {
                     "name": row.get("name"),
@@ -99,13 +154,15 @@ def _convert_value(name: str, value: Any) -> Any:
             return value
 
 
-def _lower(document: Any, what: str) -> dict[str, Any]:
+def lower_keys(document: Any, what: str) -> dict[str, Any]:
+    """The object with its keys in small letters."""
     if not isinstance(document, dict):
         raise SchedulerConfigError(f"{what} is {document!r}: expected an object")
     return {str(key).lower(): value for key, value in document.items()}
 
 
-def _wrap(extenders: list[dict[str, Any]], scheduler: str) -> dict[str, Any]:
+def wrap(extenders: list[dict[str, Any]], scheduler: str) -> dict[str, Any]:
+    """A configuration of nothing but these extenders."""
     return {
         "apiVersion": API_VERSION,
         "kind": "KubeSchedulerConfiguration",

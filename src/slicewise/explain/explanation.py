@@ -4,11 +4,20 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Final
 
-from slicewise.explain.format import describe_container, describe_request, describe_slice
+from slicewise.dialects.own.pods import KEPT
+from slicewise.explain.format import describe_container, describe_slice
 from slicewise.explain.pod_query import PodQuery
 from slicewise.explain.suggestions import Suggestion, find_suggestions, write_smaller_limits
-from slicewise.model import Allocation, NodeState, Request, Slice, count
-from slicewise.placement import Placement, Screening, admitted_gpus, explain, feasible
+from slicewise.model import Allocation, Node, NodeState, Request, Slice, count
+from slicewise.placement import (
+    Placement,
+    Screening,
+    StepBudget,
+    admitted_gpus,
+    explain,
+    feasible,
+)
+from slicewise.placement.budget import EXPLAIN_STEPS, NODE_STEPS
 
 # Trying changes takes time; beyond so many nodes only their reasons are counted.
 _DETAILED: Final = 32
@@ -44,18 +53,23 @@ def explain_pod(inquiry: PodInquiry) -> dict[str, Any]:
     about: dict[str, Any] = {
         "pod": f"{pod.namespace}/{pod.name}",
         "node": pod.node,
-        "asks": describe_request(query.wanted.request),
+        "asks": query.asks,
     }
     if not query.wants_gpu:
         return {**about, "summary": "asks for no GPU: Slicewise lets it pass", "nodes": []}
     state = None if pod.node is None else query.snapshot.get(pod.node)
     if state is not None:
         about["holds"] = [describe_slice(piece, state.node) for piece in inquiry.held]
+    budget = StepBudget(EXPLAIN_STEPS)
     listed = [
-        _explain_node(query, name) if at < _DETAILED else _tell_reason(screening, name)
+        _explain_node(query, name, budget)
+        if at < _DETAILED and budget.left
+        else _tell_reason(screening, name)
         for at, name in enumerate(inquiry.names)
     ]
     answer = {**about, "summary": _summarise(screening), "nodes": listed}
+    if pod.node is None and KEPT in pod.annotations:
+        answer["roomKept"] = pod.annotations[KEPT]
     nearest = _nearest(listed)
     if inquiry.placement is not None:
         answer["best"] = _describe_best(query, inquiry.placement.allocation)
@@ -69,6 +83,10 @@ def explain_pod(inquiry: PodInquiry) -> dict[str, Any]:
 def _describe_best(query: PodQuery, allocation: Allocation) -> dict[str, Any]:
     state = query.snapshot.get(allocation.node)
     assert state is not None
+    wanted = query.wanted
+    allocation = query.dialects.add_terms(
+        query.pod, wanted.request, allocation, state.node, wanted.limits.isolation
+    )
     return {
         "node": allocation.node,
         "allocation": [describe_container(each, state.node) for each in allocation.containers],
@@ -83,15 +101,19 @@ def _tell_reason(screening: Screening, name: str) -> dict[str, Any]:
     return {"node": name, "fits": False, "reason": reason.code, "phrase": reason.phrase}
 
 
-def _explain_node(query: PodQuery, name: str) -> dict[str, Any]:
+def _explain_node(query: PodQuery, name: str, budget: StepBudget) -> dict[str, Any]:
     state = query.snapshot.get(name)
     if state is None:
         return {"node": name, "fits": False, "reason": "UnknownNode", "changes": []}
-    wanted = query.wanted
-    if feasible(state, wanted.request, wanted.limits):
+    wanted = query.wanted.on(state.node)
+    budget.take(len(wanted.request.containers) * len(state.node.gpus) // 2)
+    part = budget.split(NODE_STEPS)
+    if feasible(state, wanted.request, wanted.limits, part):
+        budget.settle(part)
         return {"node": name, "fits": True, "gpus": _gpus(query, state)}
-    refusal = explain(state, wanted.request, wanted.limits)
-    changes = find_suggestions(state, wanted, refusal.reason)
+    refusal = explain(state, wanted.request, wanted.limits, undecided=part.ended)
+    changes = find_suggestions(state, wanted, refusal.reason, part)
+    budget.settle(part)
     return {
         "node": name,
         "fits": False,
@@ -99,15 +121,15 @@ def _explain_node(query: PodQuery, name: str) -> dict[str, Any]:
         "phrase": refusal.reason.phrase,
         "detail": refusal.detail,
         "gpus": _gpus(query, state),
-        "changes": [_describe_change(query, each) for each in changes],
+        "changes": [_describe_change(query, each, state.node) for each in changes],
     }
 
 
-def _describe_change(query: PodQuery, change: Suggestion) -> dict[str, Any]:
+def _describe_change(query: PodQuery, change: Suggestion, node: Node) -> dict[str, Any]:
     """The change, with the limits that make it in the words of the pod's own system."""
     told = change.describe()
     ask = change.steps.get("ask")
-    limits = None if ask is None else write_smaller_limits(query.pod, ask, query.dialects)
+    limits = None if ask is None else write_smaller_limits(query.pod, ask, query.dialects.on(node))
     if limits is None:
         return told
     words = ", ".join(f"{key}: {value}" for key, value in limits.items())
@@ -115,8 +137,10 @@ def _describe_change(query: PodQuery, change: Suggestion) -> dict[str, Any]:
 
 
 def _gpus(query: PodQuery, state: NodeState) -> list[dict[str, Any]]:
-    request = query.wanted.request
-    admitted = set(admitted_gpus(state, request, query.wanted.limits))
+    wanted = query.wanted.on(state.node)
+    request = wanted.request
+    admitted = set(admitted_gpus(state, request, wanted.limits))
+    loads = query.planner.tables.measured.get(state.node.name, ())
     return [
         {
             "gpu": gpu.index,
@@ -124,6 +148,7 @@ def _gpus(query: PodQuery, state: NodeState) -> list[dict[str, Any]]:
             "freePercent": max(0, state.free_cores(at)),
             "freeMiB": max(0, state.free_memory(at)),
             "missing": _missing(state, at, request, admitted=at in admitted),
+            **({"loadPercent": loads[at]} if at < len(loads) else {}),
         }
         for at, gpu in enumerate(state.node.gpus)
     ]
@@ -133,7 +158,7 @@ def _missing(state: NodeState, at: int, request: Request, *, admitted: bool) -> 
     """What this GPU lacks for the smallest share asked for; empty when it could take it."""
     gpu = state.node.gpus[at]
     if not admitted:
-        return ["not admitted by model, UUID or quota"]
+        return ["not admitted by model, UUID, quota or isolation"]
     if not gpu.usable:
         return ["cordoned" if gpu.cordoned else "split by MIG" if gpu.mig else "unhealthy"]
     least = min(share for each in request.containers for share in each.shares)

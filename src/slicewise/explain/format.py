@@ -23,7 +23,8 @@ def describe_container(given: ContainerAllocation, node: Node) -> str:
         key = (piece.cores, 0 if piece.cores == FULL else piece.memory, model)
         alike.setdefault(key, []).append(piece.gpu)
     parts = (_describe_part(*key, numbers) for key, numbers in alike.items())
-    return f"{given.name}: {', '.join(parts)}"
+    limited = f", isolation {given.isolation}" if given.isolation else ""
+    return f"{given.name}: {', '.join(parts)}{limited}"
 
 
 def describe_slice(piece: Slice, node: Node) -> str:

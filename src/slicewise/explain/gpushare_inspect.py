@@ -8,11 +8,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from slicewise.dialects import DEFAULT, GPUSHARE, Dialects
+from slicewise.dialects import DEFAULT, GPUSHARE, Dialects, apply_record
 from slicewise.dialects.gpushare.inspect_tool import measure_pod, read_quantity, read_units
 from slicewise.dialects.gpushare.pods import GIB, MIB, detect_unit
 from slicewise.dialects.shared.inventory import is_invented
-from slicewise.model import Node, NodeDetails, NodeNotice, Pod, Request, SlicewiseError, charge
+from slicewise.dialects.shared.signed_record import judge
+from slicewise.model import (
+    MiB,
+    Node,
+    NodeDetails,
+    NodeNotice,
+    Pod,
+    RecordTrust,
+    Request,
+    SlicewiseError,
+    charge,
+)
 
 _UNITS: Final = {GIB.memory_unit: "GiB", MIB.memory_unit: "MiB"}
 
@@ -25,6 +36,8 @@ class InspectedGpu:
     total: int
     model: str = ""
     usable: bool = True
+    isolation: str = ""
+    """The best tiers that it offers; empty where it offers none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +82,21 @@ class InspectedNode:
 
 
 def read_nodes(
-    nodes: Iterable[NodeDetails], pods: Iterable[Pod], dialects: Dialects = DEFAULT
+    nodes: Iterable[NodeDetails],
+    pods: Iterable[Pod],
+    dialects: Dialects = DEFAULT,
+    *,
+    trust: RecordTrust | None = None,
 ) -> list[InspectedNode]:
-    """Every node that has gpushare's memory, by name, all of them in one unit."""
+    """Every node that has gpushare's memory, by name, all of them in one unit.
+
+    With `trust`, signed records count in place of marks, and marks that nobody believes do not.
+    """
     by_node: dict[str, list[Pod]] = {}
     for pod in pods:
         if pod.node is not None and not pod.phase.terminal:
             by_node.setdefault(pod.node, []).append(pod)
-    read = [_read_node(each, by_node.get(each.name, ()), dialects) for each in nodes]
+    read = [_read_node(each, by_node.get(each.name, ()), dialects, trust) for each in nodes]
     found = sorted((each for each in read if each.total > 0), key=lambda each: each.name)
     # One heading serves all nodes; only the smaller unit can say the others' amounts exactly.
     if len({each.unit for each in found} - {""}) > 1:
@@ -84,17 +104,26 @@ def read_nodes(
     return found
 
 
-def _read_node(details: NodeDetails, pods: Sequence[Pod], dialects: Dialects) -> InspectedNode:
+def _read_node(
+    details: NodeDetails, pods: Sequence[Pod], dialects: Dialects, trust: RecordTrust | None
+) -> InspectedNode:
     notice = details.notice
     total = read_quantity(notice.allocatable, GIB.memory)
     count = read_quantity(notice.allocatable, GIB.count)
     node = _read_inventory(notice, dialects)
+    if trust is not None and node is not None:
+        pods = [_believe(pod, node, trust, dialects) for pod in pods]
     gpus = () if node is None else node.gpus
-    per_gpu = total // (count or len(gpus) or 1)
-    unit = detect_unit(per_gpu) if count or gpus else None
+    unit = _find_unit(node, total // (count or len(gpus) or 1)) if count or gpus else None
     if node is not None and unit is not None and not is_invented(node.gpus[0].uuid):
         known = tuple(
-            InspectedGpu(gpu.minor, gpu.memory // unit, gpu.model, gpu.usable)
+            InspectedGpu(
+                gpu.minor,
+                gpu.memory // unit,
+                gpu.model,
+                gpu.usable,
+                str(best) if (best := gpu.isolation.best) else "",
+            )
             for gpu in sorted(gpus, key=lambda gpu: gpu.minor)
         )
     else:
@@ -114,6 +143,12 @@ def _read_node(details: NodeDetails, pods: Sequence[Pod], dialects: Dialects) ->
     )
 
 
+def _find_unit(node: Node | None, per_gpu: int) -> MiB:
+    """What the node's Dialects read, or what the number itself tells where they read nothing."""
+    known = None if node is None else node.memory_unit
+    return detect_unit(per_gpu) if known is None else known
+
+
 def _read_inventory(notice: NodeNotice, dialects: Dialects) -> Node | None:
     """The node's GPUs as the most exact agent published them; None when none did."""
     try:
@@ -121,6 +156,21 @@ def _read_inventory(notice: NodeNotice, dialects: Dialects) -> Node | None:
     except SlicewiseError:
         return None
     return node if node.gpus else None
+
+
+def _believe(pod: Pod, node: Node, trust: RecordTrust, dialects: Dialects) -> Pod:
+    """The pod with marks as its signed record says, or without those that are not believed."""
+    verdict = judge(pod, node, trust)
+    if verdict.signed is None:
+        return pod if verdict.believed or not node.agent else replace(pod, annotations={})
+    try:
+        request = dialects.read_request(pod)
+        record = dialects.record_allocation(
+            pod, request, verdict.signed.allocation, node, now_ns=verdict.signed.decided_ns
+        )
+    except SlicewiseError:
+        return pod
+    return apply_record(pod, record)
 
 
 def _read_pod(

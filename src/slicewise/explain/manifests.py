@@ -14,7 +14,7 @@ from slicewise.model import SlicewiseError
 
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 # Objects that stand beside workloads in their files and make no pods.
-_WITHOUT_PODS: Final = frozenset(
+WITHOUT_PODS: Final = frozenset(
     (
         "ClusterRole", "ClusterRoleBinding", "ConfigMap", "CustomResourceDefinition",
         "HorizontalPodAutoscaler", "Ingress", "KubeSchedulerConfiguration", "LimitRange",
@@ -43,6 +43,10 @@ class PodTemplate:
     count: int = 1
     total: int = 1
     per_node: bool = False
+    where: str = ""
+    """File, kind and name of the object, as errors call it."""
+    field: str = ""
+    """What stands before the pod's own fields in the object."""
 
     def make(self, at: int, namespace: str) -> dict[str, Any]:
         """The pod of this number, as the API would have it."""
@@ -90,7 +94,7 @@ def read_templates(name: str, text: str) -> list[PodTemplate]:
     return [
         read_template(name, document)
         for document in parse_documents(name, text)
-        if document["kind"] not in _WITHOUT_PODS
+        if document["kind"] not in WITHOUT_PODS
     ]
 
 
@@ -100,16 +104,18 @@ def read_template(name: str, document: Mapping[str, Any]) -> PodTemplate:
     meta = _map(document.get("metadata"))
     title = str(meta.get("name") or f"{meta.get('generateName') or kind.lower() + '-'}0")
     where = f"{name}: {kind} {title}"
-    spec = _map(document.get("spec"))
+    spec, field = _map(document.get("spec")), "spec.template."
     if kind == "CronJob":
-        spec = _map(_map(spec.get("jobTemplate")).get("spec"))
+        spec, field = _map(_map(spec.get("jobTemplate")).get("spec")), f"spec.jobTemplate.{field}"
     if kind == "PodTemplate":
-        spec = {"template": document.get("template")}
+        spec, field = {"template": document.get("template")}, "template."
     pod = document if kind == "Pod" else _map(spec.get("template"))
+    field = "" if kind == "Pod" else field
     inside = _map(pod.get("spec"))
     if not isinstance(inside.get("containers"), list) or not inside["containers"]:
         raise ManifestError(
-            f"{where}: expected containers in its pod{'' if kind == 'Pod' else 's'}"
+            f"{where}: {field}spec.containers: expected containers in its "
+            f"pod{'' if kind == 'Pod' else 's'}"
         )
     return PodTemplate(
         name=title,
@@ -118,6 +124,8 @@ def read_template(name: str, document: Mapping[str, Any]) -> PodTemplate:
         count=1 if kind == "Pod" else _read_count(where, kind, spec),
         total=1 if kind == "Pod" else _read_total(where, spec),
         per_node=kind == "DaemonSet",
+        where=where,
+        field=field,
     )
 
 

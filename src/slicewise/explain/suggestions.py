@@ -8,7 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from slicewise.dialects import DEFAULT, Dialects
+from slicewise.dialects.shared.limits import CARRIER
 from slicewise.model import (
+    NO_WISH,
     ContainerRequest,
     MiB,
     NodeState,
@@ -20,7 +22,16 @@ from slicewise.model import (
     SlicewiseError,
     count,
 )
-from slicewise.placement import UNLIMITED, PlacementRequest, QuotaLimits, evict, feasible
+from slicewise.placement import (
+    PlacementRequest,
+    QuotaLimits,
+    StepBudget,
+    evict,
+    feasible,
+)
+from slicewise.placement.budget import EXPLAIN_STEPS
+
+Fits = Callable[[NodeState, Request | None, QuotaLimits], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,25 +48,34 @@ class Suggestion:
 
 
 def find_suggestions(
-    state: NodeState, wanted: PlacementRequest, reason: Reason
+    state: NodeState, wanted: PlacementRequest, reason: Reason, budget: StepBudget | None = None
 ) -> tuple[Suggestion, ...]:
-    """The ways to fit on a node that refused for this reason, nearest first."""
-    request, limits = wanted.request, wanted.limits
+    """The ways to fit on a node that refused for this reason, nearest first.
+
+    Those that the steps do not reach are left out.
+    """
+    budget = budget or StepBudget(EXPLAIN_STEPS)
+
+    def fits(node: NodeState, request: Request | None, limits: QuotaLimits) -> bool:
+        return request is not None and feasible(node, request, limits, budget)
+
     found = [
-        *_lower(state, request, limits),
-        *_fewer(state, request, limits),
-        *_lift(state, wanted, reason),
-        *_reopen(state, request, limits),
+        *_lower(state, wanted, fits),
+        *_fewer(state, wanted, fits),
+        *_lift(state, wanted, reason, fits),
+        *_evict(state, wanted, budget),
+        *_reopen(state, wanted, fits),
     ]
     return tuple(sorted(found, key=lambda change: (change.distance, change.text)))
 
 
-def _lower(state: NodeState, request: Request, limits: QuotaLimits) -> Iterator[Suggestion]:
+def _lower(state: NodeState, wanted: PlacementRequest, fits: Fits) -> Iterator[Suggestion]:
     """Ask for less memory, or for less compute, of every GPU."""
+    request, limits = wanted.request, wanted.limits
     shares = [share for each in request.containers for share in each.shares]
     memory = max(share.memory for share in shares)
     if memory:
-        most = _largest(memory, lambda m: _fits(state, _clip(request, 100, m), limits))
+        most = _largest(memory, lambda m: fits(state, _clip(request, 100, m), limits))
         if most:
             lost = (memory - most) / memory
             text = f"ask for {most} MiB of each GPU instead of {memory}"
@@ -63,67 +83,80 @@ def _lower(state: NodeState, request: Request, limits: QuotaLimits) -> Iterator[
     cores = max(share.cores for share in shares)
     # A part of a GPU names no memory where the whole GPU had it all, and is of no use.
     if cores and not any(share.whole for share in shares):
-        most = _largest(cores, lambda c: _fits(state, _clip(request, c, memory), limits))
+        most = _largest(cores, lambda c: fits(state, _clip(request, c, memory), limits))
         if most:
             lost = (cores - most) / cores
             text = f"ask for {most} percent of each GPU instead of {cores}"
             yield Suggestion(lost, text, {"ask": {"cores": most}})
 
 
-def _fewer(state: NodeState, request: Request, limits: QuotaLimits) -> Iterator[Suggestion]:
+def _fewer(state: NodeState, wanted: PlacementRequest, fits: Fits) -> Iterator[Suggestion]:
+    request, limits = wanted.request, wanted.limits
     asked = max(len(each.shares) for each in request.containers)
-    most = _largest(asked, lambda n: _fits(state, _cut(request, n), limits))
+    most = _largest(asked, lambda n: fits(state, _cut(request, n), limits))
     if most:
         text = f"ask for {count(most, 'GPU')} instead of {asked}"
         yield Suggestion((asked - most) / asked, text, {"ask": {"gpus": most}})
 
 
-def _lift(state: NodeState, wanted: PlacementRequest, reason: Reason) -> Iterator[Suggestion]:
-    """Let others leave, or drop what stands in the way beside the GPUs themselves."""
+def _lift(
+    state: NodeState, wanted: PlacementRequest, reason: Reason, fits: Fits
+) -> Iterator[Suggestion]:
+    """Drop what stands in the way beside the GPUs themselves."""
     request, limits = wanted.request, wanted.limits
-    if reason is Reason.QUOTA and feasible(state, request, UNLIMITED):
+    unlimited = QuotaLimits(isolation=limits.isolation)
+    if reason is Reason.QUOTA and fits(state, request, unlimited):
         yield Suggestion(0.5, f"raise the quota: {limits.detail}", {"quota": limits.detail})
+    if reason is Reason.COUNTED and fits(state, replace(request, lone=frozenset()), limits):
+        text = f"ask for {CARRIER}: 1 beside it, by which large nodes give the GPU"
+        yield Suggestion(0.1, text, {"limits": {CARRIER: 1}})
     if reason in (Reason.MODEL, Reason.UUID):
         asked = request.constraints
         free = replace(asked, models=(), models_refused=(), uuids=(), uuids_refused=())
-        if feasible(state, replace(request, constraints=free), limits):
+        if fits(state, replace(request, constraints=free), limits):
             text = "drop the demand for a model or UUID"
             yield Suggestion(0.5, text, {"drop": ["models", "uuids"]})
+    if reason in (Reason.ISOLATION, Reason.ISOLATION_NOT_ALLOWED):
+        plain = replace(request, isolation=NO_WISH)
+        if request.isolation != NO_WISH and fits(state, plain, limits):
+            text = "drop the annotation slicewise.io/isolation"
+            yield Suggestion(0.4, text, {"drop": ["isolation"]})
     if reason in (Reason.TOPOLOGY, Reason.TOPOLOGY_BUSY) and request.constraints.topology:
         wish = replace(request.constraints.topology, strict=False)
         loose = replace(request.constraints, topology=wish)
-        if feasible(state, replace(request, constraints=loose), limits):
+        if fits(state, replace(request, constraints=loose), limits):
             text = "prefer linked GPUs instead of demanding them"
             yield Suggestion(0.3, text, {"drop": ["topology"]})
-    eviction = evict(state, wanted, 1 << 31)
+
+
+def _evict(state: NodeState, wanted: PlacementRequest, budget: StepBudget) -> Iterator[Suggestion]:
+    """Let others leave."""
+    eviction = evict(state, wanted, 1 << 31, budget=budget)
     if eviction is not None and eviction.victims:
         names = [victim.pod for victim in eviction.victims]
         more = f" and {len(names) - 5} more" if len(names) > 5 else ""
         yield Suggestion(0.9, f"wait for or evict {', '.join(names[:5])}{more}", {"evict": names})
 
 
-def _reopen(state: NodeState, request: Request, limits: QuotaLimits) -> Iterator[Suggestion]:
+def _reopen(state: NodeState, wanted: PlacementRequest, fits: Fits) -> Iterator[Suggestion]:
     """Open the GPUs again that a person has closed."""
     closed = [gpu.index for gpu in state.node.gpus if gpu.cordoned]
     if not closed:
         return
     gpus = tuple(replace(gpu, cordoned=False) for gpu in state.node.gpus)
-    if feasible(replace(state, node=replace(state.node, gpus=gpus)), request, limits):
+    opened = replace(state, node=replace(state.node, gpus=gpus))
+    if fits(opened, wanted.request, wanted.limits):
         text = f"uncordon gpu {', '.join(map(str, closed))} of node {state.node.name}"
         yield Suggestion(0.2, text, {"uncordon": closed})
 
 
-def _largest(asked: int, fits: Callable[[int], bool]) -> int:
+def _largest(asked: int, enough: Callable[[int], bool]) -> int:
     """The largest amount below what was asked that fits; 0 when none does."""
     low, high = 0, asked - 1
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle - 1)
+        low, high = (middle, high) if enough(middle) else (low, middle - 1)
     return low
-
-
-def _fits(state: NodeState, request: Request | None, limits: QuotaLimits) -> bool:
-    return request is not None and feasible(state, request, limits)
 
 
 def _clip(request: Request, cores: int, memory: int) -> Request | None:

@@ -4,14 +4,14 @@ Each decision is held in a snapshot of its own while the next is made, so that q
 policy count exactly as they will.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from slicewise.explain.explanation import PodInquiry, explain_pod
-from slicewise.explain.format import describe_container, describe_request
-from slicewise.explain.pod_query import PodQuery
-from slicewise.model import Allocation, Holding, Node, Pod, Snapshot, charge
+from slicewise.explain.format import describe_container
+from slicewise.explain.pod_query import PodQuery, refuse_misspelt
+from slicewise.model import Allocation, DialectError, Holding, Node, Pod, Snapshot, charge
 from slicewise.placement import Screening
 
 
@@ -35,23 +35,30 @@ class WhatIfPod:
 
 @dataclass(frozen=True, slots=True)
 class WhatIfOutcome:
-    """What became of one pod: its GPUs, or the inquiry into why it has none."""
+    """What became of one pod: its GPUs, or the nodes asked and the inquiry into why it has none."""
 
     query: PodQuery
     node: Node | None = None
     allocation: Allocation | None = None
+    names: list[str] | None = None
     inquiry: PodInquiry | None = None
 
 
 def simulate(
     queries: QueryBuilder, snapshot: Snapshot, pods: Iterable[WhatIfPod]
-) -> list[WhatIfOutcome]:
-    """Every pod's outcome when they come in this order and nothing else changes."""
-    outcomes: list[WhatIfOutcome] = []
+) -> Iterator[WhatIfOutcome]:
+    """Every pod's outcome when they come in this order and nothing else changes, one by one."""
     for each in pods:
         outcome, snapshot = _place(queries, each, snapshot)
-        outcomes.append(outcome)
-    return outcomes
+        yield outcome
+
+
+def inquire(queries: QueryBuilder, outcome: WhatIfOutcome) -> WhatIfOutcome:
+    """The outcome, with what each node says where the pod was refused."""
+    if outcome.names is None:
+        return outcome
+    screening = queries.screen(outcome.query, outcome.names)
+    return replace(outcome, inquiry=PodInquiry(outcome.query, outcome.names, screening, None))
 
 
 def describe_outcomes(outcomes: list[WhatIfOutcome]) -> dict[str, Any]:
@@ -75,17 +82,22 @@ def _place(
     queries: QueryBuilder, wanted: WhatIfPod, snapshot: Snapshot
 ) -> tuple[WhatIfOutcome, Snapshot]:
     """What becomes of one pod, and the cluster with it."""
-    pod, query = wanted.pod, queries.build(wanted.pod, snapshot)
+    pod = wanted.pod
+    try:
+        refuse_misspelt(pod)
+        query = queries.build(pod, snapshot)
+    except DialectError as error:
+        raise DialectError(f"pod {pod.namespace}/{pod.name}: {error}") from error
     if not query.wants_gpu:
         return WhatIfOutcome(query), snapshot
     names = sorted(query.snapshot.slots) if wanted.names is None else wanted.names
     placement = query.planner.place(query.snapshot, query.ask(names))
     if placement is None:
-        inquiry = PodInquiry(query, names, queries.screen(query, names), None)
-        return WhatIfOutcome(query, inquiry=inquiry), snapshot
-    request, allocation = query.wanted.request, placement.allocation
+        return WhatIfOutcome(query, names=names), snapshot
+    allocation = placement.allocation
     found = query.snapshot.get(allocation.node)
     assert found is not None
+    request = query.wanted.request.on(found.node)
     holding = Holding(
         uid=pod.uid,
         namespace=pod.namespace,
@@ -113,7 +125,7 @@ def _tell_place(outcome: WhatIfOutcome) -> dict[str, Any]:
     query, node, allocation = outcome.query, outcome.node, outcome.allocation
     answer: dict[str, Any] = {
         "pod": _name(query),
-        "asks": describe_request(query.wanted.request),
+        "asks": query.asks,
         "fits": True,
     }
     if node is None or allocation is None:

@@ -8,24 +8,27 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
 from slicewise.cluster import Assume, Confirm, Extend, Forget, PodSeen
+from slicewise.dialects import ALLOCATION
+from slicewise.dialects.shared.signed_record import SIGNATURE, write_signed_record
 from slicewise.explain.pod_query import PodQuery
 from slicewise.extender.pod_events import placement_event
 from slicewise.extender.protocol import BindingArgs
 from slicewise.kube.outcomes import BindOutcome, ClusterWriter, PodName, WriteOutcome, WriteStatus
 from slicewise.model import Allocation, Node, Pod, PodRecord, Request, SlicewiseError
-from slicewise.placement import explain
+from slicewise.placement import StepBudget, explain
 from slicewise.state.queries import PodQueries
+from slicewise.trust import RecordSigner
 
 T = TypeVar("T")
 Clock = Callable[[], float]
 """Seconds that never go back."""
 WallClock = Callable[[], int]
 """Nanoseconds since 1970."""
-_MAX_RESERVED: Final = 1 << 14
+_MAX_RESERVED: Final = 1 << 12
 # Each bind under way costs the API server and the scheduler a connection and a thread.
 _MAX_BINDS: Final = 16
 _THROTTLE_SECONDS: Final = 1.0
@@ -64,6 +67,8 @@ class AssumedPlacement:
     query: PodQuery
     allocation: Allocation
     record: PodRecord
+    epoch: int = 0
+    """The epoch in which the record was signed."""
 
 
 class KeyedLocks:
@@ -98,10 +103,13 @@ class Binder:
     ) -> None:
         self.queries = queries
         self.writer = writer
+        self.signer: RecordSigner | None = None
+        """Signs every record; without one, records are as the dialects write them."""
         self.locks = KeyedLocks()
         self._timing = timing or BindTimeouts()
         self._running: set[asyncio.Task[Any]] = set()
         self._held: dict[str, AssumedPlacement] = {}
+        self._unsettled: dict[str, AssumedPlacement] = {}
 
     async def bind(self, args: BindingArgs) -> BindResult:
         """Bind the pod to the node the scheduler chose; idempotent."""
@@ -136,9 +144,21 @@ class Binder:
     def record_allocation(
         self, pod: Pod, request: Request, allocation: Allocation, node: Node
     ) -> PodRecord:
-        return self.queries.dialects.record_allocation(
-            pod, request, allocation, node, now_ns=self._timing.wall()
-        )
+        """The marks of the pod's system, and our signed record beside them."""
+        dialects, now = self.queries.dialects, self._timing.wall()
+        record = dialects.record_allocation(pod, request, allocation, node, now_ns=now)
+        rules = self.queries.state.isolation_rules(pod.namespace)
+        promised = dialects.add_terms(pod, request, allocation, node, rules)
+        signed = self.sign(pod, promised, node)
+        return replace(record, annotations={**record.annotations, **signed})
+
+    def sign(self, pod: Pod, allocation: Allocation, node: Node) -> dict[str, str]:
+        """Our record of the allocation and its signature, as annotations."""
+        signer = self.signer
+        if signer is None:
+            return {}
+        text = write_signed_record(allocation, node, epoch=signer.epoch, now_ns=self._timing.wall())
+        return {ALLOCATION: text, SIGNATURE: signer.sign(pod.uid, text)}
 
     async def write_record(
         self, pod: Pod, record: PodRecord, *, version: int | None = None
@@ -162,7 +182,7 @@ class Binder:
         self, query: PodQuery, node: Node, allocation: Allocation, *, seconds: float | None = None
     ) -> AssumedPlacement | None:
         """Assume the allocation in the ledger; None when another pod took the GPUs first."""
-        pod, request = query.pod, query.wanted.request
+        pod, request = query.pod, query.wanted.request.on(node)
         record = self.record_allocation(pod, request, allocation, node)
         assumption = Assume(
             uid=pod.uid,
@@ -174,7 +194,11 @@ class Binder:
             priority=pod.priority,
         )
         taken = self.queries.state.ledger.apply(assumption)
-        return AssumedPlacement(query, allocation, record) if taken else None
+        return AssumedPlacement(query, allocation, record, self._epoch) if taken else None
+
+    @property
+    def _epoch(self) -> int:
+        return 0 if self.signer is None else self.signer.epoch
 
     def hold(self, query: PodQuery, node: Node, allocation: Allocation) -> AssumedPlacement | None:
         """Reserve the GPUs until the scheduler comes back to bind the pod; None as for `assume`."""
@@ -198,6 +222,8 @@ class Binder:
         state = self.queries.state.ledger.snapshot().get(held.allocation.node)
         known = self.queries.state.ledger.assumption(held.query.pod.uid)
         if state is None or known is None or known[0].allocation is not held.allocation:
+            return False
+        if held.epoch != self._epoch:
             return False
         return all(state.node.is_usable(gpu) for gpu in held.allocation.gpus)
 
@@ -250,6 +276,10 @@ class Binder:
         held = self._take_held(pod, node)
         if held is not None:
             return held
+        known_node = self.queries.state.snapshot().get(node)
+        if self.queries.comes_by_claim(pod, None if known_node is None else known_node.node):
+            # The claim is counted by itself, and its GPUs need no record.
+            pod = replace(pod, by_claim=True)
         query = self.queries.build(pod)
         if not query.wants_gpu:
             return AssumedPlacement(query, Allocation(node), PodRecord())
@@ -261,15 +291,25 @@ class Binder:
             # An earlier write of unknown outcome may yet be found done: try the same again.
             decided = self.assume(query, state.node, known[0].allocation)
             if decided is not None:
-                return decided
-        placement = query.planner.place_on(query.snapshot, query.wanted, node)
+                return self._repeat(decided)
+        budget = StepBudget()
+        placement = query.planner.place_on(query.snapshot, query.wanted, node, budget)
         if placement is None:
-            refusal = explain(state, query.wanted.request, query.wanted.limits)
+            wanted = query.wanted.on(state.node)
+            refusal = explain(state, wanted.request, wanted.limits, undecided=budget.ended)
             return BindResult(f"node {node}: {refusal}", refusal.reason.code)
         decided = self.assume(query, state.node, placement.allocation)
         if decided is None:
             return BindResult(f"node {node}: another pod has just taken the GPUs", "Raced")
         return decided
+
+    def _repeat(self, decided: AssumedPlacement) -> AssumedPlacement:
+        """The decision with the record of an earlier write of it, whose outcome is unknown."""
+        earlier = self._unsettled.pop(decided.query.pod.uid, None)
+        if earlier is None or earlier.epoch != decided.epoch:
+            return decided
+        same = earlier.allocation == decided.allocation
+        return replace(decided, record=earlier.record) if same else decided
 
     def _take_held(self, pod: Pod, node: str) -> AssumedPlacement | None:
         """The reservation made when the pod was filtered, if it still counts."""
@@ -310,6 +350,9 @@ class Binder:
             ledger.apply(Forget(pod.uid))
             return BindResult(f"{where}: {outcome.status.value}: {outcome.detail}", "WriteFailed")
         # The assumption stays until the watch shows the pod or its deadline passes.
+        if len(self._unsettled) >= _MAX_RESERVED:
+            self._unsettled.clear()
+        self._unsettled[pod.uid] = decided
         return BindResult(
             f"{where}: bind outcome unknown for node {node}: {outcome.detail}", "WriteUnknown"
         )

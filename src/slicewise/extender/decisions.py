@@ -3,6 +3,8 @@
 Nothing is reserved or written here; a pod that asks for no GPU passes unchanged.
 """
 
+import asyncio
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import compress
@@ -12,6 +14,8 @@ from typing import Final
 from msgspec import Raw
 
 from slicewise.explain.pod_query import PodQuery
+from slicewise.extender.binder import Clock
+from slicewise.extender.nominations import Nominations
 from slicewise.extender.protocol import (
     CandidateNodes,
     FilterReply,
@@ -24,7 +28,8 @@ from slicewise.extender.protocol import (
     keep_nodes,
 )
 from slicewise.model import WHOLE_GPU, NodeState, Pod, Reason
-from slicewise.placement import Screening, admitted_gpus, evict
+from slicewise.placement import Screening, StepBudget, VictimLimits, admitted_gpus, plan_room
+from slicewise.placement.budget import NODE_STEPS, PREEMPT_STEPS
 from slicewise.state.queries import PodQueries
 
 HIGHEST: Final = 10
@@ -47,8 +52,10 @@ class Filtered:
 class Decisions:
     """Answers the scheduler from the current snapshot."""
 
-    def __init__(self, queries: PodQueries) -> None:
+    def __init__(self, queries: PodQueries, clock: Clock = time.monotonic) -> None:
         self.queries = queries
+        self.nominations = Nominations(queries, clock)
+        """The pods that victims were named for."""
 
     def filter(self, args: SchedulerRequest) -> Filtered:
         """Which nodes can take the pod, and why each of the others cannot."""
@@ -78,44 +85,117 @@ class Decisions:
             return [HostScore(name, 0) for name in names]
         return [HostScore(name, _free_gpus(query, name)) for name in names]
 
-    def preempt(self, pod: Pod, offered: Mapping[str, Victims]) -> PreemptionReply:
-        """The offered nodes on which evictions make room, each with the fewest victims."""
+    async def preempt(self, pod: Pod, offered: Mapping[str, Victims]) -> PreemptionReply:
+        """The offered nodes on which evictions make room, each with the fewest victims.
+
+        Nodes that the steps of the decision do not reach are left out.
+        """
         query = self.queries.build(pod)
-        chosen: dict[str, MetaVictims] = {}
-        exchanges = 0
+        if not query.wants_gpu:
+            return _reply({name: each.uids for name, each in offered.items()}, offered)
+        if self.nominations.awaits(pod.uid):
+            # Room is being made for it, perhaps on a node that the scheduler does not offer.
+            return PreemptionReply({})
+        exchanges, budget, yielded = 0, StepBudget(PREEMPT_STEPS), PREEMPT_STEPS
+        named: dict[str, _NamedVictims] = {}
         for name, victims in offered.items():
-            kept: tuple[str, ...] | None = victims.uids
-            if query.wants_gpu:
-                kept = _evict(query, name, victims, frozenset(victims.uids))
-            if kept is None and exchanges < EXCHANGES:
+            if not budget.left:
+                break
+            found = self._name_victims(query, name, victims, budget)
+            if found is None and exchanges < EXCHANGES:
                 exchanges += 1
                 # Victims of lower priority may make room that were not offered.
-                kept = _evict(query, name, victims, None)
-            if kept:
-                violations = min(victims.violations, len(kept))
-                chosen[name] = MetaVictims([MetaPod(uid) for uid in kept], violations)
-        return PreemptionReply(chosen)
+                found = self._name_victims(query, name, victims, budget, exchange=True)
+            if found is not None:
+                named[name] = found
+            if yielded - budget.left > NODE_STEPS:
+                yielded = budget.left
+                await asyncio.sleep(0)
+        return self._nominate(query, named, offered)
+
+    def _nominate(
+        self, query: PodQuery, named: Mapping[str, "_NamedVictims"], offered: Mapping[str, Victims]
+    ) -> PreemptionReply:
+        """The reply, with room kept for the pod; nobody is evicted where pods leave anyway."""
+        pod, taken = query.pod, self.nominations.taken(query.pod.uid)
+        left = {node: each for node, each in named.items() if not taken.intersection(each.uids)}
+        for node, each in left.items():
+            if each.awaited and not each.victims:
+                self.nominations.nominate(pod, {node: each.awaited}, node)
+                return PreemptionReply({})
+        self.nominations.nominate(pod, {node: each.uids for node, each in left.items()})
+        return _reply({node: each.victims for node, each in left.items()}, offered)
+
+    def _name_victims(
+        self,
+        query: PodQuery,
+        name: str,
+        offered: Victims,
+        budget: StepBudget,
+        *,
+        exchange: bool = False,
+    ) -> "_NamedVictims | None":
+        """The victims that are needed, of those offered or, in exchange, of all of lower priority.
+
+        None when even all of them do not help.
+        """
+        state = query.snapshot.get(name)
+        if state is None or not budget.take(1 + len(offered.uids) // 16):
+            return None
+        leaving = self.nominations.leaving(state, query.pod.uid)
+        taken = self.nominations.taken(query.pod.uid)
+        # What is reserved is no pod that could be evicted.
+        allowed = {each.uid for each in state.holdings if each.charges and not each.tentative}
+        allowed -= self.nominations.find_deleting(state)
+        if not exchange:
+            allowed.intersection_update(offered.uids)
+        part = budget.split(NODE_STEPS)
+        limits = VictimLimits(allowed - taken, leaving, part)
+        named = _name_victims(query, state, offered, limits)
+        budget.settle(part)
+        return named
 
 
-def _evict(
-    query: PodQuery, name: str, offered: Victims, allowed: frozenset[str] | None
-) -> tuple[str, ...] | None:
-    """The victims that are needed, of those allowed; None when even all of them do not help."""
-    state = query.snapshot.get(name)
-    if state is None:
-        return None
+@dataclass(frozen=True, slots=True)
+class _NamedVictims:
+    """The victims on one node, and the pods that leave there anyway."""
+
+    victims: tuple[str, ...]
+    awaited: tuple[str, ...] = ()
+
+    @property
+    def uids(self) -> tuple[str, ...]:
+        return (*self.victims, *self.awaited)
+
+
+def _reply(
+    victims: Mapping[str, tuple[str, ...]], offered: Mapping[str, Victims]
+) -> PreemptionReply:
+    chosen = {
+        node: MetaVictims([MetaPod(uid) for uid in uids], min(offered[node].violations, len(uids)))
+        for node, uids in victims.items()
+        if uids
+    }
+    return PreemptionReply(chosen)
+
+
+def _name_victims(
+    query: PodQuery, state: NodeState, offered: Victims, limits: VictimLimits
+) -> _NamedVictims | None:
     # Victims that hold no GPUs are needed for the scheduler's own reasons.
     held = {each.uid for each in state.holdings if each.charges}
     others = tuple(uid for uid in offered.uids if uid not in held)
-    cleared = _without(state, others)
-    eviction = evict(cleared, query.wanted, query.pod.priority, allowed)
-    if eviction is None:
+    plan = plan_room(_without(state, others), query.wanted, query.pod.priority, limits)
+    if plan is None:
         return None
-    needed = {victim.uid for victim in eviction.victims}
+    needed = {victim.uid for victim in plan.eviction.victims}
     kept = tuple(uid for uid in offered.uids if uid in needed or uid in others)
-    added = tuple(victim.uid for victim in eviction.victims if victim.uid not in kept)
+    added = tuple(victim.uid for victim in plan.eviction.victims if victim.uid not in kept)
+    awaited = tuple(each.uid for each in plan.awaited)
+    if awaited:
+        return _NamedVictims((*kept, *added), awaited)
     # The GPUs suffice without evictions, so the scheduler evicts for another resource.
-    return (*kept, *added) or offered.uids
+    return _NamedVictims((*kept, *added) or offered.uids)
 
 
 def pass_through(candidates: CandidateNodes) -> Filtered:

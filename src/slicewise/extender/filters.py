@@ -3,6 +3,7 @@
 Those that write or reserve for our own bind hold the same lock per pod as a bind.
 """
 
+import asyncio
 import time
 from itertools import compress
 from typing import Final
@@ -24,6 +25,8 @@ from slicewise.kube.outcomes import WriteStatus
 from slicewise.placement import Screening
 
 HOLD_SECONDS: Final = 5.0
+# It costs nobody but the pod's own namespace, and schedulers may bind late.
+QUOTA_SECONDS: Final = 60.0
 MOST_NODES: Final = 32
 
 
@@ -48,12 +51,14 @@ class CommitFilter:
             if not query.wants_gpu:
                 return pass_through(args.candidates)
             names = args.candidates.names
-            screening = self._decisions.screen(query, names)
             placement = query.planner.place(query.snapshot, query.ask(names))
             state = None if placement is None else query.snapshot.get(placement.allocation.node)
-            if placement is None or state is None:
-                return screening_reply(args.candidates, screening)
-            decided = self._binder.assume(query, state.node, placement.allocation)
+            decided = None
+            if placement is not None and state is not None:
+                decided = self._binder.assume(query, state.node, placement.allocation)
+            # Only now, for nothing may come between what is free and what is assumed.
+            await asyncio.sleep(0)
+            screening = self._decisions.screen(query, names)
             if decided is None:
                 # The pod is bound already: there is nothing to commit.
                 return screening_reply(args.candidates, screening)
@@ -91,9 +96,9 @@ class PlaceFilter:
         """The one node on which GPUs are reserved, or why no node fits."""
         await self._binder.throttle()
         async with self._binder.locks.hold(args.pod.uid):
-            return self._filter(args)
+            return await self._filter(args)
 
-    def _filter(self, args: SchedulerRequest) -> Filtered:
+    async def _filter(self, args: SchedulerRequest) -> Filtered:
         names = args.candidates.names
         query = self._decisions.queries.build(args.pod)
         if not query.wants_gpu:
@@ -108,14 +113,15 @@ class PlaceFilter:
             if decided is not None:
                 return single_node_reply(args.candidates, placement.allocation.node)
         # The pod fits nowhere, or it is bound already and the scheduler does not know yet.
+        await asyncio.sleep(0)
         return screening_reply(args.candidates, self._decisions.screen(query, names))
 
 
 class HoldFilter:
     """Reserves GPUs for a bind that the scheduler makes itself, on every node it may choose.
 
-    The scheduler shows its choice only by the bound pod. Where many nodes fit, nothing is reserved:
-    it is unlikely that just the chosen one fills up in between.
+    The scheduler shows its choice only by the bound pod. Where many nodes fit, no GPU is reserved:
+    it is unlikely that just the chosen one fills up in between. The pod counts in its quota always.
     """
 
     def __init__(
@@ -135,14 +141,30 @@ class HoldFilter:
         screening = self._decisions.screen(query, args.candidates.names)
         if self._decisions.queries.dialects.records_nothing(args.pod):
             names = list(compress(args.candidates.names, screening.fits))
-            self._hold(query, names if len(names) <= MOST_NODES else [])
+            # What is kept for a refused pod is not given back by asking about it.
+            if names or not self._decisions.nominations.awaits(args.pod.uid):
+                self._hold(query, names)
         return screening_reply(args.candidates, screening)
 
     def _hold(self, query: PodQuery, names: list[str]) -> None:
-        """Reserve GPUs on these nodes, in place of earlier reservations of the pod."""
-        request, deadline = query.wanted.request, self._clock() + self._seconds
-        claim = UnassignedPod(query.pod.uid, request)
-        states = (query.snapshot.get(name) for name in names)
-        found = (self._give(state, claim) for state in states if state is not None)
-        allocations = tuple(each for each in found if each is not None)
-        self._decisions.queries.state.ledger.apply(Hold(query.pod, request, allocations, deadline))
+        """Reserve GPUs on these nodes, in place of earlier reservations of the pod.
+
+        However many nodes there are, the pod counts in its namespace's quota from now on.
+        """
+        request, now, queries = query.wanted.request, self._clock(), self._decisions.queries
+        few = names if len(names) <= MOST_NODES else []
+        states = (query.snapshot.get(name) for name in few)
+        found = (
+            self._give(state, UnassignedPod(query.pod.uid, request.on(state.node)))
+            for state in states
+            if state is not None
+        )
+        hold = Hold(
+            query.pod,
+            request,
+            tuple(each for each in found if each is not None),
+            now + self._seconds,
+            demands=queries.demand(query) if names else {},
+            quota_deadline=now + QUOTA_SECONDS,
+        )
+        queries.state.ledger.apply(hold)

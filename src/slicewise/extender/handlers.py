@@ -12,13 +12,20 @@ import structlog
 from slicewise.dialects import DEFAULT, Dialects
 from slicewise.dialects.shared.routes import RouteOptions
 from slicewise.explain.explanation import PodInquiry, explain_pod
-from slicewise.explain.what_if import describe_outcomes, simulate
+from slicewise.explain.pod_query import refuse_misspelt
+from slicewise.explain.what_if import (
+    WhatIfOutcome,
+    WhatIfPod,
+    describe_outcomes,
+    inquire,
+    simulate,
+)
 from slicewise.extender.binder import Binder, BindTimeouts
 from slicewise.extender.decisions import Decisions, Filtered
+from slicewise.extender.evictor import Evictor
 from slicewise.extender.filters import CommitFilter, HoldFilter, PlaceFilter
 from slicewise.extender.metrics import Metrics
 from slicewise.extender.protocol import (
-    MAX_WHAT_IF_PODS,
     BindingReply,
     FilterReply,
     HostScore,
@@ -32,17 +39,21 @@ from slicewise.extender.protocol import (
     encode,
     encode_filter,
 )
+from slicewise.extender.room_requests import decode_room
 from slicewise.httpd import Answer, Body, HttpResponse
 from slicewise.kube.names import is_name
 from slicewise.kube.outcomes import ClusterWriter
 from slicewise.model import Pod, SlicewiseError
-from slicewise.state.live import ClusterState
+from slicewise.model.bounds import MAX_WHAT_IF_PODS
+from slicewise.state.cluster_state import ClusterState
 from slicewise.state.queries import NotReadyError, PodQueries
+from slicewise.state.settings import open_reader
 
 TEXT: Final = "text/plain; charset=utf-8"
 
 
 _PLAIN: Final = RouteOptions()
+_LARGE_BODY: Final = 1 << 16
 
 
 class Extender:
@@ -59,12 +70,16 @@ class Extender:
     ) -> None:
         self.state = state
         self.dialects = dialects
-        self.decisions = Decisions(PodQueries(state, dialects))
+        clock = (timing or BindTimeouts()).clock
+        self.decisions = Decisions(PodQueries(state, dialects), clock)
         self.binder = Binder(self.decisions.queries, writer, timing)
         self.committer = CommitFilter(self.decisions, self.binder)
         self.placer = PlaceFilter(self.decisions, self.binder)
-        self.holder = HoldFilter(self.decisions, (timing or BindTimeouts()).clock)
+        self.holder = HoldFilter(self.decisions, clock)
         self.metrics = metrics or Metrics(state)
+        self.evictor: Evictor | None = None
+        """Helps refused pods; without one, only the scheduler evicts."""
+        self._reader = open_reader(dialects)
         self._writer = writer
         self._log = structlog.get_logger(__name__).bind()
 
@@ -72,10 +87,11 @@ class Extender:
         start = time.perf_counter()
         try:
             with self.metrics.stage("filter", "decode"):
-                args = decode_args(body)
+                args = decode_args(body, self._reader)
         except ProtocolError as error:
             self.metrics.decided("filter", "BadRequest")
             return _refuse(options, FilterReply(error=str(error)))
+        await _let_others_run(body)
         try:
             with self.metrics.stage("filter", "decide"):
                 filtered = await self._filter(args, options)
@@ -97,9 +113,10 @@ class Extender:
         """The points of each node; 0 for all when the pod cannot be judged."""
         try:
             with self.metrics.stage("prioritize", "decode"):
-                args = decode_args(body)
+                args = decode_args(body, self._reader)
         except ProtocolError as error:
             return _text(400, f"{error}\n")
+        await _let_others_run(body)
         try:
             with self.metrics.stage("prioritize", "decide"):
                 decisions = self.decisions
@@ -116,16 +133,19 @@ class Extender:
         """On which nodes evicting pods makes room, and which pods."""
         try:
             with self.metrics.stage("preempt", "decode"):
-                pod, offered = decode_preemption(body)
+                pod, offered = decode_preemption(body, self._reader)
         except ProtocolError as error:
             return _text(400, f"{error}\n")
+        await _let_others_run(body)
         reason = "Helped"
         try:
             with self.metrics.stage("preempt", "decide"):
-                reply = self.decisions.preempt(pod, offered)
+                reply = await self.decisions.preempt(pod, offered)
         except SlicewiseError as error:
             reply, reason = PreemptionReply({}), _code(error)
         chosen = reply.node_name_to_meta_victims
+        if chosen and self.evictor is not None:
+            self.evictor.forget(pod.uid)
         self.metrics.decided("preempt", reason if chosen or reason != "Helped" else "NoHelp")
         self._log.info(
             "preemption answered",
@@ -169,7 +189,7 @@ class Extender:
         """Why the pod is where it is, or nowhere: by its name, or by a filter's body."""
         try:
             if body:
-                args = decode_args(body)
+                args = decode_args(body, self._reader)
                 pod, names = args.pod, args.candidates.names
             else:
                 found = await self._find(query.get("pod", ""))
@@ -179,11 +199,12 @@ class Extender:
                 wanted = query.get("node")
                 names = [wanted] if wanted else sorted(self.state.snapshot().slots)
             with self.metrics.stage("explain", "decide"):
+                refuse_misspelt(pod, self.dialects)
                 pod_query = self.decisions.queries.build(pod)
                 held = self.state.ledger.allocation(pod.uid) or ()
-                inquiry = PodInquiry.of(
-                    pod_query, names, self.decisions.screen(pod_query, names), held
-                )
+                screening = self.decisions.screen(pod_query, names)
+                await asyncio.sleep(0)
+                inquiry = PodInquiry.of(pod_query, names, screening, held)
             # The smallest change may take seconds to find, and schedulers must not wait for it.
             return _json(await asyncio.to_thread(explain_pod, inquiry))
         except NotReadyError as error:
@@ -194,14 +215,39 @@ class Extender:
     async def what_if(self, body: Body, most: int = MAX_WHAT_IF_PODS) -> HttpResponse:
         """Where pods that do not exist yet would be placed, one after another, or why not."""
         try:
-            pods = decode_what_if(body, most)
+            pods = decode_what_if(body, most, self._reader)
             with self.metrics.stage("what-if", "decide"):
-                outcomes = simulate(self.decisions.queries, self.state.snapshot(), pods)
+                outcomes = await self._simulate(pods)
             return _json(await asyncio.to_thread(describe_outcomes, outcomes))
         except NotReadyError as error:
             return _json({"error": str(error)}, 503)
         except SlicewiseError as error:
             return _json({"error": str(error)}, 400)
+
+    async def keep_room(self, body: Body) -> HttpResponse:
+        """Keep room on a node for a pod while others are moved away from there."""
+        try:
+            asked = decode_room(body)
+            pod = self.state.ledger.pod(asked.pod)
+            if pod is None or pod.node is not None:
+                return _json({"error": f"pod {asked.pod!r}: no such pod waits for a node"}, 404)
+            self.decisions.queries.build(pod)
+            self.decisions.nominations.nominate(pod, {asked.node: asked.victims}, asked.node)
+        except NotReadyError as error:
+            return _json({"error": str(error)}, 503)
+        except SlicewiseError as error:
+            return _json({"error": str(error)}, 400)
+        self._log.info("room kept", pod=_name(pod), node=asked.node, victims=len(asked.victims))
+        return _json({})
+
+    async def _simulate(self, pods: list[WhatIfPod]) -> list[WhatIfOutcome]:
+        outcomes = []
+        for outcome in simulate(self.decisions.queries, self.state.snapshot(), pods):
+            # Schedulers must not wait for all of them.
+            await asyncio.sleep(0)
+            outcomes.append(inquire(self.decisions.queries, outcome))
+            await asyncio.sleep(0)
+        return outcomes
 
     async def _find(self, name: str) -> Pod | None:
         namespace, _, short = name.rpartition("/")
@@ -214,6 +260,10 @@ class Extender:
             self.metrics.decided("filter", reason, count)
         if filtered.passing:
             self.metrics.decided("filter", "Fits", filtered.passing)
+            if self.evictor is not None:
+                self.evictor.forget(args.pod.uid)
+        elif self.evictor is not None and not filtered.reply.error:
+            self.evictor.note_refusal(args.pod, args.candidates.names)
         self._log.info(
             "pod filtered",
             pod=_name(args.pod),
@@ -223,6 +273,12 @@ class Extender:
             error=filtered.reply.error,
             ms=_since(start),
         )
+
+
+async def _let_others_run(body: Body) -> None:
+    """Yield between reading a large body and deciding on it."""
+    if len(body) > _LARGE_BODY:
+        await asyncio.sleep(0)
 
 
 def _refuse(options: RouteOptions, reply: FilterReply) -> HttpResponse:

@@ -8,7 +8,8 @@ from functools import cache
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from slicewise.state.live import ClusterState
+from slicewise.state.cluster_state import ClusterState
+from slicewise.state.watch_metrics import collect_watches
 
 CallCounts = Callable[[], Mapping[tuple[str, str, str], int]]
 """Calls made to the API server so far, by verb, resource and code."""
@@ -43,6 +44,11 @@ class Metrics:
             ["route", "code"],
             registry=self.registry,
         )
+        self._other_deciders = Counter(
+            "slicewise_extender_other_deciders",
+            "How often another extender was found to decide beside this one.",
+            registry=self.registry,
+        )
         self.registry.register(_Readings(state, calls))
         # Finding a series by its labels costs more than counting in it.
         self._stage_series = cache(self._seconds.labels)
@@ -55,11 +61,33 @@ class Metrics:
     def decided(self, verb: str, reason: str, count: int = 1) -> None:
         self._decision_series(verb, reason).inc(count)
 
+    def found_other_decider(self) -> None:
+        self._other_deciders.inc()
+
     def answered(self, route: str, code: int) -> None:
         self._request_series(route, code).inc()
 
+    def count_cuts(self, cuts: Callable[[], Mapping[str, int]]) -> None:
+        """Show which connections were cut, by what their clients failed to do."""
+        self.registry.register(_Cuts(cuts))
+
     def render(self) -> bytes:
         return generate_latest(self.registry)
+
+
+class _Cuts:
+    def __init__(self, cuts: Callable[[], Mapping[str, int]]) -> None:
+        self._cuts = cuts
+
+    def describe(self) -> list[Metric]:
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        text = "Connections that were cut, by what their client failed to do."
+        cut = CounterMetricFamily("slicewise_extender_connections_cut", text, labels=["reason"])
+        for reason, count in sorted(self._cuts().items()):
+            cut.add_metric([reason], count)
+        yield cut
 
 
 class StageTimer:
@@ -92,6 +120,7 @@ class _Readings:
     def collect(self) -> Iterator[Metric]:
         """The ledger and the calls to the API server as they are now."""
         yield from self._collect_ledger()
+        yield from collect_watches(self._state.watches)
         if self._calls is None:
             return
         calls = CounterMetricFamily(
@@ -112,12 +141,18 @@ class _Readings:
         for name, text, value in (
             (
                 "ready",
-                "1 when this process has synced and leads, 0 otherwise.",
+                "1 when this process is current and leads, 0 otherwise.",
                 int(self._state.ready),
             ),
             ("nodes", "Nodes in the ledger.", len(snapshot)),
             ("gpus", "GPUs in the ledger.", gpus),
             ("pods", "Pods in the ledger.", ledger.pods),
+            ("claims", "ResourceClaims in the ledger.", len(ledger.claims)),
+            (
+                "waiting_claims",
+                "ResourceClaims that wait for a verdict on what was allocated to them.",
+                sum(1 for _ in ledger.claims.waiting()),
+            ),
             (
                 "assumed_pods",
                 "Allocations assumed and not yet confirmed by the API server.",

@@ -17,8 +17,9 @@ def placement_event(query: PodQuery, allocation: Allocation) -> PodEvent:
 
 
 def _why(query: PodQuery, state: NodeState) -> str:
-    request = query.wanted.request
-    room = count_room(state, request, admitted_gpus(state, request, query.wanted.limits))
+    wanted = query.wanted.on(state.node)
+    gpus = admitted_gpus(state, wanted.request, wanted.limits)
+    room = count_room(state, wanted.request, gpus)
     policy = query.planner.policy.name
     if room <= 1:
         return f"the only GPU there with room (policy {policy})"

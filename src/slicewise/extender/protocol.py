@@ -14,19 +14,25 @@ import msgspec
 from slicewise.explain.what_if import WhatIfPod
 from slicewise.httpd import Answer, Body, HttpResponse, Pieces
 from slicewise.kube.names import is_name
-from slicewise.kube.objects import KeyFilter, ObjectReader, PodBody
+from slicewise.kube.objects import ObjectReader, PodBody
 from slicewise.model import Pod, SlicewiseError
+from slicewise.model.bounds import (
+    MAX_REQUEST_NODES,
+    MAX_UID_LETTERS,
+    MAX_VICTIMS,
+    MAX_VICTIMS_BYTES,
+    MAX_VICTIMS_PER_NODE,
+    MAX_WHAT_IF_PODS,
+)
+from slicewise.state.settings import open_reader
 
 T = TypeVar("T")
 _NOTHING: Final = msgspec.Raw(b"null")
 _NAME_FIRST: Final = b'{"metadata":{"name":"'
 # Room for a DNS name behind the opening; a name that is longer is read the slow way.
 _OPENING: Final = len(_NAME_FIRST) + 256
-_EVERYTHING: Final = ("",)
 _NO_NODES: Final = b'{"Nodes":null'
 _TOGETHER: Final = 16
-# They are placed without yielding, while schedulers wait.
-MAX_WHAT_IF_PODS: Final = 256
 
 
 class ProtocolError(SlicewiseError):
@@ -109,6 +115,28 @@ class _Named(msgspec.Struct, gc=False):
     metadata: _Meta | None = None
 
 
+class OfferedPod(msgspec.Struct, gc=False):
+    """A victim, whole or by its UID."""
+
+    metadata: _Meta | None = None
+    uid: str = msgspec.field(default="", name="UID")
+
+
+class OfferedVictims(msgspec.Struct, gc=False):
+    """The victims offered on one node, whole or by their UIDs."""
+
+    pods: list[OfferedPod] | None = msgspec.field(default=None, name="Pods")
+    violations: int = msgspec.field(default=0, name="NumPDBViolations")
+
+    @property
+    def victims(self) -> "Victims | None":
+        """The same by UIDs; None when a key is missing, which may be spelt otherwise."""
+        if self.pods is None:
+            return None
+        uids = tuple([each.metadata.uid if each.metadata else each.uid for each in self.pods])
+        return Victims(uids, self.violations)
+
+
 @dataclass(frozen=True, slots=True)
 class CandidateNodes:
     """The nodes a scheduler asks about: their names, and their bytes if it sent whole objects."""
@@ -152,20 +180,23 @@ _ANY: "Final[msgspec.json.Decoder[Any]]" = msgspec.json.Decoder()
 _OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _OBJECTS: Final = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
 _ENCODER: Final = msgspec.json.Encoder()
-_READER: Final = ObjectReader(KeyFilter(_EVERYTHING, _EVERYTHING, _EVERYTHING))
+_VICTIMS: Final = msgspec.json.Decoder(dict[str, OfferedVictims])
+_READER: Final = open_reader()
 
 
-def decode_args(body: Body) -> SchedulerRequest:
+def decode_args(body: Body, reader: ObjectReader = _READER) -> SchedulerRequest:
     """The pod and the nodes of a filter or prioritize request; names win over objects."""
     args = _decode(_ARGS, body)
     if _empty(args.pod) or (args.node_names is None and args.nodes is None):
         args = _decode(_ARGS, _respell(body, {"pod": "Pod", "nodes": "Nodes"}, "NodeNames"))
-    pod = decode_pod(args.pod)
+    pod = decode_pod(args.pod, reader)
     if args.node_names is not None:
+        _check_most("NodeNames", len(args.node_names), "nodes", MAX_REQUEST_NODES)
         return SchedulerRequest(pod, CandidateNodes(args.node_names))
     bodies = None if args.nodes is None else args.nodes.items or []
     if bodies is None:
         raise ProtocolError("NodeNames and Nodes are missing: expected one of them")
+    _check_most("Nodes.items", len(bodies), "nodes", MAX_REQUEST_NODES)
     return SchedulerRequest(pod, CandidateNodes([_read_name(each) for each in bodies], bodies))
 
 
@@ -181,7 +212,7 @@ def decode_binding(body: Body) -> BindingArgs:
     return args
 
 
-def decode_preemption(body: Body) -> tuple[Pod, dict[str, Victims]]:
+def decode_preemption(body: Body, reader: ObjectReader = _READER) -> tuple[Pod, dict[str, Victims]]:
     """The pod that needs room, and the victims offered on each node; the short form wins."""
     args = _decode(_PREEMPTION, body)
     full, meta = args.node_name_to_victims, args.node_name_to_meta_victims
@@ -189,30 +220,61 @@ def decode_preemption(body: Body) -> tuple[Pod, dict[str, Victims]]:
         keys = ("Pod", "NodeNameToVictims", "NodeNameToMetaVictims")
         args = _decode(_PREEMPTION, _respell(body, {}, *keys))
         full, meta = args.node_name_to_victims, args.node_name_to_meta_victims
-    pod = decode_pod(args.pod)
+    pod = decode_pod(args.pod, reader)
     field, chosen = "NodeNameToVictims", full
     if not _empty(meta):
         field, chosen = "NodeNameToMetaVictims", meta
     if _empty(chosen):
         return pod, {}
-    nodes = _decode(_OBJECT, bytes(chosen), field)
-    return pod, {name: _read_victims(f"{field}[{name!r}]", raw) for name, raw in nodes.items()}
+    _check_most(field, len(memoryview(chosen)), "bytes", MAX_VICTIMS_BYTES)
+    offered = _read_offered(field, bytes(chosen))
+    _check_most(field, len(offered), "nodes", MAX_REQUEST_NODES)
+    for name, victims in offered.items():
+        if len(victims.uids) > MAX_VICTIMS_PER_NODE:
+            _check_most(f"{field}[{name!r}]", len(victims.uids), "pods", MAX_VICTIMS_PER_NODE)
+    _check_most(field, sum(len(each.uids) for each in offered.values()), "pods", MAX_VICTIMS)
+    return pod, offered
 
 
-def decode_what_if(body: Body, most: int = MAX_WHAT_IF_PODS) -> list[WhatIfPod]:
+def _check_most(field: str, number: int, what: str, most: int) -> None:
+    if number > most:
+        raise ProtocolError(f"{field}: {number} {what}: expected at most {most}")
+
+
+def _read_offered(field: str, text: bytes) -> dict[str, Victims]:
+    """The victims as Go spells them; what is spelt otherwise is read one by one."""
+    try:
+        found = {name: each.victims for name, each in _VICTIMS.decode(text).items()}
+        if all(each is not None and all(each.uids) for each in found.values()):
+            return {name: each for name, each in found.items() if each is not None}
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        # The slow way says what is wrong.
+        pass
+    _check_most(field, text.count(b"{"), "objects", 2 * MAX_VICTIMS)
+    nodes = _decode(_OBJECT, text, field)
+    return {name: _read_victims(f"{field}[{name!r}]", raw) for name, raw in nodes.items()}
+
+
+def decode_what_if(
+    body: Body, most: int = MAX_WHAT_IF_PODS, reader: ObjectReader = _READER
+) -> list[WhatIfPod]:
     """The pods of a what-if request, each under a UID that no pod has."""
     args = _decode(_WISHES, body)
     if not args.pods:
         raise ProtocolError("Pods is empty: expected pods")
     if len(args.pods) > most:
         raise ProtocolError(f"{len(args.pods)} pods: expected at most {most}")
+    names = sum(len(each.node_names or ()) for each in args.pods)
+    _check_most("Pods", names, "nodes", MAX_REQUEST_NODES)
     return [
-        WhatIfPod(replace(decode_pod(each.pod), uid=f"what-if/{at}", node=None), each.node_names)
+        WhatIfPod(
+            replace(decode_pod(each.pod, reader), uid=f"what-if/{at}", node=None), each.node_names
+        )
         for at, each in enumerate(args.pods)
     ]
 
 
-def decode_pod(raw: bytes | msgspec.Raw) -> Pod:
+def decode_pod(raw: bytes | msgspec.Raw, reader: ObjectReader = _READER) -> Pod:
     if _empty(raw):
         raise ProtocolError("Pod is missing: expected a pod")
     body = _decode(_POD, bytes(raw), "Pod")
@@ -220,10 +282,15 @@ def decode_pod(raw: bytes | msgspec.Raw) -> Pod:
     # These become part of the path of a write.
     if not is_name(meta.name):
         raise ProtocolError(f"Pod.metadata.name={_shorten(meta.name)!r}: expected a name")
+    if len(meta.uid) > MAX_UID_LETTERS:
+        uid = _shorten(meta.uid)
+        raise ProtocolError(
+            f"Pod.metadata.uid={uid!r}: {len(meta.uid)} letters: expected at most {MAX_UID_LETTERS}"
+        )
     if meta.namespace and not is_name(meta.namespace):
         named = _shorten(meta.namespace)
         raise ProtocolError(f"Pod.metadata.namespace={named!r}: expected a name")
-    return _READER.read_pod(body)
+    return reader.read_pod(body)
 
 
 def encode(reply: Any) -> bytes:

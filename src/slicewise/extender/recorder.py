@@ -16,18 +16,30 @@ from slicewise.explain.format import describe_container
 from slicewise.extender.binder import Binder
 from slicewise.extender.metrics import Metrics
 from slicewise.kube.outcomes import PodEvent, WriteOutcome, WriteStatus
+from slicewise.model import Phase
+from slicewise.trust import TrustStore
 
 # Kubelets write a starting pod's status several times a second.
 _ATTEMPTS: Final = 5
 _TOGETHER: Final = 16
+# Changes come in bursts, and hardly any of them is about an adopted pod.
+_GATHER_SECONDS: Final = 0.05
 
 
 class Recorder:
     """Writes the records of adopted pods that the ledger has assigned GPUs."""
 
-    def __init__(self, binder: Binder, metrics: Metrics, *, pause_seconds: float = 1.0) -> None:
+    def __init__(
+        self,
+        binder: Binder,
+        metrics: Metrics,
+        trust: TrustStore | None = None,
+        *,
+        pause_seconds: float = 1.0,
+    ) -> None:
         self._binder = binder
         self._metrics = metrics
+        self._trust = trust
         self._pause = pause_seconds
         self._writing: dict[str, asyncio.Task[None]] = {}
         self._places = asyncio.Semaphore(_TOGETHER)
@@ -42,6 +54,7 @@ class Recorder:
                 self.look()
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(dirty.wait(), self._pause)
+                    await asyncio.sleep(_GATHER_SECONDS)
         finally:
             await self.drain()
 
@@ -56,7 +69,7 @@ class Recorder:
             uid = adopted.pod.uid
             if adopted.allocation is None:
                 self._report_no_room(adopted)
-            elif adopted.node.agent and uid not in self._writing and not adopted.pod.deleting:
+            elif uid not in self._writing and self._may_choose(adopted):
                 self._writing[uid] = asyncio.create_task(self._record(uid))
 
     async def drain(self) -> None:
@@ -122,10 +135,12 @@ class Recorder:
         if adopted.pod.uid in self._told:
             return
         self._told.add(adopted.pod.uid)
-        note = (
-            f"bound to node {adopted.node.name}: {adopted.detail}; every GPU there "
-            "counts as taken until this pod, or one beside it that holds GPUs, is deleted"
+        waits = (
+            "it is not started until a pod that holds what it needs is deleted"
+            if adopted.node.agent
+            else "every GPU there counts as taken until this pod, or one beside it, is deleted"
         )
+        note = f"bound to node {adopted.node.name}: {adopted.detail}; {waits}"
         event = PodEvent(reason="GpuNotAssigned", note=note[:1024], warning=True)
         self._binder.writer.post_event(adopted.pod, event)
         self._metrics.decided("record", "NoRoom")
@@ -135,3 +150,13 @@ class Recorder:
             node=adopted.node.name,
             reason=adopted.detail,
         )
+
+    def _may_choose(self, adopted: AdoptedPod) -> bool:
+        """Whether the pod starts with what we write.
+
+        In a take-over a pod that runs without a record was given its GPUs by somebody else, and
+        its node says which.
+        """
+        taking_over = self._trust is not None and self._trust.policy.taking_over
+        runs = adopted.pod.phase is Phase.RUNNING and len(adopted.node.gpus) > 1
+        return adopted.node.agent and not adopted.pod.deleting and not (taking_over and runs)

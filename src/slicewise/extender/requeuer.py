@@ -1,25 +1,29 @@
-"""Has the scheduler requeue pending pods after the quota changed.
+"""Has the scheduler requeue pending pods after something changed that it cannot see.
 
-A change of a ConfigMap requeues no pod; an update of any assigned pod requeues all that an extender
-refused. So one pod is annotated, however many are pending: our own, or else one that holds GPUs.
-Where there is no such pod, the pending pods are annotated themselves.
+That is the quota, and room that was freed by anything but the end of a pod. Neither requeues any
+pod; an update of any assigned pod requeues all that an extender refused. So one pod is annotated,
+however many are pending: our own, or else one that holds GPUs. Where there is no such pod, the
+pending pods are annotated themselves.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from itertools import chain, islice
 from typing import Final
 
 import structlog
 
+from slicewise.dialects.own.pods import FREED, REQUEUED
 from slicewise.kube.outcomes import ClusterWriter, PodKey, WriteStatus
 from slicewise.model import Pod, PodRecord, SlicewiseError
-from slicewise.state.live import ClusterState
+from slicewise.model.backoff import Backoff
+from slicewise.state.cluster_state import ClusterState
 
-REQUEUED: Final = "slicewise.io/quota-changed"
 # A pod may have been deleted by now; then the next one serves as well.
 _TRIES: Final = 5
 _MOST: Final = 100
+# A pod that is reserved for again and again in vain must not requeue all others every time.
+_PAUSES: Final = Backoff(2.0, 120.0)
 
 
 class Requeuer:
@@ -29,25 +33,44 @@ class Requeuer:
         writer: ClusterWriter,
         now: Callable[[], str],
         own: PodKey | None = None,
+        *,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
         self._state = state
         self._writer = writer
         self._now = now
         self._own = own
+        self._sleep = sleep
         self._log = structlog.get_logger(__name__).bind()
 
-    async def run(self, changed: asyncio.Event) -> None:
+    async def run(self, changed: asyncio.Event, freed: asyncio.Event) -> None:
+        """Requeue after every change of the quota and of unseen room, until cancelled."""
+        async with asyncio.TaskGroup() as both:
+            both.create_task(self._run_changed(changed))
+            both.create_task(self.run_freed(freed))
+
+    async def _run_changed(self, changed: asyncio.Event) -> None:
         while True:
             await changed.wait()
             changed.clear()
             await self.requeue()
 
-    async def requeue(self) -> int:
+    async def run_freed(self, freed: asyncio.Event) -> None:
+        """Requeue at once when room was freed, and ever more seldom while that goes on."""
+        streak = 0
+        while True:
+            streak = streak + 1 if freed.is_set() else 1
+            await freed.wait()
+            freed.clear()
+            if await self.requeue(FREED):
+                await self._sleep(_PAUSES.delay(streak, 1.0))
+
+    async def requeue(self, mark: str = REQUEUED) -> int:
         """Requeue pending pods; how many pods were annotated for it."""
         waiting = [] if not self._state.ready else list(islice(self._find(bound=False), _MOST))
         if not waiting:
             return 0
-        record = PodRecord(annotations={REQUEUED: self._now()})
+        record = PodRecord(annotations={mark: self._now()})
         own = () if self._own is None else (self._own,)
         for pod in islice(chain(own, self._find(bound=True)), _TRIES):
             if await self._touch(pod, record):

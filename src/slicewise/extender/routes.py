@@ -13,6 +13,7 @@ from slicewise.dialects.shared.routes import ExtenderRoute, SnapshotRoute, Verb
 from slicewise.extender.handlers import TEXT, Extender
 from slicewise.extender.metrics import CONTENT_TYPE
 from slicewise.httpd import (
+    Admission,
     Answer,
     Body,
     Handler,
@@ -22,8 +23,12 @@ from slicewise.httpd import (
     Router,
     json_response,
 )
-from slicewise.httpd.router import POST
+from slicewise.httpd.router import POST, BodyRule
 
+# Schedulers that do not cache nodes send 5,000 of them whole; a server's own limit is less yet.
+_NODES: Final = BodyRule(1 << 30, json=True)
+_PODS: Final = BodyRule(16 << 20, json=True)
+_NAMES: Final = BodyRule(json=True)
 _PPROF: Final = "Slicewise is not a Go program and has no pprof; see /metrics.\n"
 
 
@@ -32,21 +37,31 @@ def build_routes(extender: Extender, *, commit_in_filter: bool = False) -> Route
     router = Router(lenient=True)
     for route in extender.dialects.routes.values():
         run = _choose_handler(extender, route, commit_in_filter=commit_in_filter)
-        router.add(route.path, partial(_body, run), POST)
+        rule = _NAMES if route.verb is Verb.BIND else _NODES
+        router.add(route.path, partial(_body, run), POST, body=rule)
     for view in extender.dialects.views:
         router.add(view.path, partial(_show, extender, view))
         if view.by_node:
             router.add(f"{view.path}/{{node}}", partial(_show, extender, view))
-    router.add("/what-if", partial(_body, extender.what_if), POST)
-    router.add("/explain", partial(_explain, extender), ("GET", "POST"))
+    router.add("/what-if", partial(_body, extender.what_if), POST, body=_PODS)
+    router.add("/explain", partial(_explain, extender), ("GET", "POST"), body=_PODS)
+    router.add("/keep-room", partial(_body, extender.keep_room), POST, body=_NAMES)
     router.add("/version", _version)
     router.add("/metrics", partial(_metrics, extender))
     router.add("/debug/pprof", _pprof)
     return router
 
 
-def build_handler(extender: Extender, *, commit_in_filter: bool = False) -> Handler:
-    router = build_routes(extender, commit_in_filter=commit_in_filter)
+def build_plain_routes(extender: Extender) -> Router:
+    """What a listener without TLS answers beside probes: figures, and nothing that decides."""
+    router = Router(lenient=True)
+    router.add("/version", _version)
+    router.add("/metrics", partial(_metrics, extender))
+    return router
+
+
+def build_handler(extender: Extender, router: Router | None = None) -> Handler:
+    router = router or build_routes(extender)
 
     async def handle(request: HttpRequest) -> Answer:
         match = router.match(request)
@@ -60,6 +75,16 @@ def build_handler(extender: Extender, *, commit_in_filter: bool = False) -> Hand
         return response
 
     return handle
+
+
+def build_admission(extender: Extender, router: Router) -> Admission:
+    async def admit(head: HttpRequest) -> HttpResponse | int:
+        admitted = await router.admit(head)
+        if isinstance(admitted, HttpResponse):
+            extender.metrics.answered(router.match(head).name, admitted.status)
+        return admitted
+
+    return admit
 
 
 def _choose_handler(

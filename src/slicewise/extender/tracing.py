@@ -12,7 +12,7 @@ from slicewise import __version__
 from slicewise.extender.metrics import CallCounts, Metrics
 from slicewise.httpd import Answer, Handler, HttpRequest
 from slicewise.model import SlicewiseError
-from slicewise.state.live import ClusterState
+from slicewise.state.cluster_state import ClusterState
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer

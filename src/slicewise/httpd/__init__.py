@@ -4,6 +4,7 @@ A service is one handler from HttpRequest to an Answer; everything else about HT
 """
 
 from slicewise.httpd.message import (
+    Admission,
     Answer,
     Body,
     CutError,
@@ -19,10 +20,10 @@ from slicewise.httpd.message import (
 )
 from slicewise.httpd.router import Router
 from slicewise.httpd.server import Server
-from slicewise.httpd.settings import ServerSettings, Tls
+from slicewise.httpd.settings import ConnectionLimits, ServerSettings, Tls, is_loopback
 
 __all__ = [
-    "Answer", "Body", "CutError", "Handler", "HttpRequest", "HttpResponse", "Peer", "Pieces",
-    "Router", "Server", "ServerSettings", "Stream", "Tls", "Upgrade",
-    "decode_json", "json_response",
+    "Admission", "Answer", "Body", "ConnectionLimits", "CutError", "Handler", "HttpRequest",
+    "HttpResponse", "Peer", "Pieces", "Router", "Server", "ServerSettings", "Stream", "Tls",
+    "Upgrade", "decode_json", "is_loopback", "json_response",
 ]  # fmt: skip

@@ -1,18 +1,31 @@
-"""Between ASGI and a handler: reads the body within limits, sends answers and streams.
+"""Between ASGI and a handler: admits by the head, reads the body, sends answers and streams.
 
-Health paths are answered here, so that every service has the same ones.
+Health paths are answered here, so that every service has the same ones. A request that is
+refused by its head has its body left unread, and ends its connection.
 """
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, MutableMapping
-from typing import Any, TypeAlias
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterable,
+    Mapping,
+    MutableMapping,
+)
+from dataclasses import replace
+from math import inf
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 from urllib.parse import parse_qsl, unquote
 
 import structlog
 
+from slicewise.httpd.limiter import OverloadError, TrackedConnection
 from slicewise.httpd.message import (
     TEXT,
+    Admission,
     Answer,
     Body,
     CutError,
@@ -23,7 +36,7 @@ from slicewise.httpd.message import (
     Stream,
     Upgrade,
 )
-from slicewise.httpd.settings import ServerSettings
+from slicewise.httpd.settings import ServerSettings, is_loopback
 from slicewise.model import SlicewiseError
 
 _log = structlog.get_logger(__name__)
@@ -32,39 +45,72 @@ Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 
+T = TypeVar("T")
+
+
+class TakeBody(Protocol):
+    """Hears of each piece of a body, and whether another follows."""
+
+    def __call__(self, size: int, *, more: bool) -> None: ...
+
+
 LIVE_PATHS = frozenset({"/livez", "/healthz"})
 READY_PATH = "/readyz"
+LEAD_PATH = "/leadz"
+_SAFE_METHODS: Final = ("GET", "HEAD")
+_ELSEWHERE: Final = ("cross-site", "same-site")
 
 
 class BodyTooLargeError(SlicewiseError):
     """The request body exceeds the limit."""
 
 
+class DisconnectedError(SlicewiseError):
+    """The client hung up before the end of its request."""
+
+
 class App:
-    def __init__(self, handler: Handler, settings: ServerSettings) -> None:
+    def __init__(
+        self, handler: Handler, settings: ServerSettings, admit: Admission | None = None
+    ) -> None:
         self._handler = handler
         self._settings = settings
-        self.ready: Callable[[], bool] = lambda: True
+        self._admit = admit
+        self._only_local = settings.only_local
+        self.unready: Callable[[], str | None] = lambda: None
+        """Why the service cannot be used at present; None when it can."""
+        self.following: Callable[[], str | None] | None = None
+        """Why this process does not lead; None when it does. Services of which all are alike have
+        none, and no path for it."""
+        self.failure: Callable[[], str | None] = lambda: None
+        """What is broken for good, so that only a restart helps; None when nothing is."""
         self.stopping = asyncio.Event()
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
+        connection: TrackedConnection = scope["state"]["connection"]
+        head = _request(scope, b"", lambda: self._left(receive))
+        limit = self._check_health(head) or await self._choose_limit(head)
+        if isinstance(limit, HttpResponse):
+            await send_response(send, _close(limit) if _has_body(head) else limit)
+            return
         try:
-            async with asyncio.timeout(self._settings.request_seconds):
-                body = await read_body(receive, scope["headers"], self._settings.max_body_bytes)
-        except TimeoutError:
-            seconds = self._settings.request_seconds
-            # The rest of the body may still arrive, and is not the next request.
-            closing = {"connection": "close"}
-            text = f"request body not sent within {seconds:g} s\n".encode()
-            await send_response(send, HttpResponse(408, text, content_type=TEXT, headers=closing))
+            sent = _has_body(head)
+            body = await self._read(receive, head, limit, connection) if sent else b""
+        except DisconnectedError:
             return
-        except BodyTooLargeError:
-            limit = self._settings.max_body_bytes
-            await send_response(send, _text(413, f"request body over {limit} bytes\n"))
+        if isinstance(body, HttpResponse):
+            await send_response(send, _close(body))
             return
-        answer = await self._answer(_request(scope, body, lambda: self._left(receive)))
+        connection.work()
+        try:
+            request = head.with_body(body) if body else head
+            await self._send(await self._run(self._handler(request), head), scope, receive, send)
+        finally:
+            connection.limiter.release_body(connection)
+
+    async def _send(self, answer: Answer, scope: Message, receive: Receive, send: Send) -> None:
         if isinstance(answer, Stream):
             await self._send_stream(answer, receive, send)
             if answer.cut is not None and answer.cut.is_set():
@@ -76,19 +122,70 @@ class App:
         else:
             await send_response(send, answer)
 
-    async def _answer(self, request: HttpRequest) -> Answer:
-        """The handler's answer, or a health answer, or the error that took its place."""
-        if request.path in LIVE_PATHS:
-            return _text(200, "ok")
-        if request.path == READY_PATH:
-            return _text(200, "ok") if self.ready() else _text(503, "not ready\n")
+    def _check_health(self, head: HttpRequest) -> HttpResponse | None:
+        if head.path in LIVE_PATHS:
+            broken = self.failure()
+            return _text(200, "ok") if broken is None else _text(500, f"broken: {broken}\n")
+        if head.path == READY_PATH:
+            why = self.failure() or self.unready()
+            return _text(200, "ok") if why is None else _text(503, f"not ready: {why}\n")
+        if head.path == LEAD_PATH and self.following is not None:
+            why = self.failure() or self.following()
+            return _text(200, "ok") if why is None else _text(503, f"not leading: {why}\n")
+        return None
+
+    async def _choose_limit(self, head: HttpRequest) -> HttpResponse | int:
+        """How large the body may be, or why the request is refused."""
+        tls, peer = self._settings.tls, head.peer
+        if tls is not None and tls.client_names:
+            name = "" if peer is None else peer.common_name
+            if name not in tls.client_names:
+                return _text(403, f"client certificate of {name!r}: not among the allowed names\n")
+        if self._only_local and (why := find_browser(head)):
+            return _text(403, f"{why}\n")
+        most = self._settings.max_body_bytes
+        if self._admit is None:
+            return most
+        limit = await self._run(self._admit(head), head)
+        return min(limit, most) if isinstance(limit, int) else limit
+
+    async def _read(
+        self, receive: Receive, head: HttpRequest, limit: int, connection: TrackedConnection
+    ) -> Body | HttpResponse:
+        limits, seconds = self._settings.limits, self._settings.request_seconds or inf
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        connection.wait("body")
+        try:
+            async with asyncio.timeout(min(limits.body_seconds, seconds)) as timer:
+
+                def take(size: int, *, more: bool) -> None:
+                    connection.limiter.take_body(connection, size)
+                    if not more:
+                        return
+                    allowed = limits.body_seconds + connection.body_bytes / limits.bytes_per_second
+                    timer.reschedule(began + min(seconds, allowed))
+
+                return await read_body(receive, head.headers, limit, take)
+        except TimeoutError:
+            spent = f"{loop.time() - began:.3g} s"
+            failure = _text(408, f"request body not sent within {spent}\n")
+        except BodyTooLargeError:
+            failure = _text(413, f"request body over {limit} bytes\n")
+        except OverloadError as error:
+            failure = _text(503, f"{error}: retry later\n")
+        connection.limiter.release_body(connection)
+        return failure
+
+    async def _run(self, work: Awaitable[T], head: HttpRequest) -> T | HttpResponse:
+        """What the service says, or the error that took its place."""
         try:
             async with asyncio.timeout(self._settings.request_seconds):
-                return await self._handler(request)
+                return await work
         except TimeoutError:
             return _text(504, f"no answer within {self._settings.request_seconds:g} s\n")
         except Exception:
-            _log.exception("request failed", method=request.method, path=request.path)
+            _log.exception("request failed", method=head.method, path=head.path)
             return _text(500, "internal error\n")
 
     async def _send_stream(self, stream: Stream, receive: Receive, send: Send) -> None:
@@ -110,24 +207,44 @@ class App:
         await _race(_disconnected(receive), _wait_for(self.stopping))
 
 
-async def read_body(receive: Receive, headers: Iterable[tuple[bytes, bytes]], limit: int) -> Body:
+async def read_body(
+    receive: Receive, headers: Mapping[str, str], limit: int, take: TakeBody
+) -> Body:
     """The whole request body, or BodyTooLargeError as soon as it exceeds the limit."""
-    for name, value in headers:
-        if name == b"content-length" and int(value) > limit:
-            raise BodyTooLargeError
-    message = await receive()
-    first: bytes = message.get("body", b"")
-    if not message.get("more_body", False) and len(first) <= limit:
-        return first
-    # Joining a list of parts at the end would need twice the memory.
-    body, more = bytearray(first), True
-    while more and len(body) <= limit:
-        message = await receive()
-        body += message.get("body", b"")
-        more = message.get("more_body", False)
-    if len(body) > limit:
+    if int(headers.get("content-length") or 0) > limit:
         raise BodyTooLargeError
-    return body
+    body: Body = b""
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise DisconnectedError
+        piece: bytes = message.get("body", b"")
+        more: bool = message.get("more_body", False)
+        if len(body) + len(piece) > limit:
+            raise BodyTooLargeError
+        if piece:
+            take(len(piece), more=more)
+        # Joining a list of parts at the end would need twice the memory.
+        if not body:
+            body = piece
+        else:
+            body = body if isinstance(body, bytearray) else bytearray(body)
+            body += piece
+        if not more:
+            return body
+
+
+def find_browser(head: HttpRequest) -> str | None:
+    """Why this may be a web page's request in the browser of somebody on this machine."""
+    host = head.headers.get("host", "")
+    name = host if host.endswith("]") else host.rpartition(":")[0] or host
+    if host and not is_loopback(name.strip("[]")):
+        return f"Host {host!r}: expected localhost or a loopback address"
+    site = head.headers.get("sec-fetch-site", "")
+    origin = head.headers.get("origin", f"http://{host}")
+    if site in _ELSEWHERE or (head.method not in _SAFE_METHODS and origin != f"http://{host}"):
+        return f"Origin {origin!r}: expected no page of another site"
+    return None
 
 
 async def send_response(send: Send, response: HttpResponse) -> None:
@@ -203,6 +320,15 @@ def _start(status: int, content_type: str, headers: Iterable[tuple[str, str]]) -
     pairs = [(b"content-type", content_type.encode("latin-1"))]
     pairs.extend((name.encode("latin-1"), value.encode("latin-1")) for name, value in headers)
     return {"type": "http.response.start", "status": status, "headers": pairs}
+
+
+def _has_body(head: HttpRequest) -> bool:
+    return head.headers.get("content-length", "0") != "0" or "transfer-encoding" in head.headers
+
+
+def _close(response: HttpResponse) -> HttpResponse:
+    """The answer to a request whose body may still arrive and is not the next request."""
+    return replace(response, headers={**response.headers, "connection": "close"})
 
 
 def _text(status: int, text: str) -> HttpResponse:

@@ -1,14 +1,18 @@
 """Starting and stopping a server on the running loop.
 
-A stop ends streams first, waits for answers under way, then closes what is left.
+Connections are accepted here and not by uvicorn, so that limits count from the first packet on,
+TLS handshakes included. A stop ends streams first, waits for answers under way, then closes what
+is left.
 """
 
 import asyncio
 import asyncio.sslproto
 import contextlib
 import logging
+import resource
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Final
 
 import structlog
@@ -17,21 +21,36 @@ import uvicorn
 from slicewise.httpd.app import App
 from slicewise.httpd.certificates import CertificateReloader
 from slicewise.httpd.connection import SWITCHED, PeerProtocol
-from slicewise.httpd.message import Handler
-from slicewise.httpd.settings import ServerSettings
+from slicewise.httpd.limiter import ConnectionLimiter, TrackedConnection
+from slicewise.httpd.message import Admission, Handler
+from slicewise.httpd.settings import ConnectionLimits, ServerSettings
 
 _log = structlog.get_logger(__name__)
 # The size of the largest TLS record.
 _TLS_BUFFER: Final = 16 << 10
+_BACKLOG: Final = 2048
+# How many connections are accepted before the loop gets a turn.
+_ACCEPTS: Final = 64
 
 
 class Server:
-    def __init__(self, handler: Handler, settings: ServerSettings | None = None) -> None:
-        """Bind the port, so that the address is known before the start."""
+    def __init__(
+        self,
+        handler: Handler,
+        settings: ServerSettings | None = None,
+        *,
+        admit: Admission | None = None,
+    ) -> None:
+        """Bind the port, so that the address is known before the start.
+
+        `admit` is asked by the head of each request how large its body may be.
+        """
         self.settings = settings or ServerSettings()
         self._socket = _bind(self.settings)
         self.port: int = self._socket.getsockname()[1]
         self._handler = handler
+        self._admit = admit
+        self.limiter = ConnectionLimiter(fit_limits(self.settings))
         self._uvicorn: _Uvicorn | None = None
         self._task: asyncio.Task[None] | None = None
         self.app: App | None = None
@@ -42,11 +61,12 @@ class Server:
         return f"{scheme}://{self.settings.host}:{self.port}"
 
     async def start(self) -> None:
-        self.app = App(self._handler, self.settings)
+        self.app = App(self._handler, self.settings, self._admit)
         if self.settings.tls is not None:
             # asyncio allocates 256 KiB per TLS connection, and thousands of agents stay connected.
             asyncio.sslproto.SSLProtocol.max_size = _TLS_BUFFER
-        self._uvicorn = _Uvicorn(_config(self.app, self.settings), self.settings.stop_seconds)
+        config = _config(self.app, self.settings)
+        self._uvicorn = _Uvicorn(config, self.limiter, self.settings.stop_seconds)
         self._task = asyncio.create_task(self._uvicorn.serve(sockets=[self._socket]))
         accepting = asyncio.ensure_future(self._uvicorn.accepting.wait())
         await asyncio.wait([self._task, accepting], return_when=asyncio.FIRST_COMPLETED)
@@ -72,12 +92,34 @@ class Server:
         self._socket.close()
 
 
-class _Uvicorn(uvicorn.Server):
-    """uvicorn without its signal handlers, its polling and its fixed pauses while stopping."""
+def fit_limits(settings: ServerSettings) -> ConnectionLimits:
+    """The limits within what the process may open, and large enough for what is served."""
+    limits = settings.limits
+    # Two of the largest bodies that are served must fit.
+    most = max(limits.bodies_bytes, 2 * settings.max_body_bytes)
+    # The other half of the descriptors is for files, the API server and upgraded connections.
+    connections = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
+    if limits.connections <= connections:
+        return replace(limits, bodies_bytes=most)
+    return replace(
+        limits,
+        bodies_bytes=most,
+        connections=connections,
+        connections_per_peer=min(limits.connections_per_peer, connections // 2),
+    )
 
-    def __init__(self, config: uvicorn.Config, stop_seconds: float) -> None:
+
+class _Uvicorn(uvicorn.Server):
+    """uvicorn without its listener, signal handlers, polling and fixed pauses while stopping."""
+
+    def __init__(
+        self, config: uvicorn.Config, limiter: ConnectionLimiter, stop_seconds: float
+    ) -> None:
         """Serve by the config, and wait so long for answers under way when stopping."""
         super().__init__(config)
+        self._limiter = limiter
+        self._accepting: list[asyncio.Task[None]] = []
+        self._opening: set[asyncio.Task[Any]] = set()
         self.accepting = asyncio.Event()
         self.asked_to_stop = asyncio.Event()
         self._stop_seconds = stop_seconds
@@ -87,14 +129,70 @@ class _Uvicorn(uvicorn.Server):
         """Signals belong to the command that runs the service."""
         yield
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        works = [self._accept(each) for each in sockets or ()]
+        self._accepting = [asyncio.create_task(work) for work in (*works, self._limiter.run())]
+        self.started = True
+
+    async def _accept(self, listener: socket.socket) -> None:
+        """Accept connections within the limits; those over them are closed at once."""
+        loop = asyncio.get_running_loop()
+        accepted = 0
+        while True:
+            try:
+                connection, address = await loop.sock_accept(listener)
+            except OSError:
+                # Descriptors have run out, or the client has left already.
+                self._limiter.cuts["unaccepted"] += 1
+                await asyncio.sleep(0.1)
+                continue
+            accepted += 1
+            if accepted % _ACCEPTS == 0:
+                await asyncio.sleep(0)
+            tracked = self._limiter.admit(address[0], connection.close)
+            if tracked is None:
+                connection.close()
+            else:
+                self._open(connection, tracked)
+
+    def _open(self, connection: socket.socket, tracked: TrackedConnection) -> None:
+        """Have a protocol serve the connection, once it is secure."""
+        loop, secure = asyncio.get_running_loop(), self.config.ssl
+        # The limiter cuts it before that, and knows when the loop was held up.
+        seconds = 2 * self._limiter.limits.handshake_seconds
+        owned = False
+
+        def make() -> PeerProtocol:
+            nonlocal owned
+            owned = True
+            return PeerProtocol(tracked, self.config, self.server_state, self.lifespan.state)
+
+        def end(task: asyncio.Task[Any]) -> None:
+            self._opening.discard(task)
+            if task.cancelled() or task.exception() is not None:
+                self._limiter.forget(tracked)
+                # From the moment it is asked for a protocol, the loop closes what it fails with.
+                if not owned:
+                    connection.close()
+
+        opening = loop.create_task(
+            loop.connect_accepted_socket(
+                make, connection, ssl=secure, ssl_handshake_timeout=seconds if secure else None
+            )
+        )
+        tracked.cut = opening.cancel
+        self._opening.add(opening)
+        opening.add_done_callback(end)
+
     async def main_loop(self) -> None:
         self.accepting.set()
         await self.asked_to_stop.wait()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002
         """Close idle connections, let answers under way end, then abort the rest."""
-        for server in self.servers:
-            server.close()
+        for task in (*self._accepting, *self._opening):
+            task.cancel()
+        await asyncio.gather(*self._accepting, *self._opening, return_exceptions=True)
         for connection in list(self.server_state.connections):
             connection.shutdown()
         for switched in list(self.lifespan.state.get(SWITCHED, ())):
@@ -126,7 +224,7 @@ def _bind(settings: ServerSettings) -> socket.socket:
             f"cannot listen on {settings.host}:{settings.port}: {error.strerror}; "
             "free the port or choose another"
         ) from error
-    listener.listen(2048)
+    listener.listen(_BACKLOG)
     listener.setblocking(False)
     return listener
 
@@ -147,6 +245,5 @@ def _config(app: App, settings: ServerSettings) -> uvicorn.Config:
         proxy_headers=False,
         date_header=False,
         timeout_keep_alive=settings.idle_seconds,
-        backlog=2048,
         ssl_context_factory=None if tls is None else lambda *_: CertificateReloader(tls).listening,
     )

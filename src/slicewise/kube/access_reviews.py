@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
 from slicewise.kube.client import Call, Client
-from slicewise.kube.errors import RefusedError
+from slicewise.kube.errors import LostError, RefusedError
 
+T = TypeVar("T")
 _AUTHENTICATION: Final = "authentication.k8s.io/v1"
 _AUTHORIZATION: Final = "authorization.k8s.io/v1"
 
@@ -82,7 +83,7 @@ class AccessReviews:
         """Whose token this is; None when it is nobody's."""
         spec = {"token": token}
         answer = await _review(self._client, _AUTHENTICATION, "TokenReview", spec, self._seconds)
-        status = msgspec.json.decode(answer, type=_TokenReview).status
+        status = _decode(answer, _TokenReview).status
         if not status.authenticated or not status.user.username:
             return None
         user = status.user
@@ -98,7 +99,7 @@ class AccessReviews:
         }
         kind = "SubjectAccessReview"
         answer = await _review(self._client, _AUTHORIZATION, kind, spec, self._seconds)
-        status = msgspec.json.decode(answer, type=_AccessReview).status
+        status = _decode(answer, _AccessReview).status
         return status.allowed and not status.denied
 
 
@@ -116,6 +117,13 @@ async def _review(
     return await client.send(call, body, seconds=seconds)
 
 
+def _decode(content: bytes, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except (ValueError, RecursionError) as error:
+        raise LostError(f"answer to a review cannot be read: {error}") from error
+
+
 async def may_do(
     client: Client, verb: str, resource: str, *, namespace: str = "", group: str = ""
 ) -> bool | None:
@@ -128,5 +136,5 @@ async def may_do(
     try:
         content = await _review(client, _AUTHORIZATION, "SelfSubjectAccessReview", spec)
         return msgspec.json.decode(content, type=_AccessReview).status.allowed
-    except (RefusedError, msgspec.DecodeError):
+    except (RefusedError, ValueError, RecursionError):
         return None

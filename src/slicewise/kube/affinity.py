@@ -100,12 +100,13 @@ def _admits(term: Term, node: NodeDetails) -> bool:
     if not expressions and not fields:
         return False
     by_field = {"metadata.name": node.name}
-    return all(_holds(each, node.labels) for each in expressions) and all(
-        _holds(each, by_field) for each in fields
+    return all(holds(each, node.labels) for each in expressions) and all(
+        holds(each, by_field) for each in fields
     )
 
 
-def _holds(wish: Requirement, labels: Mapping[str, str]) -> bool:
+def holds(wish: Requirement, labels: Mapping[str, str]) -> bool:
+    """Whether labels meet one expression of a selector."""
     given, values = labels.get(wish.key), wish.values or []
     match wish.operator:
         case "In":

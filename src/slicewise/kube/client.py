@@ -1,12 +1,14 @@
-"""The HTTP client of one API server, as one user: a connection pool, raw bytes, counted calls.
+"""The HTTP client of one API server, as one user: kept connections, raw bytes, counted calls.
 
 Reads are retried after retryable failures; writes are sent once, because only their caller knows
 what a lost answer means. A throttled write (429) is retried, since nothing was carried out.
+With a fence, no write is sent unless it is open, and nothing is sent after it has closed.
 """
 
 import asyncio
 import contextlib
 import socket
+import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,13 +16,20 @@ from random import Random
 from time import monotonic
 from types import TracebackType
 from typing import Any, Final, Self
+from urllib.parse import quote, urlencode
 from weakref import WeakSet
 
-import aiohttp
 import msgspec
 
+from slicewise.kube.connections import (
+    ConnectionPool,
+    HttpAnswer,
+    NoConnectionError,
+    write_request,
+)
 from slicewise.kube.credentials import Access
-from slicewise.kube.errors import LostError, RefusedError, UnreachedError
+from slicewise.kube.errors import KubeError, LostError, RefusedError, UnreachedError
+from slicewise.kube.leading.fence import Fence, open_socket, reset
 from slicewise.kube.objects import StatusBody
 from slicewise.model.backoff import Backoff
 
@@ -29,8 +38,8 @@ MERGE_PATCH: Final = "application/merge-patch+json"
 _METHODS: Final = {"create": "POST", "update": "PUT", "patch": "PATCH", "delete": "DELETE"}
 _THROTTLED: Final = 429
 _DRAIN_SECONDS: Final = 1.0
-# TCP keepalive, so that a peer that is gone is noticed within half a minute.
-_KEEPALIVE: Final = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
+# What a path may hold as it is; "%" begins what is quoted already.
+_SAFE: Final = "/:%@!$&'()*+,;=~"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,25 +90,24 @@ class Client:
     ) -> None:
         self.access = access
         self.timing = timing or RequestTimeouts()
+        self.fence: Fence | None = None
+        """What allows writes; set before connections are made, None allows all."""
         self.calls = CallCounter()
         self.sleep = sleep
         self.chance = chance or Random()
-        self._agent = agent
-        self._session: aiohttp.ClientSession | None = None
+        # Compressing costs the server more time than sending plainly inside a cluster.
+        self._headers = {"User-Agent": agent, "Accept": JSON, "Accept-Encoding": "identity"}
+        self._pool: ConnectionPool | None = None
         self._sockets: WeakSet[socket.socket] = WeakSet()
+        self._changing_sockets = threading.Lock()
 
     async def __aenter__(self) -> Self:
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                limit=0, ssl=self.access.tls or False, socket_factory=self._open_socket
-            ),
-            # Compressing costs the server more time than sending plainly inside a cluster.
-            headers={"User-Agent": self._agent, "Accept": JSON, "Accept-Encoding": "identity"},
-            timeout=aiohttp.ClientTimeout(
-                total=self.timing.request_seconds, sock_connect=self.timing.connect_seconds
-            ),
-            auto_decompress=True,
-            cookie_jar=aiohttp.DummyCookieJar(),
+        self._pool = ConnectionPool(
+            self.access.server,
+            self.access.tls,
+            server_name=self.access.server_name,
+            connect_seconds=self.timing.connect_seconds,
+            open_socket=self._open_socket,
         )
         return self
 
@@ -109,9 +117,9 @@ class Client:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
             await self._drain()
 
     async def read(self, call: Call) -> bytes:
@@ -123,45 +131,58 @@ class Client:
         return await self._once("GET", call, seconds=seconds)
 
     async def send(
-        self, call: Call, body: object, *, content_type: str = JSON, seconds: float | None = None
+        self,
+        call: Call,
+        body: object,
+        *,
+        content_type: str = JSON,
+        seconds: float | None = None,
+        retry: bool = True,
     ) -> bytes:
-        """The answer to a write, retried only when it was throttled."""
+        """The answer to a write, retried only when it was throttled, within the seconds."""
         content = msgspec.json.encode(body)
         method = _METHODS[call.verb]
-        return await self._retry(
-            lambda: self._once(
-                method, call, content=content, content_type=content_type, seconds=seconds
-            ),
-            reads=False,
-        )
+        end = None if seconds is None else monotonic() + seconds
+
+        def attempt() -> Awaitable[bytes]:
+            if self.fence is not None:
+                self.fence.check()
+            left = None if end is None else end - monotonic()
+            return self._once(
+                method, call, content=content, content_type=content_type, seconds=left
+            )
+
+        return await (self._retry(attempt, reads=False, end=end) if retry else attempt())
 
     @contextlib.asynccontextmanager
     async def stream(self, call: Call, seconds: float) -> AsyncIterator[AsyncIterator[bytes]]:
-        """The chunks of a watch that the server ends after about so many seconds."""
-        timeout = aiohttp.ClientTimeout(
-            total=None,
-            sock_connect=self.timing.connect_seconds,
-            sock_read=seconds + self.timing.request_seconds,
-        )
+        """The chunks of a watch, which is lost when it has not ended after so many seconds."""
+        pool = self._open_pool
         with self._counting(call):
-            async with asyncio.timeout(self.timing.request_seconds):
-                response = await self._request("GET", call, timeout=timeout)
+            request = await self._write(pool, "GET", call)
+            began, wait = monotonic(), self.timing.request_seconds
+            connection = await pool.acquire(wait)
             try:
-                await _check(response)
-                self.calls.count(call, str(response.status))
-                yield response.content.iter_any()
+                answer = await connection.open_stream(request, wait - (monotonic() - began))
+                if answer.status >= 300:
+                    raise _read_refusal(answer.status, answer.headers, answer.body)
+                self.calls.count(call, str(answer.status))
+                yield connection.chunks(seconds - (monotonic() - began))
             finally:
-                _abort(response)
+                # A graceful close would wait for a server that may be gone.
+                connection.abort()
+                pool.release(connection)
+
+    def abort(self) -> int:
+        """Reset every connection, so that nothing more is sent on it; from any thread."""
+        with self._changing_sockets:
+            found = [each for each in self._sockets if each.fileno() >= 0]
+        return reset(found)
 
     def _open_socket(self, address: tuple[Any, ...]) -> socket.socket:
-        """A socket with TCP keepalive, which notices when its peer is gone."""
-        family, kind, protocol, *_ = address
-        made = socket.socket(family=family, type=kind, proto=protocol)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for name, value in _KEEPALIVE:
-            if hasattr(socket, name):
-                made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-        self._sockets.add(made)
+        made = open_socket(address, None if self.fence is None else self.fence.unsent_seconds)
+        with self._changing_sockets:
+            self._sockets.add(made)
         return made
 
     async def _drain(self) -> None:
@@ -170,23 +191,28 @@ class Client:
         while any(each.fileno() >= 0 for each in self._sockets) and monotonic() < end:
             await asyncio.sleep(0.005)
 
-    async def _retry(self, attempt: Callable[[], Awaitable[bytes]], *, reads: bool) -> bytes:
-        failures = 0
+    async def _retry(
+        self, attempt: Callable[[], Awaitable[bytes]], *, reads: bool, end: float | None = None
+    ) -> bytes:
+        failures, failure = 0, KubeError("not tried")
         while True:
             retry_after = None
             try:
                 return await attempt()
             except RefusedError as error:
-                failures += 1
+                failures, failure = failures + 1, error
                 again = error.code == _THROTTLED or (reads and error.retryable)
                 if not again or failures >= self.timing.attempts:
                     raise
                 retry_after = error.retry_after
-            except (LostError, UnreachedError):
-                failures += 1
+            except (LostError, UnreachedError) as error:
+                failures, failure = failures + 1, error
                 if not reads or failures >= self.timing.attempts:
                     raise
-            await self.sleep(self.timing.backoff.delay(failures, self.chance.random(), retry_after))
+            delay = self.timing.backoff.delay(failures, self.chance.random(), retry_after)
+            if end is not None and monotonic() + delay >= end:
+                raise failure
+            await self.sleep(delay)
 
     async def _once(
         self,
@@ -197,36 +223,54 @@ class Client:
         content_type: str | None = None,
         seconds: float | None = None,
     ) -> bytes:
-        facts: dict[str, Any] = {} if content is None else {"data": content}
-        if content_type is not None:
-            facts["headers"] = {"Content-Type": content_type}
-        if seconds is not None:
-            facts["timeout"] = aiohttp.ClientTimeout(
-                total=seconds, sock_connect=min(seconds, self.timing.connect_seconds)
-            )
         with self._counting(call):
-            async with await self._request(method, call, **facts) as response:
-                await _check(response)
-                body = await response.read()
-                self.calls.count(call, str(response.status))
-                return body
+            answer = await self._exchange(method, call, content, content_type, seconds)
+            if answer.status >= 300:
+                raise _read_refusal(answer.status, answer.headers, answer.body)
+            self.calls.count(call, str(answer.status))
+            return answer.body
 
-    async def _request(self, method: str, call: Call, **facts: Any) -> aiohttp.ClientResponse:
-        if self._session is None:
+    async def _exchange(
+        self,
+        method: str,
+        call: Call,
+        content: bytes | None,
+        content_type: str | None,
+        seconds: float | None,
+    ) -> HttpAnswer:
+        pool = self._open_pool
+        request = await self._write(pool, method, call, content, content_type)
+        began, limit = monotonic(), self.timing.request_seconds if seconds is None else seconds
+        connection = await pool.acquire(limit)
+        try:
+            if content is not None and self.fence is not None:
+                # It may have closed while the connection was made.
+                self.fence.check()
+            return await connection.exchange(request, limit - (monotonic() - began))
+        finally:
+            pool.release(connection)
+
+    @property
+    def _open_pool(self) -> ConnectionPool:
+        if self._pool is None:
             raise RuntimeError("the client is not open: use it with `async with`")
-        headers = dict(facts.pop("headers", {}))
+        return self._pool
+
+    async def _write(
+        self,
+        pool: ConnectionPool,
+        method: str,
+        call: Call,
+        content: bytes | None = None,
+        content_type: str | None = None,
+    ) -> bytes:
+        """A request as bytes, with the credentials of this moment."""
+        headers = {"Host": pool.host, **self._headers}
         if self.access.token is not None:
             headers["Authorization"] = f"Bearer {await self.access.token.read()}"
-        if self.access.server_name is not None:
-            facts["server_hostname"] = self.access.server_name
-        return await self._session.request(
-            method,
-            self.access.server + call.path,
-            params=call.query,
-            headers=headers,
-            allow_redirects=False,
-            **facts,
-        )
+        if content_type is not None:
+            headers["Content-Type"] = content_type
+        return write_request(method, _target(pool.prefix, call), headers, content)
 
     @contextlib.contextmanager
     def _counting(self, call: Call) -> Any:
@@ -236,42 +280,31 @@ class Client:
         except RefusedError as error:
             self.calls.count(call, str(error.code))
             raise
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+        except NoConnectionError as error:
             self.calls.count(call, "unreached")
             raise UnreachedError(f"cannot reach {self.access.server}: {error}") from error
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+        except (OSError, TimeoutError) as error:
             self.calls.count(call, "lost")
             what = str(error) or type(error).__name__
             raise LostError(f"no answer to {call.verb} {call.path}: {what}") from error
 
 
-async def _check(response: aiohttp.ClientResponse) -> None:
-    if response.status < 300:
-        return
-    body = await response.read()
+def _target(prefix: str, call: Call) -> str:
+    path = quote(prefix + call.path, safe=_SAFE)
+    return f"{path}?{urlencode(call.query, quote_via=quote)}" if call.query else path
+
+
+def _read_refusal(status: int, headers: Mapping[str, str], body: bytes) -> RefusedError:
     try:
-        status = msgspec.json.decode(body, type=StatusBody)
-    except msgspec.DecodeError:
-        status = StatusBody()
-    if not status.message:
+        said = msgspec.json.decode(body, type=StatusBody)
+    except (ValueError, RecursionError):
+        said = StatusBody()
+    if not said.message:
         # Proxies, and services behind them, answer with texts of their own.
-        status = StatusBody(body[:2000].decode(errors="replace"), status.reason)
-    raise RefusedError(
-        response.status,
-        status.reason,
-        status.message,
-        _read_seconds(response.headers.get("Retry-After")),
-    )
+        said = StatusBody(body[:2000].decode(errors="replace"), said.reason)
+    return RefusedError(status, said.reason, said.message, _read_seconds(headers))
 
 
-def _abort(response: aiohttp.ClientResponse) -> None:
-    """Abort the connection of a watch instead of reading to its end."""
-    connection = response.connection
-    if connection is not None and connection.transport is not None:
-        # A graceful close would wait for a server that may be gone.
-        connection.transport.abort()
-    response.close()
-
-
-def _read_seconds(text: str | None) -> float | None:
+def _read_seconds(headers: Mapping[str, str]) -> float | None:
+    text = headers.get("retry-after")
     return float(text) if text is not None and text.isdecimal() else None

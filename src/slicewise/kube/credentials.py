@@ -123,7 +123,7 @@ class CommandToken:
             raise AccessError(f"{name} gave no token and ended with {process.returncode}: {last}")
         try:
             status = msgspec.json.decode(out, type=_ExecCredential).status
-        except msgspec.DecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise AccessError(f"{name} printed no ExecCredential: {error}") from error
         if not status.token:
             raise AccessError(f"{name} printed an ExecCredential without a token")

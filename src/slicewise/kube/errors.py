@@ -42,5 +42,9 @@ class UnreachedError(KubeError):
     """No connection was made, so the request was surely not carried out."""
 
 
+class FencedError(UnreachedError):
+    """We no longer lead, or not for long enough, so the write was not sent."""
+
+
 class LostError(KubeError):
     """The request was sent and its answer never came whole; it may have been carried out."""

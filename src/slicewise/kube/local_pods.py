@@ -4,14 +4,21 @@ The rest of the cluster never decodes these fields.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 import msgspec
 
-from slicewise.kube.objects import ContainerBody, ObjectReader, PodBody, PodSpec, PodStatus
+from slicewise.kube.objects import (
+    ContainerBody,
+    ObjectReader,
+    PodBody,
+    PodSpec,
+    PodStatus,
+    ResourcesBody,
+)
 from slicewise.kube.sources import LIVE_PODS, by_uid
 from slicewise.kube.watch import WatchSource
 from slicewise.model import Pod, Role
@@ -32,15 +39,34 @@ class Variable(msgspec.Struct, gc=False):
     value: str = ""
 
 
+class UsedClaim(msgspec.Struct, gc=False):
+    """A claim that a container uses by the pod's own name for it; without a request, all of it."""
+
+    name: str = ""
+    request: str = ""
+
+
+class LocalResources(ResourcesBody, gc=False):
+    claims: list[UsedClaim] | None = None
+
+
 class LocalContainerBody(ContainerBody, gc=False):
+    resources: LocalResources | None = None
     env: list[Variable] | None = None
 
 
+class PodClaimBody(msgspec.Struct, rename="camel", gc=False):
+    name: str = ""
+    resource_claim_name: str | None = None
+
+
 class LocalSpec(PodSpec, rename="camel", gc=False):
-    """The spec with what decides whether a container starts again."""
+    """The spec with what decides whether a container starts again, and its claims."""
 
     containers: Sequence[LocalContainerBody] = []
+    init_containers: Sequence[LocalContainerBody] | None = None
     restart_policy: str = _ALWAYS
+    resource_claims: list[PodClaimBody] | None = None
 
 
 class Terminated(msgspec.Struct, rename="camel", gc=False):
@@ -96,12 +122,17 @@ class LocalPod:
     cluster: str = ""
     compat32: frozenset[str] = frozenset()
     """The containers that ask for gpu-manager's 32-bit libraries."""
+    claims: tuple[str, ...] = ()
+    """The ResourceClaims it was given, by name."""
+    uses: tuple[tuple[str, str, str], ...] = ()
+    """Which container uses which request of which claim; an empty request is all of them."""
 
 
 def local_pods(reader: ObjectReader, node: str) -> WatchSource[LocalPodBody, LocalPod]:
     """The pods bound to a node that have not ended."""
     return WatchSource(
         resource="pods",
+        kind="Pod",
         path="/api/v1/pods",
         body=LocalPodBody,
         read=partial(read_local_pod, reader),
@@ -129,7 +160,34 @@ def read_local_pod(reader: ObjectReader, body: LocalPodBody) -> LocalPod:
         next((each.value for each in first or () if each.name == _SUBMITTER), ""),
         annotations.get(_CLUSTER, ""),
         frozenset(each.name for each in body.spec.containers if _wants_compat(each)),
+        _read_claims(body.spec, status),
+        tuple(_read_uses(body.spec, status)),
     )
+
+
+def _name_claims(spec: LocalSpec, status: LocalStatus) -> dict[str, str]:
+    """The claims behind the pod's own names for them."""
+    listed = (*(spec.resource_claims or ()), *(status.resource_claim_statuses or ()))
+    return {each.name: each.resource_claim_name for each in listed if each.resource_claim_name}
+
+
+def _read_claims(spec: LocalSpec, status: LocalStatus) -> tuple[str, ...]:
+    extended = status.extended_resource_claim_status
+    named = "" if extended is None else extended.resource_claim_name or ""
+    return tuple(name for name in (*_name_claims(spec, status).values(), named) if name)
+
+
+def _read_uses(spec: LocalSpec, status: LocalStatus) -> Iterator[tuple[str, str, str]]:
+    names = _name_claims(spec, status)
+    for container in (*(spec.init_containers or ()), *spec.containers):
+        used = () if container.resources is None else container.resources.claims or ()
+        for each in used:
+            if each.name in names:
+                yield container.name, names[each.name], each.request
+    extended = status.extended_resource_claim_status
+    if extended is not None and extended.resource_claim_name:
+        for mapping in extended.request_mappings or ():
+            yield mapping.container_name, extended.resource_claim_name, mapping.request_name
 
 
 def _wants_compat(container: LocalContainerBody) -> bool:

@@ -9,7 +9,7 @@ import msgspec
 from slicewise.kube.client import MERGE_PATCH, Call, Client
 from slicewise.kube.errors import RefusedError
 from slicewise.kube.objects import KeyFilter, NodeBody, ObjectReader
-from slicewise.kube.reads import read_one
+from slicewise.kube.reads import decode_answer, read_one
 from slicewise.model import NodeNotice
 
 _NODE: Final = msgspec.json.Decoder(NodeBody)
@@ -60,7 +60,7 @@ class NodePatcher:
         # The status of a Node takes changes of its metadata as well, as the kubelet's own do.
         call = Call("patch", "nodes/status", f"{self._path}/status")
         content = await self._client.send(call, body, content_type=MERGE_PATCH)
-        return self._reader.read_node_notice(_NODE.decode(content))
+        return self._reader.read_node_notice(decode_answer(_NODE, call, content))
 
 
 async def annotate_node(

@@ -4,20 +4,30 @@ Equal containers, label sets and names are interned, for a cluster repeats them 
 times. Of labels, annotations and amounts only those are kept that some reader needs.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
 from types import MappingProxyType
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
 from slicewise.model import Container, NodeNotice, Phase, Pod, Role
+from slicewise.model.bounds import MAX_ANNOTATION_BYTES, MAX_POD_BYTES, MAX_QUANTITY_LETTERS
 
 T = TypeVar("T")
 _EMPTY: Final[Mapping[str, Any]] = MappingProxyType({})
 # A pod just created has no phase yet.
 _PHASES: Final = {"": Phase.PENDING} | {phase.value: phase for phase in Phase}
-_SHARED: Final = 1 << 16
+# What an entry costs beside its letters, and what all entries may cost.
+_ENTRY_BYTES: Final = 256
+_MOST_BYTES: Final = 32 << 20
+_SHOWN_OVERSIZED: Final = 1
+_MOST_DOUBTFUL: Final = 2
+_KEPT_OF_OVERSIZED: Final = 1024
+# Versions are 64-bit numbers.
+_VERSION_DIGITS: Final = 20
 
 
 class Metadata(msgspec.Struct, rename="camel", gc=False):
@@ -28,6 +38,7 @@ class Metadata(msgspec.Struct, rename="camel", gc=False):
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
     deletion_timestamp: str | None = None
+    creation_timestamp: str | None = None
 
 
 class ResourcesBody(msgspec.Struct, gc=False):
@@ -46,16 +57,35 @@ class PodSpec(msgspec.Struct, rename="camel", gc=False):
     init_containers: Sequence[ContainerBody] | None = None
     node_name: str | None = None
     priority: int | None = None
+    preemption_policy: str | None = None
 
 
-class PodStatus(msgspec.Struct, gc=False):
+class RequestMapping(msgspec.Struct, rename="camel", gc=False):
+    """Which request of a claim serves what a container asks for by name."""
+
+    container_name: str = ""
+    request_name: str = ""
+
+
+class ClaimStatusBody(msgspec.Struct, rename="camel", gc=False):
+    """Which claim stands behind a name of the pod's own; none where none was needed."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
+    request_mappings: list[RequestMapping] | None = None
+
+
+class PodStatus(msgspec.Struct, rename="camel", gc=False):
     phase: str = ""
+    resource_claim_statuses: list[ClaimStatusBody] | None = None
+    extended_resource_claim_status: ClaimStatusBody | None = None
 
 
 class PodBody(msgspec.Struct, gc=False):
     metadata: Metadata
     spec: PodSpec = msgspec.field(default_factory=PodSpec)
     status: PodStatus = msgspec.field(default_factory=PodStatus)
+    kind: str = ""
 
 
 class ConditionBody(msgspec.Struct, gc=False):
@@ -77,11 +107,13 @@ class NodeBody(msgspec.Struct, gc=False):
     metadata: Metadata
     spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
     status: NodeStatus = msgspec.field(default_factory=NodeStatus)
+    kind: str = ""
 
 
 class ConfigMapBody(msgspec.Struct, gc=False):
     metadata: Metadata
     data: dict[str, str] | None = None
+    kind: str = ""
 
 
 class ListMetadata(msgspec.Struct, rename={"resource_version": "resourceVersion"}, gc=False):
@@ -93,7 +125,7 @@ class ListMetadata(msgspec.Struct, rename={"resource_version": "resourceVersion"
 
 class ListBody(msgspec.Struct, Generic[T]):
     metadata: ListMetadata
-    items: list[T] | None = None
+    items: list[T] | None
 
 
 class WatchBody(msgspec.Struct):
@@ -112,9 +144,10 @@ class StatusBody(msgspec.Struct):
 
 
 class BareBody(msgspec.Struct):
-    """An object of which only the metadata matters."""
+    """An object of which only kind and metadata matter."""
 
     metadata: Metadata
+    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,27 +159,56 @@ class ConfigMap:
 
 
 @dataclass(frozen=True, slots=True)
+class PodKeys:
+    """Which keys of pods are kept: tenants may write as many others as they like."""
+
+    exact: frozenset[str]
+    """Annotations and labels."""
+    prefixes: tuple[str, ...]
+    """How annotations begin that are named after containers."""
+    labels: tuple[str, ...]
+    """How further labels begin."""
+    amounts: frozenset[str]
+    """Resources."""
+    doubtful: Callable[[str], bool] = lambda _: False
+    """Whether a resource may be one of these misspelt, and is kept for whoever says so."""
+
+
+@dataclass(frozen=True, slots=True)
 class KeyFilter:
-    """Which keys of an object are kept, by prefix."""
+    """Which keys of an object are kept, by prefix; of pods only those that `pods` names."""
 
     labels: tuple[str, ...] = ()
     annotations: tuple[str, ...] = ()
     amounts: tuple[str, ...] = ("cpu", "memory")
+    pods: PodKeys | None = None
 
 
 class InternPool:
     """Interns equal values; it is emptied when full, since interning is only an optimization."""
 
-    def __init__(self, size: int = _SHARED) -> None:
-        self._size = size
+    def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
+        self._most = most_bytes
+        self._bytes = 0
         self._kept: dict[Hashable, Any] = {}
 
     def intern(self, key: Hashable, value: T) -> T:
         """The interned value of this key; this one if there was none."""
-        if len(self._kept) >= self._size:
+        kept: T | None = self._kept.get(key)
+        if kept is not None:
+            return kept
+        self._bytes += _ENTRY_BYTES + _count_letters(key)
+        if self._bytes > self._most:
             self._kept.clear()
-        kept: T = self._kept.setdefault(key, value)
-        return kept
+            self._bytes = _ENTRY_BYTES + _count_letters(key)
+        self._kept[key] = value
+        return value
+
+
+def _count_letters(key: Hashable) -> int:
+    if isinstance(key, str):
+        return len(key)
+    return sum(map(_count_letters, key)) if isinstance(key, tuple) else 8
 
 
 class ObjectReader:
@@ -164,18 +226,28 @@ class ObjectReader:
         ]
         main = [self._read_container(each, Role.MAIN) for each in spec.containers]
         containers = (*early, *main)
+        annotations = self._pick_texts(meta.annotations, self._filter.annotations)
+        labels = self._pick_texts(meta.labels, self._filter.labels)
+        oversized: tuple[tuple[str, int], ...] = ()
+        if self._filter.pods is not None:
+            annotations, labels, oversized = _fit(annotations, labels)
         return Pod(
             uid=meta.uid,
             namespace=self._text(meta.namespace),
             name=meta.name,
             containers=self._pool.intern(tuple(map(id, containers)), containers),
-            labels=self._pick_shared(meta.labels, self._filter.labels),
-            annotations=_pick(meta.annotations, self._filter.annotations),
+            labels=self._share(labels),
+            annotations=annotations,
             node=self._text(spec.node_name) if spec.node_name else None,
             phase=_PHASES.get(body.status.phase, Phase.UNKNOWN),
             deleting=meta.deletion_timestamp is not None,
             priority=spec.priority or 0,
             version=read_version(meta.resource_version),
+            created=read_time(meta.creation_timestamp),
+            oversized=oversized,
+            ends=read_time(meta.deletion_timestamp),
+            preempts=spec.preemption_policy != "Never",
+            by_claim=body.status.extended_resource_claim_status is not None,
         )
 
     def read_node_notice(self, body: NodeBody) -> NodeNotice:
@@ -194,8 +266,8 @@ class ObjectReader:
 
     def _read_container(self, body: ContainerBody, role: Role) -> Container:
         given = body.resources or _NO_RESOURCES
-        limits = self._pick_shared(given.limits, self._filter.amounts)
-        requests = self._pick_shared(given.requests, self._filter.amounts)
+        limits = self._share(self._pick_amounts(given.limits))
+        requests = self._share(self._pick_amounts(given.requests))
         # Shared maps have one identity, and live as long as the containers that hold them.
         key = (body.name, role, id(limits), id(requests))
         return self._pool.intern(key, Container(body.name, limits, requests, role))
@@ -203,10 +275,35 @@ class ObjectReader:
     def _pick_shared(
         self, given: Mapping[str, T] | None, prefixes: tuple[str, ...]
     ) -> Mapping[str, T]:
-        picked = _pick(given, prefixes)
-        if not picked:
-            return picked
-        return self._pool.intern(tuple(picked.items()), picked)
+        return self._share(_pick(given, prefixes))
+
+    def _share(self, picked: Mapping[str, T]) -> Mapping[str, T]:
+        return self._pool.intern(tuple(picked.items()), picked) if picked else picked
+
+    def _pick_texts(
+        self, given: Mapping[str, str] | None, prefixes: tuple[str, ...]
+    ) -> Mapping[str, str]:
+        """The annotations or labels of a pod that somebody reads."""
+        pods = self._filter.pods
+        if pods is None or not given:
+            return _pick(given, prefixes)
+        begins = pods.prefixes if prefixes is self._filter.annotations else pods.labels
+        picked = {k: v for k, v in given.items() if k in pods.exact or k.startswith(begins)}
+        return picked or _EMPTY
+
+    def _pick_amounts(self, given: Mapping[str, str | int] | None) -> Mapping[str, str | int]:
+        """The amounts that somebody reads; one that is too long is no number any more."""
+        pods = self._filter.pods
+        if pods is None or not given:
+            return _pick(given, self._filter.amounts)
+        picked = {key: value for key, value in given.items() if key in pods.amounts}
+        if len(picked) < len(given):
+            others = (key for key in given if key not in picked and pods.doubtful(key))
+            picked |= {key: given[key] for key in islice(others, _MOST_DOUBTFUL)}
+        for key, value in picked.items():
+            if isinstance(value, str) and len(value) > MAX_QUANTITY_LETTERS:
+                picked[key] = f"{value[:MAX_QUANTITY_LETTERS]}..."
+        return picked or _EMPTY
 
     def _text(self, text: str) -> str:
         return self._pool.intern(text, text)
@@ -227,10 +324,45 @@ def is_ready(status: NodeStatus) -> bool:
 
 def read_version(text: str) -> int:
     """A resourceVersion as a number that grows; 0 where a server does not count in numbers."""
-    return int(text) if text.isdecimal() else 0
+    return int(text) if text.isdecimal() and len(text) <= _VERSION_DIGITS else 0
+
+
+def read_time(text: str | None) -> int:
+    """A time of the API server as whole seconds since 1970; 0 where there is none."""
+    try:
+        return 0 if text is None else int(datetime.fromisoformat(text).timestamp())
+    except ValueError:
+        return 0
 
 
 _NO_RESOURCES: Final = ResourcesBody()
+
+
+def _fit(
+    annotations: Mapping[str, str], labels: Mapping[str, str]
+) -> tuple[Mapping[str, str], Mapping[str, str], tuple[tuple[str, int], ...]]:
+    """What of a pod's texts may be kept, and the keys and bytes of what is too long for that."""
+    letters = sum(len(k) + len(v) for each in (annotations, labels) for k, v in each.items())
+    # A letter has four bytes at most.
+    if 4 * letters <= MAX_ANNOTATION_BYTES:
+        return annotations, labels, ()
+    sizes = sorted(
+        (len(value.encode("utf-8", "replace")) + len(key), at, key)
+        for at, each in enumerate((annotations, labels))
+        for key, value in each.items()
+    )
+    if sizes[-1][0] <= MAX_ANNOTATION_BYTES and sum(size for size, *_ in sizes) <= MAX_POD_BYTES:
+        return annotations, labels, ()
+    # It cannot be read in any case: what is short stays, which records are.
+    kept: tuple[dict[str, str], dict[str, str]] = ({}, {})
+    total, oversized = 0, []
+    for size, at, key in sizes:
+        total += size
+        if total <= _KEPT_OF_OVERSIZED:
+            kept[at][key] = (annotations, labels)[at][key]
+        else:
+            oversized.append((f"{('annotation', 'label')[at]} {key}", size))
+    return kept[0] or _EMPTY, kept[1] or _EMPTY, tuple(oversized[-_SHOWN_OVERSIZED:])
 
 
 def _early_role(body: ContainerBody) -> Role:

@@ -3,6 +3,7 @@
 A write whose answer was lost is UNKNOWN: it is settled by reading, never by guessing.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -25,6 +26,10 @@ class PodKey(Protocol):
     def name(self) -> str:
         """Its name."""
 
+    @property
+    def version(self) -> int:
+        """The version it was last seen at; 0 where that is not known."""
+
 
 @dataclass(frozen=True, slots=True)
 class PodName:
@@ -33,6 +38,7 @@ class PodName:
     uid: str
     namespace: str
     name: str
+    version: int = 0
 
 
 class WriteStatus(Enum):
@@ -48,6 +54,8 @@ class WriteStatus(Enum):
     """There is no such pod any more, it is being deleted, or its name is another pod's now."""
     REFUSED = "refused"
     """The API server said no; nothing was written."""
+    BLOCKED = "blocked"
+    """A disruption budget does not allow an eviction now."""
     UNKNOWN = "unknown"
     """No answer came, or none that says whether the write was carried out."""
 
@@ -83,7 +91,7 @@ class ClusterWriter(Protocol):
     """Everything that is ever written to a cluster, and the reads that settle it."""
 
     async def bind(self, pod: PodKey, node: str, record: PodRecord) -> BindOutcome:
-        """Put the pod on the node with its record, in one write."""
+        """Put the pod on the node with its record, in one write where the server can."""
 
     async def settle_bind(
         self, pod: PodKey, node: str, record: PodRecord, *, seconds: float
@@ -97,6 +105,24 @@ class ClusterWriter(Protocol):
 
     async def read_pod(self, namespace: str, name: str) -> Pod | None:
         """The pod as the API server has it now; None when there is none."""
+
+    def post_event(self, pod: PodKey, event: PodEvent) -> None:
+        """Show an event on the pod, some time soon, if the API server takes it."""
+
+
+class PodEvictions(Protocol):
+    """Evicting pods for others, and telling of it."""
+
+    async def annotate_pod(
+        self, pod: PodKey, record: PodRecord, *, version: int | None = None
+    ) -> WriteOutcome:
+        """Record an allocation on a pod that another binds; only at this version, if given."""
+
+    async def find_blocked(self, pods: Sequence[PodKey]) -> dict[str, str]:
+        """Which of these pods cannot be evicted with all those before them, by UID, and why."""
+
+    async def evict_pod(self, pod: PodKey) -> WriteOutcome:
+        """Evict the pod, unless a disruption budget forbids it."""
 
     def post_event(self, pod: PodKey, event: PodEvent) -> None:
         """Show an event on the pod, some time soon, if the API server takes it."""

@@ -8,7 +8,7 @@ import msgspec
 from slicewise.kube.client import Call, Client
 from slicewise.kube.errors import LostError, RefusedError
 from slicewise.kube.objects import ListBody, ObjectReader, PodBody
-from slicewise.kube.watch import KubeObject, WatchSource
+from slicewise.kube.watch import UNREADABLE, KubeObject, WatchSource
 from slicewise.model import Pod
 
 B = TypeVar("B", bound=KubeObject)
@@ -27,7 +27,7 @@ async def list_all(client: Client, source: WatchSource[B, V]) -> list[V]:
     while True:
         query = {**source.query, "limit": str(_PAGE), **({"continue": token} if token else {})}
         call = Call("list", source.resource, source.path, query)
-        page = _decode(decoder, call, await client.read(call))
+        page = decode_answer(decoder, call, await client.read(call))
         found += [source.read(each) for each in page.items or ()]
         token = page.metadata.continue_
         if not token:
@@ -42,7 +42,7 @@ async def read_one(client: Client, call: Call, kind: type[T]) -> T | None:
         if error.missing:
             return None
         raise
-    return _decode(msgspec.json.Decoder(kind), call, content)
+    return decode_answer(msgspec.json.Decoder(kind), call, content)
 
 
 async def find_pod(client: Client, reader: ObjectReader, namespace: str, name: str) -> Pod | None:
@@ -57,8 +57,9 @@ async def read_page(client: Client, node: str, port: int, path: str, *, seconds:
     return await client.read_once(Call("get", "nodes/proxy", where), seconds=seconds)
 
 
-def _decode(decoder: "msgspec.json.Decoder[T]", call: Call, content: bytes) -> T:
+def decode_answer(decoder: "msgspec.json.Decoder[T]", call: Call, content: bytes) -> T:
+    """What the server answered; raises LostError when that cannot be read."""
     try:
         return decoder.decode(content)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise LostError(f"answer to {call.verb} {call.path} cannot be read: {error}") from error

@@ -26,6 +26,7 @@ class _Spec(msgspec.Struct):
 class _Pod(msgspec.Struct):
     metadata: Metadata
     spec: _Spec = msgspec.field(default_factory=_Spec)
+    kind: str = ""
 
 
 async def list_config_texts(client: Client) -> list[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""A Secret that several replicas share, and the registration of an aggregated API."""
+"""A Secret that several replicas share."""
 
 import base64
 import binascii
@@ -9,19 +9,19 @@ from typing import Any, Final
 import msgspec
 
 from slicewise.kube.client import Call, Client
-from slicewise.kube.errors import KubeError, RefusedError
+from slicewise.kube.errors import RefusedError
 from slicewise.kube.objects import Metadata
 from slicewise.kube.reads import read_one
 from slicewise.kube.sources import by_name
 from slicewise.kube.watch import WatchSource
 
-STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 _TAKEN: Final = 409
 
 
 class SecretBody(msgspec.Struct):
     metadata: Metadata
     data: dict[str, str] | None = None
+    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,18 +30,6 @@ class Secret:
 
     data: Mapping[str, bytes]
     version: str = ""
-
-
-class _Registration(
-    msgspec.Struct, rename={"bundle": "caBundle", "blind": "insecureSkipTLSVerify"}
-):
-    bundle: str = ""
-    blind: bool = False
-
-
-class _ApiService(msgspec.Struct):
-    metadata: Metadata
-    spec: _Registration = msgspec.field(default_factory=_Registration)
 
 
 class SecretClient:
@@ -86,6 +74,7 @@ class SecretClient:
         """What to watch to follow this Secret."""
         return WatchSource(
             resource="secrets",
+            kind="Secret",
             path=self._folder,
             body=SecretBody,
             read=read_secret,
@@ -103,25 +92,3 @@ def read_secret(body: SecretBody) -> Secret:
         except binascii.Error:
             continue
     return Secret(data, body.metadata.resource_version)
-
-
-async def trust_authority(
-    client: Client, name: str, authorities: bytes, *, manager: str, seconds: float = 2.0
-) -> bool:
-    """Write the CA bundle of an aggregated API's APIService; True when it changed."""
-    path = f"/apis/apiregistration.k8s.io/v1/apiservices/{name}"
-    content = await client.read_once(Call("get", "apiservices", path), seconds=seconds)
-    try:
-        found = msgspec.json.decode(content, type=_ApiService).spec
-    except msgspec.DecodeError as error:
-        raise KubeError(f"APIService {name} cannot be read: {error}") from error
-    bundle = base64.b64encode(authorities).decode()
-    if found.bundle == bundle and not found.blind:
-        return False
-    await client.send(
-        Call("patch", "apiservices", path, {"fieldManager": manager}),
-        {"spec": {"caBundle": bundle, "insecureSkipTLSVerify": False}},
-        content_type=STRATEGIC_PATCH,
-        seconds=seconds,
-    )
-    return True

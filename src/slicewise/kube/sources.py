@@ -27,6 +27,7 @@ def pods(reader: ObjectReader, selector: str = LIVE_PODS) -> WatchSource[PodBody
     """The pods of all namespaces that match a field selector."""
     return WatchSource(
         resource="pods",
+        kind="Pod",
         path="/api/v1/pods",
         body=PodBody,
         read=reader.read_pod,
@@ -38,6 +39,7 @@ def pods(reader: ObjectReader, selector: str = LIVE_PODS) -> WatchSource[PodBody
 def nodes(reader: ObjectReader) -> WatchSource[NodeBody, NodeNotice]:
     return WatchSource(
         resource="nodes",
+        kind="Node",
         path="/api/v1/nodes",
         body=NodeBody,
         read=reader.read_node_notice,
@@ -49,9 +51,22 @@ def node_names() -> WatchSource[BareBody, str]:
     """All nodes, of which only the names matter."""
     return WatchSource(
         resource="nodes",
+        kind="Node",
         path="/api/v1/nodes",
         body=BareBody,
         read=lambda body: body.metadata.name,
+        key=by_name,
+    )
+
+
+def namespaces() -> WatchSource[BareBody, Metadata]:
+    """All namespaces, of which only names and labels matter."""
+    return WatchSource(
+        resource="namespaces",
+        kind="Namespace",
+        path="/api/v1/namespaces",
+        body=BareBody,
+        read=lambda body: body.metadata,
         key=by_name,
     )
 
@@ -64,6 +79,7 @@ def configmaps(namespace: str, name: str | None = None) -> WatchSource[ConfigMap
     """The ConfigMaps of a namespace, or the one of a name."""
     return WatchSource(
         resource="configmaps",
+        kind="ConfigMap",
         path=f"/api/v1/namespaces/{namespace}/configmaps",
         body=ConfigMapBody,
         read=read_configmap,

@@ -6,6 +6,7 @@ named are skipped, as protobuf asks; empty values are left out, as proto3 does.
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields
+from struct import Struct
 from typing import Any, Final, TypeVar
 
 from slicewise.model import SlicewiseError
@@ -18,6 +19,7 @@ _FIXED32: Final = 5
 _WIDTHS: Final = {_FIXED64: 8, _FIXED32: 4}
 _MASK64: Final = (1 << 64) - 1
 _FORM: Final = "form"
+_REAL: Final = Struct("<f")
 
 
 class WireError(SlicewiseError):
@@ -59,6 +61,12 @@ def numbers(at: int) -> Any:
     return field(default=(), metadata={_FORM: _number_form(at, many=True)})
 
 
+def real(at: int) -> Any:
+    """A number of single precision."""
+    form = WireForm(at, _FIXED32, _write_real, lambda data: _REAL.unpack(data)[0])
+    return field(default=0.0, metadata={_FORM: form})
+
+
 def one(at: int, kind: type[Any]) -> Any:
     """A message inside; None when it is absent."""
     return field(default=None, metadata={_FORM: _message_form(at, kind)})
@@ -73,16 +81,26 @@ def pairs(at: int) -> Any:
     return field(default_factory=dict, metadata={_FORM: form})
 
 
+def messages(at: int, kind: type[Any]) -> Any:
+    """Messages of one kind by their names."""
+    form = WireForm(
+        at, _BYTES, _write_entry, lambda data: _read_entry(kind, data), many=True, pairs=True
+    )
+    return field(default_factory=dict, metadata={_FORM: form})
+
+
 def encode(message: Any) -> bytes:
     parts: list[bytes] = []
     for name, form in _forms(type(message)):
         value = getattr(message, name)
-        if not value and value is not None and not form.many and form.wire == _VARINT:
+        if not value and value is not None and not form.many and form.wire != _BYTES:
             continue
         for each in _each(value, form):
             written = form.write(each)
             if isinstance(written, int):
                 parts.append(varint(form.number << 3 | _VARINT) + varint(written & _MASK64))
+            elif form.wire == _FIXED32:
+                parts.append(varint(form.number << 3 | _FIXED32) + written)
             else:
                 parts.append(delimited(form.number, written))
     return b"".join(parts)
@@ -188,6 +206,10 @@ def _message_form(number: int, kind: type[Any], *, many: bool = False) -> WireFo
     return WireForm(number, _BYTES, encode, lambda data: decode(kind, data), many)
 
 
+def _write_real(value: float) -> bytes:
+    return _REAL.pack(value)
+
+
 def _signed(value: int) -> int:
     return value - (1 << 64) if value >> 63 else value
 
@@ -201,9 +223,18 @@ def _read_pair(data: bytes) -> tuple[str, str]:
     return found.get(1, ""), found.get(2, "")
 
 
+def _write_entry(entry: tuple[str, Any]) -> bytes:
+    return delimited(1, entry[0].encode()) + delimited(2, encode(entry[1]))
+
+
+def _read_entry(kind: type[M], data: bytes) -> tuple[str, M]:
+    found = {at: value for at, wire, value in split(data) if wire == _BYTES}
+    return found.get(1, b"").decode(), decode(kind, found.get(2, b""))
+
+
 def _each(value: Any, form: WireForm) -> Any:
     if form.pairs:
-        given: Mapping[str, str] = value
+        given: Mapping[str, Any] = value
         return given.items()
     if form.many:
         return value

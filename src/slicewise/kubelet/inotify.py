@@ -13,16 +13,20 @@ from pathlib import Path
 from typing import Final, Self
 
 _CREATED_OR_MOVED: Final = 0x100 | 0x80
+_IGNORED: Final = 0x8000
 _EVENT: Final = struct.Struct("iIII")
 _MOST_BYTES: Final = 1 << 16
 
 
 class InotifyWatch:
-    """Waits for a file of this name to be made; where inotify is refused, only for time to pass."""
+    """Waits for a file of this name to be made, and for anything in folders that are followed.
 
-    def __init__(self, path: Path) -> None:
-        self._folder = os.fsencode(path.parent)
-        self._name = os.fsencode(path.name)
+    Where inotify is refused, it waits only for time to pass.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
+        self._names: dict[int, bytes | None] = {}
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._file = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         self._arrived = asyncio.Event()
@@ -49,19 +53,33 @@ class InotifyWatch:
             self._watch()
         self._arrived.clear()
 
+    def follow(self, folder: Path) -> None:
+        """Wake for whatever is made in this folder, until it is gone; any thread may call."""
+        self._add(folder, None)
+
     def _watch(self) -> None:
+        if self._path is not None:
+            self._add(self._path.parent, os.fsencode(self._path.name))
+
+    def _add(self, folder: Path, name: bytes | None) -> None:
         if self._file >= 0:
-            self._libc.inotify_add_watch(self._file, self._folder, _CREATED_OR_MOVED)
+            mask = _CREATED_OR_MOVED
+            watch = self._libc.inotify_add_watch(self._file, os.fsencode(folder), mask)
+            if watch >= 0:
+                self._names[watch] = name
 
     def _read(self) -> None:
-        if self._name in _names(os.read(self._file, _MOST_BYTES)):
-            self._arrived.set()
+        for watch, mask, name in _events(os.read(self._file, _MOST_BYTES)):
+            if mask & _IGNORED:
+                self._names.pop(watch, None)
+            elif self._names.get(watch) in (None, name):
+                self._arrived.set()
 
 
-def _names(data: bytes) -> Iterator[bytes]:
+def _events(data: bytes) -> Iterator[tuple[int, int, bytes]]:
     at = 0
     while at < len(data):
-        *_, length = _EVENT.unpack_from(data, at)
+        watch, mask, _, length = _EVENT.unpack_from(data, at)
         at += _EVENT.size
-        yield data[at : at + length].rstrip(b"\0")
+        yield watch, mask, data[at : at + length].rstrip(b"\0")
         at += length

@@ -5,6 +5,7 @@ A handler sees ids and returns values; gRPC and protobuf stop here.
 
 import asyncio
 import contextlib
+import os
 from collections.abc import AsyncIterator, Callable, Hashable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -133,6 +134,9 @@ class DevicePlugin:
         except RuntimeError as error:
             raise KubeletError(f"cannot listen on {self.path}: {error}") from error
         await server.start()
+        # The kubelet is root, and nobody else has anything to ask here.
+        with contextlib.suppress(FileNotFoundError):
+            os.chmod(self.path, 0o600)
         self._server = server
         self._stamp = socket_stamp(self.path)
 

@@ -22,7 +22,10 @@ _SERVICE: Final = "runtime.v1.RuntimeService"
 _OLD_SERVICE: Final = "runtime.v1alpha2.RuntimeService"
 _UID_LABEL: Final = "io.kubernetes.pod.uid"
 _NAME_LABEL: Final = "io.kubernetes.container.name"
+_RUNNING: Final = 1
 _EXITED: Final = 2
+_VISIBLE: Final = "NVIDIA_VISIBLE_DEVICES"
+_GPU_NODE: Final = re.compile(r".*/nvidia([0-9]+)")
 _VERSION: Final = re.compile(r"v?([0-9]+)\.([0-9]+)")
 _SECONDS: Final = 5.0
 
@@ -73,6 +76,7 @@ class _SandboxResponse:
 @dataclass(frozen=True, slots=True)
 class _ContainerFilter:
     sandbox: str = text(3)
+    labels: Mapping[str, str] = pairs(4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +99,7 @@ class _ContainerResponse:
 @dataclass(frozen=True, slots=True)
 class _ContainerStatusRequest:
     id: str = text(1)
+    verbose: bool = truth(2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +112,7 @@ class _ContainerStatus:
 @dataclass(frozen=True, slots=True)
 class _ContainerStatusResponse:
     status: _ContainerStatus | None = one(1, _ContainerStatus)
+    info: Mapping[str, str] = pairs(2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +125,14 @@ class RuntimeVersion:
 
     def __str__(self) -> str:
         return f"{self.name} {self.version}"
+
+
+@dataclass(frozen=True, slots=True)
+class GivenDevices:
+    """What a running container was given of GPUs: what its environment names, and minor numbers."""
+
+    visible: str | None = None
+    minors: tuple[int, ...] = ()
 
 
 class RuntimeClient:
@@ -163,6 +177,19 @@ class RuntimeClient:
         except KubeletError:
             return None
 
+    async def running(self, uid: str) -> frozenset[str] | None:
+        """The pod's containers that run, whatever the API server says; None when unknown."""
+        try:
+            asked = _ContainerRequest(_ContainerFilter(labels={_UID_LABEL: uid}))
+            listed = decode(_ContainerResponse, await self._call("ListContainers", asked))
+        except KubeletError:
+            return None
+        return frozenset(
+            each.labels.get(_NAME_LABEL, "")
+            for each in listed.containers
+            if each.state == _RUNNING and each.labels.get(_UID_LABEL) == uid
+        )
+
     async def find_container(self, identity: str) -> tuple[str, str] | None:
         """The pod's UID and the container's name; None when the runtime does not know the id."""
         try:
@@ -174,6 +201,17 @@ class RuntimeClient:
         if status is None or status.id != identity:
             return None
         return status.labels.get(_UID_LABEL, ""), status.labels.get(_NAME_LABEL, "")
+
+    async def given_devices(self, identity: str) -> GivenDevices | None:
+        """The GPUs in a container's own specification; None when the runtime does not tell."""
+        try:
+            asked = _ContainerStatusRequest(identity, verbose=True)
+            told = decode(_ContainerStatusResponse, await self._call("ContainerStatus", asked))
+        except KubeletError:
+            return None
+        if told.status is None or told.status.id != identity:
+            return None
+        return read_devices(told.info.get("info", ""))
 
     async def _exit_code(self, identity: str) -> int:
         asked = _ContainerStatusRequest(identity)
@@ -205,6 +243,21 @@ def supports_cdi(name: str, version: str, switch: bool | None) -> bool:
         # Version 1.7 has it switched off unless told, and older ones do not have it.
         return numbers >= (1, 7) and (numbers >= (2, 0) if switch is None else switch)
     return name == "cri-o" and numbers >= (1, 23)
+
+
+def read_devices(info: str) -> GivenDevices | None:
+    """The GPUs in what containerd and cri-o tell of a container; None when they are not in it."""
+    try:
+        spec = json.loads(info)["runtimeSpec"]
+        env = [each for each in spec["process"].get("env") or () if isinstance(each, str)]
+        devices = (spec.get("linux") or {}).get("devices") or ()
+        paths = [str(each["path"]) for each in devices]
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return None
+    # Of a variable that is set twice, the last counts.
+    visible = {each.partition("=")[0]: each.partition("=")[2] for each in env}.get(_VISIBLE)
+    minors = {int(found[1]) for path in paths if (found := _GPU_NODE.fullmatch(path))}
+    return GivenDevices(visible, tuple(sorted(minors)))
 
 
 def _read_switch(info: Mapping[str, str]) -> bool | None:

@@ -8,20 +8,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from slicewise.metricsapi.documents import (
+from slicewise.metricsapi.documents import NodeDocument, NodeObject, PodDocument, PodStatus
+from slicewise.metricsapi.registry import AgentHealth, HeldPod
+from slicewise.reports import NodeReport
+from slicewise.reports.gpu_documents import (
     NODE_LABEL,
-    NodeDocument,
-    NodeObject,
-    PodDocument,
-    PodSpec,
-    PodStatus,
-    unique_name,
+    GpuPodSpec,
+    find_gpus,
+    name_gpu_pod,
     write_containers,
     write_node_spec,
     write_time,
 )
-from slicewise.metricsapi.registry import AgentHealth, HeldPod
-from slicewise.reports import NodeReport
 from slicewise.reports.listing import GROUP, KIND, RESOURCE, VERSION
 
 PODS: Final = "pods"
@@ -133,7 +131,7 @@ class DocumentWriter:
             held = item.held
             created = {"creationTimestamp": write_time(held.changed)}
             label = {"labels": {NODE_LABEL: held.node}}
-            return {"name": unique_name(held), **space, **version, **created, **label}
+            return {"name": name_gpu_pod(held.pod), **space, **version, **created, **label}
         created = {} if item.created is None else {"creationTimestamp": write_time(item.created)}
         return {"name": item.name, **space, **version, **created}
 
@@ -142,16 +140,18 @@ class DocumentWriter:
 
     def _write_pod(self, item: PodObject) -> PodDocument:
         held = item.held
-        spec = PodSpec(held.pod.name, held.pod.namespace)
+        spec = GpuPodSpec(held.pod.name, held.pod.namespace)
         if item.gone is None:
-            spec.containers_device = write_containers(held, item.report)
+            spec.containers_device = write_containers(held.pod, held.node, find_gpus(item.report))
         if not self.api_version.bare:
             spec.node_name = held.node
         return PodDocument(spec=spec, status=PodStatus(write_time(item.gone or held.changed)))
 
     def _write_node(self, view: NodeObject) -> NodeDocument:
-        spec = write_node_spec(view, named=self.api_version.bare)
+        spec = write_node_spec(view.report, view.received)
         if self.api_version.bare:
+            # The second release names the node in the metadata instead.
+            spec.device_node = view.name
             heard = "UnKnow" if view.heard is None else write_time(view.heard)
             status = {"node_health": view.health.value, "node_last_health_time": heard}
             return NodeDocument(spec=spec, status=status)

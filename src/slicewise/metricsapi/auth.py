@@ -126,12 +126,11 @@ def read_headers(request: HttpRequest, authorities: Authorities) -> User | None:
     return User(names[0], uids[0] if uids else "", groups, facts)
 
 
-def speaks_for(user: User, node: str) -> bool | None:
-    """Whether this is the node's own agent; None when the user's credentials do not say."""
+def find_node(user: User) -> str | None:
+    """The node that the user's certificate is for or its token was handed to, if it is one's."""
     if user.name.startswith(NODE_USER) and NODES_GROUP in user.groups:
-        return user.name.removeprefix(NODE_USER) == node
-    claimed = user.find(NODE_CLAIM)
-    return None if claimed is None else claimed == node
+        return user.name.removeprefix(NODE_USER) or None
+    return user.find(NODE_CLAIM) or None
 
 
 @lru_cache(maxsize=1024)
@@ -179,7 +178,7 @@ def _read_certificates(pem: str) -> tuple[x509.Certificate, ...]:
 def _read_words(data: Mapping[str, str], key: str) -> tuple[str, ...] | None:
     try:
         return tuple(msgspec.json.decode(data[key], type=list[str])) if key in data else None
-    except msgspec.DecodeError as error:
+    except (ValueError, RecursionError) as error:
         _log.error("list cannot be read", configmap=NAME, key=key, error=str(error))
         return None
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from slicewise.metricsapi.api_versions import NODES, PODS, ApiObject, PodObject
 from slicewise.metricsapi.documents import make_node_object
-from slicewise.metricsapi.registry import HeldPod, NodeRecord, NodeRegistry
+from slicewise.metricsapi.registry import STEP, HeldPod, NodeRecord, NodeRegistry
 from slicewise.model import SlicewiseError
 from slicewise.reports import NodeReport
 
@@ -105,7 +105,8 @@ class Broadcaster:
 
     def since(self, subject: str, revision: int) -> list[ObjectEvent]:
         """What happened after a version; raises VersionExpiredError when that is not all known."""
-        if not self._floor[subject] <= revision <= self._registry.revision:
+        newest = self._registry.revision
+        if not self._floor[subject] <= revision <= newest or (newest - revision) % STEP:
             raise VersionExpiredError
         return [event for event in self._history[subject] if event.revision > revision]
 

@@ -9,9 +9,9 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from slicewise.metricsapi.documents import DeviceInfo
 from slicewise.metricsapi.registry import NodeRegistry
-from slicewise.reports import ContainerReport, DeviceReport, GpuReport, PodReport, number_brand
+from slicewise.reports import ContainerReport, DeviceReport, PodReport
+from slicewise.reports.gpu_documents import DeviceInfo, read_gpus
 
 GPU: Final = "nvidia.com/gpu"
 _SHARED_PREFIX: Final = "nvidia.com/gpu."
@@ -68,16 +68,7 @@ Message = TypeVar("Message", Inventory, Holdings)
 
 def take_inventory(registry: NodeRegistry, message: Inventory) -> None:
     known = registry.report(message.device_node)
-    gpus = tuple(
-        GpuReport(
-            uuid=uuid,
-            model=found.device_model,
-            bus=found.device_busid,
-            brand=number_brand(found.device_brand),
-            index=index,
-        )
-        for index, (uuid, found) in enumerate(sorted((message.device_infos or {}).items()))
-    )
+    gpus = read_gpus(message.device_infos or {})
     registry.tell(msgspec.structs.replace(known, gpus=gpus))
 
 
@@ -128,5 +119,5 @@ def decode_message(body: bytes | bytearray, kind: type[Message]) -> Message:
     """The message, or an empty one; the original answers 200 to what it cannot read."""
     try:
         return msgspec.json.decode(body, type=kind)
-    except msgspec.DecodeError:
+    except (ValueError, RecursionError):
         return kind()

@@ -8,9 +8,9 @@ from typing import Final
 import msgspec
 
 from slicewise.httpd import Answer, HttpResponse
-from slicewise.metricsapi.documents import write_time
 from slicewise.metricsapi.registry import AgentHealth, NodeRecord, NodeRegistry
 from slicewise.metricsapi.status import answer_list, refuse
+from slicewise.reports.gpu_documents import write_time
 from slicewise.reports.listing import (
     GROUP,
     HEARD,

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
+from math import inf
 from typing import Final, Protocol
 
 import structlog
@@ -22,6 +23,9 @@ from slicewise.reports import NodeReport, PodReport, ReportDelta, apply_delta
 _log = structlog.get_logger(__name__)
 SILENCE_SECONDS: Final = 3.3
 _DELETIONS: Final = 4096
+
+STEP: Final = 1 << 20
+"""How far apart versions are; what is left of one after division tells its process."""
 
 
 class AgentHealth(Enum):
@@ -49,8 +53,10 @@ class NodeRecord:
     name: str
     report: NodeReport
     health: AgentHealth = AgentHealth.UNKNOWN
-    heard: float = 0.0
+    heard: float = -inf
     """When its agent was heard last, by the clock that never goes back."""
+    deadline: float = inf
+    """When it counts as silent unless it is heard; never while it is silent or not expected."""
     created: datetime | None = None
     """When its first inventory came; None before that."""
     received: datetime | None = None
@@ -100,8 +106,9 @@ class NodeRegistry:
         self.clock = clock
         self._watchers = watchers
         self._silence = silence
-        # Versions must grow from one process to the next, or old ones would look current.
-        self.revision = int(now().timestamp() * 1e6)
+        # Versions grow from one process to the next, and end in digits that are this process's
+        # alone, so that one which another replica gave out is never taken for one of ours.
+        self.revision = int(now().timestamp() * 1e3) * STEP + secrets.randbelow(STEP)
         self._holders: dict[str, dict[str, HeldPod]] = {}
         # Tells the versions of this process from those of another.
         self._epoch = secrets.token_hex(4)
@@ -129,14 +136,20 @@ class NodeRegistry:
 
     def last_heard(self, record: NodeRecord) -> datetime | None:
         """When the node's agent was heard last; None when never."""
-        if record.health is AgentHealth.UNKNOWN:
+        if record.heard == -inf:
             return None
         ago = self.clock() - record.heard
         return datetime.fromtimestamp(self.now().timestamp() - ago).astimezone()
 
-    def heartbeat(self, node: str) -> None:
-        """An agent that keeps no connection says that it lives."""
-        self.hear(self._record(node))
+    def heartbeat(self, node: str, seconds: float | None = None) -> None:
+        """An agent that keeps no connection says that it lives, for so many seconds."""
+        self.hear(self._record(node), seconds)
+
+    def expect(self, node: str, seconds: float) -> None:
+        """A node that was never heard is silent unless it is heard within so many seconds."""
+        record = self._record(node)
+        if record.health is AgentHealth.UNKNOWN and record.deadline == inf:
+            record.deadline = self.clock() + seconds
 
     def report(self, node: str) -> NodeReport:
         """What is known of a node; an empty report when nothing is."""
@@ -189,9 +202,10 @@ class NodeRegistry:
 
     def sweep(self) -> None:
         """Notice which agents have fallen silent."""
-        late = self.clock() - self._silence
+        now = self.clock()
         for record in list(self.records.values()):
-            if record.heard < late and record.health is AgentHealth.HEARD:
+            if record.deadline < now:
+                record.deadline = inf
                 self._set_health(record, AgentHealth.SILENT)
                 if not record.listed:
                     self.forget(record.name)
@@ -228,11 +242,13 @@ class NodeRegistry:
         return record
 
     def _step(self) -> int:
-        self.revision += 1
+        self.revision += STEP
         return self.revision
 
-    def hear(self, record: NodeRecord) -> None:
+    def hear(self, record: NodeRecord, seconds: float | None = None) -> None:
         record.heard = self.clock()
+        until = record.heard + (self._silence if seconds is None else seconds)
+        record.deadline = until if record.deadline == inf else max(record.deadline, until)
         if record.health is not AgentHealth.HEARD:
             self._set_health(record, AgentHealth.HEARD)
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final
 
 from slicewise.httpd import Answer, Handler, HttpRequest, HttpResponse, Router, Stream
-from slicewise.httpd.router import POST
+from slicewise.httpd.router import POST, BodyRule
 from slicewise.kube.access_reviews import ResourceAttributes
 from slicewise.kube.errors import KubeError
 from slicewise.metricsapi.agents import HEALTH, HOLDINGS, INVENTORY, AgentRoutes, AgentRules
@@ -45,6 +45,9 @@ SCHEDULE: Final = "schedule"
 _VERBS: Final = ("filter", "prioritize", "preempt")
 _YES: Final = ("1", "true")
 _GET: Final = ("GET",)
+# The pods or GPUs of one node, and what a scheduler says of 5,000 nodes.
+_NODE_BYTES: Final = 4 << 20
+_CLUSTER_BYTES: Final = 128 << 20
 
 
 class MetricsRoutes:
@@ -77,18 +80,27 @@ class MetricsRoutes:
         for each in RELEASES:
             for verb in _VERBS:
                 path = f"{each.prefix}/{SCHEDULE}/{verb}"
-                self._router.add(path, partial(self._schedule, each, verb, handler), POST)
+                may = partial(self._refuse_scheduler, each, verb)
+                self._router.add(path, handler, POST, body=BodyRule(_CLUSTER_BYTES, may, json=True))
 
     async def handle(self, request: HttpRequest) -> Answer:
         try:
             return await self._router.handle(request)
         except KubeError as error:
-            return refuse(503, f"the API server cannot be asked: {error}")
+            return _cannot_ask(error)
+
+    async def admit(self, head: HttpRequest) -> HttpResponse | int:
+        """Whoever may not do what they ask for is refused before their body is read."""
+        try:
+            return await self._router.admit(head)
+        except KubeError as error:
+            return _cannot_ask(error)
 
     def _add_agents(self, agents: AgentRoutes) -> None:
         self._router.add(HEALTH, agents.heartbeat, _GET)
-        self._router.add(INVENTORY, agents.take_inventory, POST)
-        self._router.add(HOLDINGS, agents.take_holdings, POST)
+        rule = BodyRule(_NODE_BYTES, agents.refuse)
+        self._router.add(INVENTORY, agents.take_inventory, POST, body=rule)
+        self._router.add(HOLDINGS, agents.take_holdings, POST, body=rule)
         self._router.add(PATH, agents.connect, _GET)
 
     def _add_discovery(self) -> None:
@@ -115,11 +127,10 @@ class MetricsRoutes:
         refusal = await self._check(request, api_version, verb, resource.name)
         return refusal or self._answer(request, form, watching=watching)
 
-    async def _schedule(
-        self, api_version: ApiVersion, verb: str, handler: Handler, request: HttpRequest
-    ) -> Answer:
-        refusal = await self._check(request, api_version, "create", SCHEDULE, verb)
-        return refusal or await handler(request)
+    async def _refuse_scheduler(
+        self, api_version: ApiVersion, verb: str, head: HttpRequest
+    ) -> HttpResponse | None:
+        return await self._check(head, api_version, "create", SCHEDULE, verb)
 
     async def _list_reports(self, request: HttpRequest) -> Answer:
         if request.query.get("watch", "") in _YES:
@@ -202,6 +213,10 @@ class MetricsRoutes:
                 for held in self._registry.pods()
             ]
         return [make_node_object(self._registry, record) for record in self._registry.nodes()]
+
+
+def _cannot_ask(error: KubeError) -> HttpResponse:
+    return refuse(503, f"the API server cannot be asked: {error}")
 
 
 def _always(answer: HttpResponse) -> Callable[[HttpRequest], HttpResponse]:

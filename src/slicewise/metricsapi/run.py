@@ -15,16 +15,20 @@ from typing import Final
 import structlog
 
 from slicewise.httpd import Answer, Handler, HttpRequest
+from slicewise.kube.background_tasks import BackgroundTasks
 from slicewise.kube.client import Client
 from slicewise.kube.kubeconfig import find_access
 from slicewise.metricsapi.api_versions import FIRST, SECOND
 from slicewise.metricsapi.report_overlay import ReportOverlay, follow_reports
 from slicewise.metricsapi.server import MetricsApiServer, MetricsApiSettings
-from slicewise.state.live import LiveState, StateSettings
+from slicewise.state.live import LiveState
+from slicewise.state.settings import StateSettings
 
 COMPONENT: Final = "slicewise-metrics-api"
-Scheduler = Callable[[Client, LiveState, str], AbstractAsyncContextManager[Handler]]
-"""Makes the handler of the scheduler's verbs, given the cluster's state and our name."""
+Scheduler = Callable[
+    [Client, LiveState, str, BackgroundTasks], AbstractAsyncContextManager[Handler]
+]
+"""Makes the handler of the scheduler's verbs: given the state, our name and what runs beside."""
 _log = structlog.get_logger(__name__)
 
 
@@ -40,7 +44,10 @@ async def run_metrics_api(
     gc.set_threshold(50_000, 20, 50)
     async with Client(find_access(settings.kubeconfig), agent=COMPONENT) as client:
         service = MetricsApiServer(client, settings)
-        async with _scheduling(client, settings.policy, service, scheduler):
+        followed = StateSettings(
+            policy=settings.policy, quota_labels=settings.quota_labels, namespaces=True
+        )
+        async with _scheduling(client, followed, service, scheduler):
             starting = asyncio.create_task(service.start())
             stopping = asyncio.create_task(stop.wait())
             try:
@@ -60,27 +67,28 @@ async def run_metrics_api(
 
 @contextlib.asynccontextmanager
 async def _scheduling(
-    client: Client, policy: str, service: MetricsApiServer, scheduler: Scheduler | None
+    client: Client, settings: StateSettings, service: MetricsApiServer, scheduler: Scheduler | None
 ) -> AsyncIterator[None]:
     """The scheduler's verbs beside the API, if they are wanted."""
     if scheduler is None:
         yield
         return
-    state = LiveState(client, StateSettings(policy=policy))
+    state = LiveState(client, settings)
     state.overlay = ReportOverlay(service.registry)
     try:
-        async with scheduler(client, state, COMPONENT) as handler:
-            service.serve_scheduler(_translate(handler))
-            works = [state.start(), follow_reports(service.broadcaster, state)]
-            tasks = [asyncio.create_task(work) for work in works]
-            try:
-                yield
-            finally:
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
+        async with scheduler(client, state, COMPONENT, service.background) as handler:
+            service.serve_scheduler(_translate(handler), state)
+            service.background.run("state", _keep_current(state))
+            service.background.run("reports", follow_reports(service.broadcaster, state))
+            yield
     finally:
         await state.stop()
+
+
+async def _keep_current(state: LiveState) -> None:
+    await state.start()
+    # What follows the cluster runs on by itself; a task of ours must not end.
+    await asyncio.Event().wait()
 
 
 def _translate(handler: Handler) -> Handler:

@@ -5,36 +5,45 @@ stream first.
 """
 
 import asyncio
+import socket
 import tempfile
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 import structlog
 
+from slicewise.dialects import QuotaLabels
 from slicewise.httpd import Handler, Server, ServerSettings, Tls
 from slicewise.kube import sources
 from slicewise.kube.access_reviews import AccessReviews
+from slicewise.kube.background_tasks import BackgroundTasks
 from slicewise.kube.client import Client
-from slicewise.kube.errors import KubeError, RefusedError
+from slicewise.kube.configmaps import ConfigMapClient
+from slicewise.kube.errors import RefusedError
 from slicewise.kube.objects import ConfigMap
-from slicewise.kube.secrets import SecretClient, trust_authority
-from slicewise.kube.watch import Informer, Seen, WatchEvent
+from slicewise.kube.secrets import SecretClient
+from slicewise.kube.serving.certificate_manager import (
+    CertificateManager,
+    CertificateSettings,
+    keep_registered,
+    write_private,
+)
+from slicewise.kube.serving.registration import trust_authority
+from slicewise.kube.watch import Informer, Seen, WatchEvent, WatchMonitor
 from slicewise.metricsapi.agents import AgentRules
 from slicewise.metricsapi.api_versions import API_VERSIONS, FIRST, OWN
 from slicewise.metricsapi.auth import NAME, NAMESPACE, Authorities, RequestAuth, read_authorities
 from slicewise.metricsapi.broadcaster import Broadcaster
-from slicewise.metricsapi.certificate_manager import (
-    CertificateManager,
-    CertificateSettings,
-    write_private,
-)
+from slicewise.metricsapi.custom_resources import CustomResources
 from slicewise.metricsapi.registry import SILENCE_SECONDS, NodeRegistry
 from slicewise.metricsapi.routes import MetricsRoutes
+from slicewise.state.cluster_state import ClusterState
 
 _log = structlog.get_logger(__name__)
 MANAGER: Final = "nvidia-gpu-scheduler"
+AUTHORITY_KEY: Final = "ca.crt"
 _SWEEP_SECONDS: Final = 0.1
 # A loop that was held up has heartbeats to read before it may call any agent silent.
 _HELD_UP_SECONDS: Final = 0.3
@@ -46,6 +55,8 @@ class MetricsApiSettings:
     """Kubeconfig of the API server; none looks where kubectl and pods do."""
     policy: str = "default"
     """The scheduler's policy for pods that name none."""
+    quota_labels: QuotaLabels = field(default_factory=QuotaLabels)
+    """The labels of nodes by which the scheduler's quota names models and pools."""
     name: str = "nvidia-gpu-scheduler"
     """Name of the Service in front, and of the Secret."""
     namespace: str = "kube-system"
@@ -56,12 +67,18 @@ class MetricsApiSettings:
     """Address and limits; its certificates count only if they are not made here."""
     authority: Path | None = None
     """PEM authority of certificates that are not made here, for the registration."""
+    authority_configmap: tuple[str, str] | None = None
+    """Namespace and name of the ConfigMap in which agents find the authority; none writes none."""
     rules: AgentRules = field(default_factory=AgentRules)
     """Whom agents have to be."""
     silence_seconds: float = SILENCE_SECONDS
     """After how long a silent node is unhealthy."""
     overlap_seconds: float = 30.0
     """How long a new authority is known before it is used."""
+    custom_resources: bool = False
+    """Whether nvidia-gpu-scheduler v0.2.0's custom resources and Leases are read and kept."""
+    identity: str = field(default_factory=socket.gethostname)
+    """Which replica this is."""
     folder: Path | None = None
     """Where certificates are put for the listener; none makes a folder."""
 
@@ -78,7 +95,11 @@ class MetricsApiServer:
         self._secrets = SecretClient(client, settings.namespace, settings.name, manager=MANAGER)
         self._authorities = Authorities()
         self._believed = asyncio.Event()
-        self._tasks: list[asyncio.Task[None]] = []
+        self.watches = WatchMonitor()
+        self.background = BackgroundTasks()
+        """What runs beside the listener; liveness fails when any of it ends."""
+        self._scheduler_state: ClusterState | None = None
+        self._custom: CustomResources | None = None
         self._holder: tempfile.TemporaryDirectory[str] | None = None
         self._folder = self._find_folder()
         self.server: Server | None = None
@@ -98,41 +119,57 @@ class MetricsApiServer:
         assert self.server is not None
         return self.server.url
 
-    def serve_scheduler(self, handler: Handler) -> None:
+    def serve_scheduler(self, handler: Handler, state: ClusterState) -> None:
+        self._scheduler_state = state
         self._api.serve_scheduler(handler)
 
     async def start(self) -> None:
         """Listen, once there is a certificate and the front proxy is known."""
         configmap = sources.configmaps(NAMESPACE, NAME)
         authorities = Informer(self._client, configmap, self._take_authorities)
-        self._run("authorities", authorities.run())
+        self._follow(authorities)
+        self.background.run("watch monitor", self.watches.run())
         await self._believed.wait()
         tls = self.settings.listen.tls
         if tls is None:
-            await self._insist_on_certificate()
+            await self.certificate_manager.insist(self._client.sleep)
             tls = Tls(self.certificate_manager.file, self.certificate_manager.file)
             secret = Informer(self._client, self._secrets.source(), self.certificate_manager.take)
-            self._run("secret", secret.run())
-            self._run("keeper", self.certificate_manager.run())
+            self._follow(secret)
+            self.background.run("certificates", self.certificate_manager.run())
         elif self.settings.authority is not None:
-            self._run("registration", self._keep_registered(self.settings.authority))
+            work = keep_registered(self._register, self.settings.authority, self._client.sleep)
+            self.background.run("registration", work)
         listen = replace(self.settings.listen, tls=replace(tls, client_ca=self._clients))
-        self.server = Server(self._api.handle, listen)
+        self.server = Server(self._api.handle, listen, admit=self._api.admit)
         await self.server.start()
+        assert self.server.app is not None
+        self.server.app.failure = self._find_failure
         nodes = Informer(self._client, sources.node_names(), self._take_nodes)
-        self._run("nodes", nodes.run())
-        self._run("sweep", self._sweep())
+        self._follow(nodes)
+        self.background.run("sweep", self._sweep())
+        if self.settings.custom_resources:
+            self._keep_custom_resources()
 
     async def stop(self) -> None:
         """End streams and connections, then everything else."""
         if self.server is not None:
             await self.server.stop()
-        tasks, self._tasks = self._tasks, []
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.background.stop()
+        if self._custom is not None:
+            await self._custom.election.release()
         if self._holder is not None:
             self._holder.cleanup()
+
+    def _keep_custom_resources(self) -> None:
+        settings = self.settings
+        self._custom = custom = CustomResources(
+            self._client, settings.namespace, self.registry, settings.identity
+        )
+        for informer in custom.informers:
+            self._follow(informer)
+        self.background.run("election", custom.election.run(lambda _: None))
+        self.background.run("health of GpuNodes", custom.writer.run())
 
     @property
     def _clients(self) -> Path:
@@ -144,10 +181,13 @@ class MetricsApiServer:
         self._holder = tempfile.TemporaryDirectory(prefix="slicewise-")
         return Path(self._holder.name)
 
-    def _run(self, what: str, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work, name=f"metrics-api-{what}")
-        task.add_done_callback(_notice_end)
-        self._tasks.append(task)
+    def _follow(self, informer: Informer[Any, Any]) -> None:
+        self.watches.add(informer)
+        self.background.run(f"watch of {informer.resource}", informer.run())
+
+    def _find_failure(self) -> str | None:
+        state = self._scheduler_state
+        return self.background.failure or (None if state is None else state.failure)
 
     def _take_authorities(self, changes: Sequence[WatchEvent[ConfigMap]]) -> None:
         for change in changes:
@@ -160,24 +200,10 @@ class MetricsApiServer:
                 write_private(self._clients, found.bundle.encode())
                 self._believed.set()
 
-    async def _insist_on_certificate(self) -> None:
-        while True:
-            try:
-                return await self.certificate_manager.begin()
-            except KubeError as error:
-                _log.warning("no certificate yet", error=str(error))
-                await self._client.sleep(1.0)
-
-    async def _keep_registered(self, authority: Path) -> None:
-        while True:
-            try:
-                await self._register(authority.read_bytes())
-            except (KubeError, OSError) as error:
-                _log.warning("not registered", error=str(error))
-            await self._client.sleep(60.0)
-
     async def _register(self, authorities: bytes) -> None:
         """Have the API server know every group by these authorities, where they are registered."""
+        if self.settings.authority_configmap is not None:
+            await self._publish(self.settings.authority_configmap, authorities)
         for api_version in API_VERSIONS:
             name = f"{api_version.version}.{api_version.group}"
             try:
@@ -189,6 +215,18 @@ class MetricsApiServer:
                 missing = (403, 404) if api_version is OWN else (404,)
                 if api_version is FIRST or error.code not in missing:
                     raise
+
+    async def _publish(self, place: tuple[str, str], authorities: bytes) -> None:
+        """Have the authorities in the ConfigMap from which agents know us."""
+        shared = ConfigMapClient(self._client, *place, manager=MANAGER)
+        data = {AUTHORITY_KEY: authorities.decode()}
+        while True:
+            found = await shared.read()
+            if found is not None and found[0].data.get(AUTHORITY_KEY) == data[AUTHORITY_KEY]:
+                return
+            if await shared.write(data, None if found is None else found[1]):
+                _log.info("authority published", configmap="/".join(place))
+                return
 
     def _take_nodes(self, changes: Sequence[WatchEvent[str]]) -> None:
         for change in changes:
@@ -204,8 +242,3 @@ class MetricsApiServer:
             await asyncio.sleep(_SWEEP_SECONDS)
             if loop.time() - began < _SWEEP_SECONDS + _HELD_UP_SECONDS:
                 self.registry.sweep()
-
-
-def _notice_end(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and task.exception() is not None:
-        _log.critical("service broken", task=task.get_name(), exc_info=task.exception())

@@ -13,7 +13,8 @@ from slicewise.metricsapi.api_versions import (
     PodObject,
     ServedResource,
 )
-from slicewise.metricsapi.documents import NodeObject, find_gpus, write_age
+from slicewise.metricsapi.documents import NodeObject, write_age
+from slicewise.reports.gpu_documents import find_gpus
 
 NONE: Final = "<none>"
 METADATA: Final = "Metadata"

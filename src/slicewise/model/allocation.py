@@ -1,10 +1,11 @@
 """Allocations: slices of GPUs per container, and what they charge each GPU."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from slicewise.model.amounts import FULL, MiB, Percent
 from slicewise.model.gpu import Gpu
+from slicewise.model.isolation import Isolation
 from slicewise.model.request import Phased, Request, Share, phases
 
 
@@ -19,10 +20,16 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class ContainerAllocation:
-    """The slices of one container, in the order of its shares."""
+    """The slices of one container, in the order of its shares.
+
+    `isolation` is what was promised of its limits, and `ceiling` the percent of compute that it
+    may borrow; they are terms of the record, and two allocations of the same slices are equal.
+    """
 
     name: str
     slices: tuple[Slice, ...]
+    isolation: Isolation | None = field(default=None, compare=False)
+    ceiling: Percent | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +42,10 @@ class Allocation:
     def slices_of(self, name: str) -> tuple[Slice, ...]:
         """The slices of the container with this name; empty when it has none."""
         return next((each.slices for each in self.containers if each.name == name), ())
+
+    @property
+    def by_container(self) -> dict[str, tuple[Slice, ...]]:
+        return {each.name: each.slices for each in self.containers}
 
     @property
     def gpus(self) -> tuple[int, ...]:
@@ -79,4 +90,8 @@ def _sum(pieces: Iterable[Slice]) -> dict[int, tuple[int, int]]:
 
 def whole_gpus(pieces: Iterable[Slice]) -> int:
     """How many of these charges take a GPU for themselves."""
-    return sum(piece.cores == FULL for piece in pieces)
+    whole = 0
+    # A generator would take twice as long, and whole clusters are counted by this.
+    for piece in pieces:
+        whole += piece.cores == FULL
+    return whole

@@ -11,8 +11,3 @@ MilliCpu = NewType("MilliCpu", int)
 
 FULL: Final = Percent(100)
 BYTES_PER_MIB: Final = 1 << 20
-
-# Bounds that no honest input reaches; past them a number is a mistake or an attack.
-MAX_MEMORY: Final = MiB(1 << 40)
-MAX_GPUS_PER_NODE: Final = 64
-MAX_CONTAINERS: Final = 512

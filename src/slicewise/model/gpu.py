@@ -1,10 +1,16 @@
 """GPUs and nodes: fixed facts of the hardware, and the health of each GPU."""
 
-from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
 
-from slicewise.model.amounts import MAX_GPUS_PER_NODE, MAX_MEMORY, MiB, MilliCpu
+from slicewise.model.amounts import MiB, MilliCpu
+from slicewise.model.bounds import MAX_GPUS_PER_NODE, MAX_MEMORY
 from slicewise.model.errors import InventoryError
+from slicewise.model.isolation import NOT_ISOLATED, OfferedIsolation
+
+_NOTHING_STARTED: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +26,30 @@ class Gpu:
     healthy: bool = True
     mig: bool = False
     cordoned: bool = False
+    isolation: OfferedIsolation = NOT_ISOLATED
+    claims: bool = False
+    """Whether it is given out by ResourceClaims alone."""
+    shared: bool = False
+    """Whether ResourceClaims get parts of it beside pods that ask by resource names."""
+
+    @property
+    def device(self) -> str:
+        """Its name among devices: a UUID is the same after GPUs were added or moved."""
+        return self.uuid.lower()
+
+    @property
+    def closed(self) -> str:
+        """Why claims get nothing of it; empty when they do."""
+        if not (self.claims or self.shared):
+            return "not offered to claims"
+        if self.mig:
+            return "split by MIG"
+        return "cordoned" if self.cordoned else "" if self.healthy else "unhealthy"
 
     @property
     def usable(self) -> bool:
-        """Whether shares of this GPU may be allocated: healthy, not cordoned, not split by MIG."""
-        return self.healthy and not self.mig and not self.cordoned
+        """Whether shares of this GPU may be allocated to pods that ask by resource names."""
+        return self.healthy and not (self.mig or self.cordoned or self.claims)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +78,10 @@ class Node:
 
     `agent` says that Slicewise's own agent serves the GPUs, and so waits for pods' records.
     Resources that are only `counted` there bring a container no GPU by themselves.
+    `started` has what the agent says that pods' containers were given, by UID and name, where
+    their records do not tell: the UUIDs of GPUs.
+    Systems that are `unlimited` there run their containers without limits unless a pod names some.
+    `memory_unit` is what one unit of memory means there to systems that leave it to the node.
     """
 
     name: str
@@ -62,6 +91,11 @@ class Node:
     pool: str | None = None
     agent: bool = False
     counted: frozenset[str] = frozenset()
+    unlimited: frozenset[str] = frozenset()
+    started: Mapping[str, Mapping[str, tuple[str, ...]]] = field(
+        default_factory=lambda: _NOTHING_STARTED, hash=False
+    )
+    memory_unit: MiB | None = None
 
     def __post_init__(self) -> None:
         check_gpus(self.name, self.gpus)

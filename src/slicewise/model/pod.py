@@ -54,6 +54,17 @@ class Pod:
     deleting: bool = False
     priority: int = 0
     version: int = 0
+    created: int = 0
+    """Seconds since 1970 by the API server's clock; 0 where it is not known."""
+    oversized: tuple[tuple[str, int], ...] = ()
+    """Annotations and labels that were too long to keep, with their bytes: it cannot be read."""
+    ends: int = 0
+    """When its deletion is due, in seconds since 1970; 0 where it is not being deleted."""
+    preempts: bool = True
+    """Whether pods of lower priority may be evicted for it."""
+
+    by_claim: bool = False
+    """Whether a ResourceClaim serves the GPUs that it asks for by name."""
 
     @property
     def main_containers(self) -> tuple[Container, ...]:

@@ -15,7 +15,15 @@ class Reason(Enum):
     UNHEALTHY = ("GpuUnhealthy", "Too few healthy GPUs", False)
     TOPOLOGY = ("GpuTopology", "GPUs are not linked as demanded", False)
     QUOTA = ("GpuQuotaExceeded", "Namespace is over its GPU quota", False)
+    QUOTA_UNREADABLE = ("GpuQuotaUnreadable", "GPU quota cannot be read", False)
+    ISOLATION = ("InsufficientIsolation", "Insufficient GPU isolation", False)
+    ISOLATION_NOT_ALLOWED = (
+        "IsolationNotAllowed",
+        "Namespace does not allow GPU shares without limits",
+        False,
+    )
     COUNTED = ("GpuOnlyCounted", "Node gives no GPU for this resource alone", False)
+    CLAIMS = ("GpuServedByClaims", "Node gives GPUs to ResourceClaims only", False)
     POOL = ("GpuPoolMismatch", "Node is not in an admitted pool", False)
     CORES = ("InsufficientGpuCores", "Insufficient GPU compute", True)
     MEMORY = ("InsufficientGpuMemory", "Insufficient GPU memory", True)
@@ -23,6 +31,7 @@ class Reason(Enum):
     GPUS = ("InsufficientGpus", "Too few GPUs with enough free", True)
     TOPOLOGY_BUSY = ("GpuTopologyBusy", "Linked GPUs are in use", True)
     SCATTERED = ("GpuFragmented", "Free GPU shares do not fit together", True)
+    UNDECIDED = ("GpuSearchEnded", "Too many ways to share GPUs to try them all", True)
     CPU = ("InsufficientCpu", "Insufficient CPU", True)
     HOST_MEMORY = ("InsufficientHostMemory", "Insufficient host memory", True)
     UNREADABLE = ("UnreadableAllocation", "A pod's GPU allocation cannot be read", True)

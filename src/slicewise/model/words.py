@@ -30,7 +30,11 @@ def model_matches(model: str, wanted: str) -> bool:
 
 def model_admitted(model: str, wanted: Iterable[str], refused: Iterable[str]) -> bool:
     """Whether a GPU of this model satisfies the lists of wanted and refused names."""
-    wanted = tuple(wanted)
+    return _admitted(model, tuple(wanted), tuple(refused))
+
+
+@lru_cache(maxsize=1024)
+def _admitted(model: str, wanted: tuple[str, ...], refused: tuple[str, ...]) -> bool:
     if wanted and not any(model_matches(model, name) for name in wanted):
         return False
     return not any(model_matches(model, name) for name in refused)

@@ -14,15 +14,17 @@ from prometheus_client.registry import Collector
 
 from slicewise import __version__
 from slicewise.diagnose.audit_report import write_audit
-from slicewise.httpd import Answer, HttpRequest, HttpResponse, Router, json_response
+from slicewise.httpd import Answer, Handler, HttpRequest, HttpResponse, Router, json_response
 from slicewise.nodeagent.agent import Agent
 from slicewise.nodeagent.audit.auditor import Auditor
 from slicewise.nodeagent.compat.compat_metrics import collect_exporter, collect_manager
 from slicewise.nodeagent.compat.manager_pages import draw_graph, write_manager_usage
+from slicewise.nodeagent.plugin.refusals import RefusalCause
 from slicewise.nodeagent.usage.metrics import collect_own, render
 from slicewise.nodeagent.usage.reporting import write_report
 from slicewise.nodeagent.usage.sampler import UsageMeter
 from slicewise.reports import NodeReport
+from slicewise.state.watch_metrics import collect_watches
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -41,10 +43,12 @@ class AgentPages:
         self._meter = meter
         self._report = report or self._measure
         self._more = tuple(more)
-        self._router = Router(lenient=True)
-        self.handle = self._router.handle
-        self.add("/metrics", self._metrics)
-        self.add("/metric", self._metric)
+        self.router = Router(lenient=True)
+        self.figures = Router(lenient=True)
+        """What Prometheus reads and nothing else, for a listener without TLS."""
+        for path, page in (("/metrics", self._metrics), ("/metric", self._metric)):
+            self.add(path, page)
+            self.figures.add(path, _ignore_request(page))
         self.add("/usage", self._usage)
         self.add("/usage/gpus", self._gpus)
         self.add("/graph", self._graph)
@@ -54,11 +58,7 @@ class AgentPages:
 
     def add(self, path: str, page: Callable[[], Awaitable[Answer]]) -> None:
         """Serve one more page under this path."""
-
-        async def handle(_: HttpRequest) -> Answer:
-            return await page()
-
-        self._router.add(path, handle)
+        self.router.add(path, _ignore_request(page))
 
     async def _metrics(self) -> HttpResponse:
         usage = self._meter.usage()
@@ -92,6 +92,13 @@ class AgentPages:
         return json_response({"version": __version__})
 
 
+def _ignore_request(page: Callable[[], Awaitable[Answer]]) -> Handler:
+    async def handle(_: HttpRequest) -> Answer:
+        return await page()
+
+    return handle
+
+
 async def _answer(metrics: Iterable[Metric]) -> HttpResponse:
     # Writing a few thousand lines takes long enough for a container start to notice.
     text = await asyncio.to_thread(render, tuple(metrics))
@@ -121,6 +128,11 @@ class AgentMetrics(Collector):
         ended.add_metric(["granted"], starts.granted)
         ended.add_metric(["held_back"], starts.held_back)
         yield ended
+        text = "Container starts refused by the signature of a record or a GPU without room."
+        refused = CounterMetricFamily("slicewise_starts_refused", text, labels=["reason"])
+        for cause in RefusalCause:
+            refused.add_metric([cause.value], agent.refusals.counts[cause])
+        yield refused
         yield CounterMetricFamily(
             "slicewise_agent_container_start_seconds",
             "Seconds that granted container starts waited for the agent.",
@@ -134,5 +146,6 @@ class AgentMetrics(Collector):
         for (verb, resource, code), count in agent.requests.items():
             requests.add_metric([verb, resource, code], count)
         yield requests
-        text = "Whether the kubelet knows every plugin and pods are known."
+        text = "Whether the kubelet knows every plugin, and pods are known and current."
         yield GaugeMetricFamily("slicewise_agent_ready", text, float(agent.ready))
+        yield from collect_watches(agent.watches)

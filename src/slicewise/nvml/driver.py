@@ -82,6 +82,12 @@ class Driver(Protocol):
     def loads(self) -> Mapping[str, Load]:
         """The load of every GPU that answers, by UUID."""
 
+    def compute(self) -> Mapping[str, Mapping[int, int]]:
+        """Percent of compute that processes used in the last second, by UUID and PID.
+
+        It is asked ten times a second, and leaves out GPUs that do not answer.
+        """
+
     def wait_faults(self, seconds: float) -> Sequence[GpuFault]:
         """Faults reported within so many seconds; returns as soon as there is one."""
 

@@ -20,6 +20,8 @@ from slicewise.nvml.queries import (
     NvmlSilentError,
     ask,
     insist,
+    limit_memory,
+    read_compute,
     read_gpu,
     read_load,
     read_uuid,
@@ -95,6 +97,25 @@ class LibraryDriver:
                 except NvmlSilentError:
                     continue
             return loads
+
+    def compute(self) -> Mapping[str, Mapping[int, int]]:
+        """What processes used of each GPU that answers, by the samples of the last second."""
+        with self._enter() as session:
+            found = {}
+            for _, handle in session.list_handles()[0]:
+                try:
+                    found[read_uuid(handle)] = read_compute(handle, self._window_seconds)
+                except NvmlSilentError:
+                    continue
+            return found
+
+    def limit_memory(self, uuid: str, cgroup: Path, limit: int | None) -> int | None:
+        """Set or clear the limit of a cgroup on a GPU, and return what is then in force."""
+        with self._enter() as session:
+            for _, handle in session.list_handles()[0]:
+                if read_uuid(handle) == uuid:
+                    return limit_memory(handle, cgroup, limit)
+        raise DriverError(f"{uuid} does not answer")
 
     def wait_faults(self, seconds: float) -> Sequence[GpuFault]:
         """Critical XIDs, double-bit ECC errors and GPUs that stopped answering."""

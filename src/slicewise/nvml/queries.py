@@ -48,6 +48,7 @@ _UNANSWERED: Final = frozenset(
 )
 
 _SWITCH: Final = "switch"
+_NO_LIMIT: Final = (1 << 64) - 1
 
 
 class NvmlSilentError(Exception):
@@ -147,13 +148,37 @@ def _read_processes(handle: Handle, window_seconds: float) -> tuple[Process, ...
             memory[process.pid] = max(memory.get(process.pid, 0), used)
     if not memory:
         return ()
-    # Asked for by age and not by the last answer, so that two readers do not starve each other.
-    since = int((time.time() - window_seconds) * 1_000_000)
-    busy = _latest(ask(pynvml.nvmlDeviceGetProcessUtilization, handle, since) or ())
+    busy = read_compute(handle, window_seconds)
     return tuple(
         Process(pid, MiB(memory[pid] // BYTES_PER_MIB), Percent(busy.get(pid, 0)))
         for pid in sorted(memory)
     )
+
+
+def limit_memory(handle: Handle, cgroup: Path, limit: int | None) -> int | None:
+    """Set the hard and the soft limit of a cgroup to this, or clear them; what is then in force.
+
+    Raises DriverError for what the driver refuses, which older ones do for everything.
+    """
+    name = str(cgroup).encode()
+    soft, hard = (0, _NO_LIMIT) if limit is None else (limit, limit)
+    try:
+        wanted = pynvml.c_nvmlSetMemoryLimits_v1_t(name, soft, hard)
+        pynvml.nvmlDeviceSetMemoryLimits_v1(handle, wanted)
+        found = pynvml.c_nvmlGetMemoryLimits_v1_t(name)
+        pynvml.nvmlDeviceGetMemoryLimits_v1(handle, found)
+    except pynvml.NVMLError as error:
+        if error.value == pynvml.NVML_ERROR_NOT_FOUND:
+            return None
+        raise DriverError(f"memory limits by cgroup: {error}") from error
+    return None if found.hardLimit == _NO_LIMIT else int(found.hardLimit)
+
+
+def read_compute(handle: Handle, window_seconds: float) -> dict[int, int]:
+    """The newest percentage of every process that was sampled in these seconds."""
+    # Asked for by age and not by the last answer, so that two readers do not starve each other.
+    since = int((time.time() - window_seconds) * 1_000_000)
+    return _latest(ask(pynvml.nvmlDeviceGetProcessUtilization, handle, since) or ())
 
 
 def _latest(samples: Iterable[Any]) -> dict[int, int]:

@@ -58,6 +58,13 @@ class SimulatedDriver:
             now = self._answer()
             return {each.device.gpu.uuid: each.load for each in now.gpus if not each.lost}
 
+    def compute(self) -> Mapping[str, Mapping[int, int]]:
+        """The described use of every process."""
+        return {
+            uuid: {process.pid: process.cores for process in load.processes}
+            for uuid, load in self.loads().items()
+        }
+
     def wait_faults(self, seconds: float) -> Sequence[GpuFault]:
         """Faults whose sequence number appeared in the file, and GPUs that became lost."""
         deadline = time.monotonic() + seconds

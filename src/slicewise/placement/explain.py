@@ -4,17 +4,28 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from slicewise.model import (
+    Gpu,
+    Isolation,
     NodeState,
     Reason,
     Refusal,
     Request,
+    Role,
+    code_meets,
     count,
     fits_empty,
     how_many,
     model_admitted,
 )
-from slicewise.placement.groups import Group, split
-from slicewise.placement.quota_limits import QuotaLimits
+from slicewise.placement.budget import STEPS
+from slicewise.placement.groups import Group, split, whole_gpus
+from slicewise.placement.quota_limits import (
+    QuotaLimits,
+    admitted_gpus,
+    find_forbidden,
+    needed_isolation,
+)
+from slicewise.placement.search import counted_out, free_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,19 +36,34 @@ class _NodeQuery:
     groups: tuple[Group, ...]
 
 
-def explain(state: NodeState, request: Request, limits: QuotaLimits) -> Refusal:
-    """The reason this node cannot take the request; for a node already known to refuse it."""
+def explain(
+    state: NodeState, request: Request, limits: QuotaLimits, *, undecided: bool = False
+) -> Refusal:
+    """The reason this node cannot take the request; for a node already known to refuse it.
+
+    It may be `undecided` whether the request fits, because the steps of its decision had ended.
+    """
+    request = request.on(state.node)
     query = _NodeQuery(state, request, limits, split(request))
     return (
         _no_access(query)
         or _never(query)
         or _not_now(query)
         or _host(query)
-        or Refusal(
-            Reason.SCATTERED,
-            f"needs {count(sum(group.count for group in query.groups), 'share')} side by side, "
-            f"free are {_free(state, range(len(state.node.gpus)))}",
+        or _scattered(query, undecided=undecided)
+    )
+
+
+def _scattered(query: _NodeQuery, *, undecided: bool) -> Refusal:
+    state = query.state
+    needed = f"needs {count(sum(group.count for group in query.groups), 'share')} side by side"
+    if undecided:
+        return Refusal(
+            Reason.UNDECIDED,
+            f"{needed}, and no way was found within the {STEPS} steps of a decision",
         )
+    return Refusal(
+        Reason.SCATTERED, f"{needed}, free are {_free(state, range(len(state.node.gpus)))}"
     )
 
 
@@ -46,21 +72,9 @@ def never(state: NodeState, request: Request, limits: QuotaLimits) -> Refusal | 
 
     Topology constraints are not checked here.
     """
+    request = request.on(state.node)
     query = _NodeQuery(state, request, limits, split(request))
     return _no_access(query) or _never(query)
-
-
-def admitted_gpus(state: NodeState, request: Request, limits: QuotaLimits) -> list[int]:
-    """Positions of the GPUs that constraints and quota leave to the request, healthy or not."""
-    constraints = request.constraints
-    return [
-        at
-        for at, gpu in enumerate(state.node.gpus)
-        if model_admitted(gpu.model, constraints.models, constraints.models_refused)
-        and (not constraints.uuids or gpu.uuid in constraints.uuids)
-        and gpu.uuid not in constraints.uuids_refused
-        and (limits.models is None or gpu.model in limits.models)
-    ]
 
 
 def _no_access(query: _NodeQuery) -> Refusal | None:
@@ -75,13 +89,16 @@ def _no_access(query: _NodeQuery) -> Refusal | None:
         return Refusal(
             Reason.COUNTED,
             f"a container asks for {', '.join(sorted(counted))} alone, which this node only "
-            "counts: ask for compute or GPUs beside it",
+            "counts: ask for slicewise.io/carrier: 1, compute or GPUs beside it",
         )
     if limits.pools is not None and state.node.pool not in limits.pools:
         return Refusal(
             Reason.POOL,
             f"node is in pool {state.node.pool!r}, namespace may use {sorted(limits.pools)}",
         )
+    forbidden = find_forbidden(query.request, limits)
+    if forbidden is not None:
+        return Refusal(Reason.ISOLATION_NOT_ALLOWED, forbidden)
     needed = max(group.count for group in query.groups)
     of_model = [
         gpu
@@ -93,8 +110,13 @@ def _no_access(query: _NodeQuery) -> Refusal | None:
     if limits.models is not None:
         in_quota = [gpu for gpu in of_model if gpu.model in limits.models]
         if len(in_quota) < needed:
-            return Refusal(Reason.QUOTA, limits.detail or "no quota left on this node's models")
-    if len(admitted_gpus(state, query.request, limits)) < needed <= len(of_model):
+            reason = Reason.QUOTA_UNREADABLE if limits.unreadable else Reason.QUOTA
+            return Refusal(reason, limits.detail or "no quota left on this node's models")
+    least = needed_isolation(query.request, limits)
+    isolated = [gpu for gpu in of_model if code_meets(gpu.isolation.code, least)]
+    if len(isolated) < needed <= len(of_model):
+        return Refusal(Reason.ISOLATION, _isolation_lacking(of_model, least))
+    if len(admitted_gpus(state, query.request, limits)) < needed <= len(isolated):
         return Refusal(
             Reason.UUID,
             f"wants {', '.join(constraints.uuids) or 'any'} and not "
@@ -117,6 +139,11 @@ def _never(query: _NodeQuery) -> Refusal | None:
             )
         if len(usable) < group.count:
             unusable = [state.node.gpus[at] for at in gpus if at not in usable]
+            if any(gpu.claims for gpu in unusable):
+                needs = count(group.count, "GPU")
+                return Refusal(
+                    Reason.CLAIMS, f"needs {needs} by resource name; ask by ResourceClaim instead"
+                )
             closed = [gpu.index for gpu in unusable if gpu.cordoned]
             cordoned = f" (cordoned: {_list(closed)})" if closed else ""
             return Refusal(
@@ -132,6 +159,13 @@ def _never(query: _NodeQuery) -> Refusal | None:
                 Reason.TOO_SMALL,
                 f"needs {_amount(group)}, largest GPU has 100 percent and {largest} MiB",
             )
+    if len(query.groups) > 1:
+        empty, _ = free_table(NodeState.empty(state.node), usable)
+        if counted_out(empty, query.groups):
+            return Refusal(
+                Reason.TOO_FEW_GPUS,
+                f"needs {_sum(query.groups)}, more than {count(len(usable), 'GPU')} can hold",
+            )
     return None
 
 
@@ -141,8 +175,8 @@ def _not_now(query: _NodeQuery) -> Refusal | None:
     gpus = [
         at for at in admitted_gpus(state, query.request, query.limits) if state.node.gpus[at].usable
     ]
-    for group in query.groups:
-        refusal = _group_not_now(state, group, gpus)
+    lacking = [_group_not_now(state, group, gpus) for group in query.groups]
+    for refusal in (*lacking, _wholes_not_now(query, gpus)):
         if refusal is None:
             continue
         unread = [each.pod for each in state.holdings if not each.certain]
@@ -163,6 +197,17 @@ def _not_now(query: _NodeQuery) -> Refusal | None:
             f"needs GPUs joined by {topology.nearness.name}, free are {_free(state, gpus)}",
         )
     return None
+
+
+def _wholes_not_now(query: _NodeQuery, gpus: list[int]) -> Refusal | None:
+    """What all containers that run together lack of whole GPUs."""
+    needed = whole_gpus(query.groups)
+    free = sum(query.state.untouched(at) for at in gpus)
+    if needed <= free:
+        return None
+    return Refusal(
+        Reason.WHOLE_GPUS, f"needs {count(needed, 'whole GPU')}, {how_many(free, 'free')}"
+    )
 
 
 def _group_not_now(state: NodeState, group: Group, gpus: list[int]) -> Refusal | None:
@@ -224,6 +269,17 @@ def _amount(group: Group) -> str:
     return " and ".join(parts)
 
 
+def _sum(groups: Iterable[Group]) -> str:
+    """What the containers that run together ask for in all."""
+    running = [group for group in groups if group.role is not Role.INIT]
+    shares = count(sum(group.count for group in running), "share")
+    cores, memory = (
+        sum(each.demand for each in running),
+        sum(each.count * each.memory for each in running),
+    )
+    return f"{shares} of {cores} percent and {memory} MiB in all"
+
+
 def _models_wanted(query: _NodeQuery) -> str:
     constraints = query.request.constraints
     parts = []
@@ -232,6 +288,22 @@ def _models_wanted(query: _NodeQuery) -> str:
     if constraints.models_refused:
         parts.append(f"refuses {', '.join(constraints.models_refused)}")
     return " and ".join(parts)
+
+
+def _isolation_lacking(gpus: Sequence[Gpu], least: Isolation) -> str:
+    """What is demanded of memory or compute, and what these GPUs offer of it."""
+    lacks_memory = any(gpu.isolation.best.memory < least.memory for gpu in gpus)
+    what, tier = ("memory", least.memory) if lacks_memory else ("compute", least.compute)
+    offers: dict[str, list[int]] = {}
+    for gpu in gpus:
+        best = gpu.isolation.best.memory if lacks_memory else gpu.isolation.best.compute
+        offers.setdefault(best.word, []).append(gpu.index)
+    told = (
+        f"gpu {_list(indexes) if len(indexes) < 3 else f'{indexes[0]} to {indexes[-1]}'} "
+        f"{'offers' if len(indexes) == 1 else 'offer'} {word}"
+        for word, indexes in offers.items()
+    )
+    return f"needs {what} isolation {tier.word}, {', '.join(told)}"
 
 
 def _models(state: NodeState) -> str:

@@ -1,8 +1,13 @@
-"""A request as the engine sees it: groups of equal shares that want distinct GPUs."""
+"""A request as the engine sees it: groups of equal shares that want distinct GPUs.
 
+`fit_mask` is `model.fits` over arrays.
+"""
+
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from slicewise.model import FULL, ContainerRequest, Request, Role, Share, phases
+from slicewise.placement.tables import Bools, TableView
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +44,28 @@ def split(request: Request) -> tuple[Group, ...]:
     rank = {Role.SIDECAR: 0, Role.MAIN: 0, Role.INIT: 1}
     groups.sort(key=lambda group: (rank[group.role], -group.cores, -group.memory, group.container))
     return tuple(groups)
+
+
+def whole_gpus(groups: Iterable[Group]) -> int:
+    """How many whole GPUs the containers take that run together."""
+    return sum(each.count for each in groups if each.whole and each.role is not Role.INIT)
+
+
+def fit_mask(view: TableView, group: Group) -> Bools:
+    """The GPUs that can take one share of the group, of shape (nodes, gpus).
+
+    The tables say -1 is free of a GPU that is not usable, so amounts cover health too.
+    """
+    if group.whole:
+        mask: Bools = view.whole.copy()
+        if group.memory:
+            mask &= view.memory >= group.memory
+        return mask
+    mask = view.free_cores >= group.cores
+    # Most shares name memory; for those that name none it matters only where too much is held.
+    if group.memory or view.overcommitted.any():
+        mask &= view.free_memory >= group.memory
+    return mask
 
 
 def _groups_of(at: int, container: ContainerRequest) -> list[Group]:

@@ -6,7 +6,7 @@ They are named tuples, because the tables look classes up in dictionaries for ev
 
 from typing import NamedTuple
 
-from slicewise.model import Host, Links, Node
+from slicewise.model import Host, Links, MiB, Node
 
 
 class GpuClass(NamedTuple):
@@ -16,16 +16,19 @@ class GpuClass(NamedTuple):
     memory: int
     usable: bool
     numa: int | None
+    isolation: int = 0
+    """The code of the best tiers it offers."""
 
 
 class NodeClass(NamedTuple):
-    """Nodes with the same GPUs, links, host, counted resources and pool."""
+    """Nodes with the same GPUs, links, host, counted resources, pool and unit of memory."""
 
     gpus: tuple[GpuClass, ...]
     links: Links | None
     host: Host | None
     counted: frozenset[str]
     pool: str | None
+    memory_unit: MiB | None
 
     @property
     def linked(self) -> bool:
@@ -42,6 +45,9 @@ def class_of(node: Node) -> NodeClass:
     # Made as plain tuples are, which costs a third: a large cluster has very many GPUs.
     make = tuple.__new__
     gpus = tuple(
-        [make(GpuClass, (gpu.model, gpu.memory, gpu.usable, gpu.numa)) for gpu in node.gpus]
+        [
+            make(GpuClass, (gpu.model, gpu.memory, gpu.usable, gpu.numa, gpu.isolation.code))
+            for gpu in node.gpus
+        ]
     )
-    return NodeClass(gpus, node.links, node.host, node.counted, node.pool)
+    return NodeClass(gpus, node.links, node.host, node.counted, node.pool, node.memory_unit)

@@ -10,8 +10,9 @@ from types import MappingProxyType
 from typing import Final
 
 from slicewise.model import PolicyError
-from slicewise.placement import fgd, price_policy, scores
-from slicewise.placement.scoring_input import ScoringInput
+from slicewise.model.bounds import MAX_POLICY_LETTERS, MAX_POLICY_TERMS
+from slicewise.placement.scoring import fgd, price_policy, scores
+from slicewise.placement.scoring.scoring_input import ScoringInput
 from slicewise.placement.tables import Floats
 
 Score = Callable[[ScoringInput], Floats]
@@ -56,6 +57,14 @@ class Policy:
 
     def __post_init__(self) -> None:
         for known, weights in ((NODE_SCORES, self.node), (GPU_SCORES, self.gpu)):
+            if len(weights) > MAX_POLICY_TERMS:
+                raise PolicyError(
+                    f"policy of {len(weights)} terms: expected at most {MAX_POLICY_TERMS}"
+                )
+            terms = [term for term, _ in weights]
+            if len(set(terms)) < len(terms):
+                twice = next(term for term in terms if terms.count(term) > 1)
+                raise PolicyError(f"policy {twice!r} is named twice: expected each once")
             for term, weight in weights:
                 if term not in known:
                     raise PolicyError(f"policy {term!r}: expected one of {', '.join(known)}")
@@ -84,6 +93,8 @@ POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
 
 def read_policy(text: str, seed: int = 0) -> Policy:
     """A policy by name, or composed: `node=fgd:2,load:1 gpu=best-fit`."""
+    if len(text) > MAX_POLICY_LETTERS:
+        raise PolicyError(f"policy of {len(text)} letters: expected at most {MAX_POLICY_LETTERS}")
     if text in POLICIES:
         known = POLICIES[text]
         return Policy(known.name, known.node, known.gpu, seed)

@@ -3,15 +3,15 @@
 What no eviction can change depends on the node class alone and is checked once per class.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from operator import attrgetter
 
 import numpy as np
 
 from slicewise.model import NodeState, Reason, Request
-from slicewise.placement.explain import explain, never
-from slicewise.placement.fits import fit_mask
-from slicewise.placement.groups import Group
+from slicewise.placement.explain import never
+from slicewise.placement.groups import Group, fit_mask, whole_gpus
 from slicewise.placement.quota_limits import QuotaLimits
 from slicewise.placement.row_cache import RowValues
 from slicewise.placement.tables import Bools, Ints, NodeTables, TableView
@@ -33,6 +33,7 @@ class NodeQuery:
     limits: QuotaLimits
     groups: tuple[Group, ...]
     admitted: Bools | None  # (nodes, gpus)
+    undecided: Bools  # (nodes,), rows that the steps of the decision did not reach
 
 
 def read_reasons(query: NodeQuery, rows: Ints) -> list[Reason]:
@@ -40,11 +41,6 @@ def read_reasons(query: NodeQuery, rows: Ints) -> list[Reason]:
     if not len(rows):
         return []
     found: Ints = np.full(len(rows), _NONE, dtype=np.int64)
-    constraints = query.request.constraints
-    strict = constraints.topology is not None and constraints.topology.strict
-    if constraints.uuids or constraints.uuids_refused or strict:
-        # Neither UUIDs nor strict topology are decided by the class.
-        return [_explain(query, row) for row in rows.tolist()]
     _fill_never(query, rows, found)
     view = query.view if len(rows) == len(query.view.rows) else query.view.take(rows)
     _fill_busy(query, rows, view, found)
@@ -53,22 +49,32 @@ def read_reasons(query: NodeQuery, rows: Ints) -> list[Reason]:
     found[left & (view.cpu < host.cpu)] = _AT[Reason.CPU]
     left = found == _NONE
     found[left & (view.host_memory < host.memory)] = _AT[Reason.HOST_MEMORY]
+    left = found == _NONE
+    found[left & query.undecided[rows]] = _AT[Reason.UNDECIDED]
     found[found == _NONE] = _AT[Reason.SCATTERED]
     return [REASONS[at] for at in found.tolist()]
 
 
-def _explain(query: NodeQuery, row: int) -> Reason:
-    return explain(query.tables.states[row], query.request, query.limits).reason
-
-
 def _fill_never(query: NodeQuery, rows: Ints, found: Ints) -> None:
-    classes = query.view.node_class[rows]
-    for each in np.unique(classes).tolist():
-        members = classes == each
-        node = query.tables.states[int(rows[int(members.argmax())])].node
+    for members in _alike(query, rows):
+        node = query.tables.states[int(rows[members[0]])].node
         refusal = never(NodeState.empty(node), query.request, query.limits)
         if refusal is not None:
             found[members] = _AT[refusal.reason]
+
+
+def _alike(query: NodeQuery, rows: Ints) -> Iterator[Ints]:
+    """Positions among these rows of nodes of one class that admit the same GPUs."""
+    keys = query.view.node_class[rows]
+    constraints = query.request.constraints
+    if (constraints.uuids or constraints.uuids_refused) and query.admitted is not None:
+        # UUIDs are not decided by the class.
+        masks = np.packbits(query.admitted[rows], axis=1)
+        numbers: dict[bytes, int] = {}
+        found = [numbers.setdefault(mask.tobytes(), len(numbers)) for mask in masks]
+        keys = keys * len(numbers) + np.array(found, dtype=np.int64)
+    for each in np.unique(keys).tolist():
+        yield np.flatnonzero(keys == each)
 
 
 def _fill_busy(query: NodeQuery, rows: Ints, view: TableView, found: Ints) -> None:
@@ -83,6 +89,15 @@ def _fill_busy(query: NodeQuery, rows: Ints, view: TableView, found: Ints) -> No
         code[(code != _NONE) & unread] = _AT[Reason.UNREADABLE]
         left = found == _NONE
         found[left] = code[left]
+    whole = whole_gpus(query.groups)
+    if whole:
+        lacking = (found == _NONE) & ((view.whole & gpus).sum(axis=1) < whole)
+        found[lacking] = np.where(unread, _AT[Reason.UNREADABLE], _AT[Reason.WHOLE_GPUS])[lacking]
+    topology = query.request.constraints.topology
+    if topology is not None and topology.strict:
+        idle = (view.whole & gpus).sum(axis=1) == gpus.sum(axis=1)
+        left = found == _NONE
+        found[left] = np.where(idle, _AT[Reason.TOPOLOGY], _AT[Reason.TOPOLOGY_BUSY])[left]
 
 
 def _lack(view: TableView, group: Group, gpus: Bools) -> Ints:

@@ -21,6 +21,8 @@ Floats = NDArray[np.float64]
 # A node that does not publish its CPU and memory is never short of them.
 PLENTY: Final = 1 << 62
 NO_GPU: Final = -1
+# A GPU that nobody measures is neither idle nor busy.
+UNKNOWN_LOAD: Final = 50
 _LOG_LIMIT: Final = 1 << 16
 
 
@@ -56,6 +58,8 @@ class NodeTables:
         self._order = order
         self._snapshot = Snapshot()
         self._loads: dict[int, Sequence[int]] = {}
+        self.measured: Mapping[str, Sequence[int]] = {}
+        """Measured percent of use of each GPU, by node."""
         self.names: list[str] = []
         self.row_of: dict[str, int] = {}
         self.models: list[str] = []
@@ -125,6 +129,7 @@ class NodeTables:
         self.view.model.fill(NO_GPU)
         for row, (state, each) in enumerate(zip(states, classes, strict=True)):
             self._write(row, state, each)
+        self._write_load(self.measured)
         self.changes.clear()
         self.epoch += 1
 
@@ -192,10 +197,19 @@ class NodeTables:
         view.gpus[row] = count
         view.node_class[row] = self._classes[of]
 
+    def measure(self, load: Mapping[str, Sequence[int]]) -> None:
+        """Take this as all that is measured from now on; other nodes are of unknown load."""
+        self.measured = load
+        for row in [row for row in self._loads if self.names[row] not in load]:
+            self.view.load[row] = UNKNOWN_LOAD
+            del self._loads[row]
+        self._write_load(load)
+
     def _write_load(self, load: Mapping[str, Sequence[int]]) -> None:
         for name, percents in load.items():
             row = self.row_of.get(name)
             if row is not None and self._loads.get(row) is not percents:
+                self.view.load[row] = UNKNOWN_LOAD
                 count = min(len(percents), int(self.view.gpus[row]))
                 self.view.load[row, :count] = list(percents)[:count]
                 self._loads[row] = percents
@@ -215,7 +229,7 @@ def _blank(nodes: int, gpus: int) -> TableView:
         whole=grid(np.bool_, 0),
         size=grid(np.int64, 0),
         model=grid(np.int64, NO_GPU),
-        load=grid(np.int64, 0),
+        load=grid(np.int64, UNKNOWN_LOAD),
         gpus=column(),
         idle=column(),
         room=column(),

@@ -7,17 +7,19 @@ last word on a row that seems too small.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 import numpy as np
 
 from slicewise.model import FULL, Role, TopologyConstraint
-from slicewise.placement.fits import fit_mask
-from slicewise.placement.groups import Group
+from slicewise.placement.groups import Group, fit_mask
 from slicewise.placement.policy import GPU_SCORES, JOINT, NODE_SCORES, Policy
-from slicewise.placement.scoring_input import ScoringInput
-from slicewise.placement.tables import Bools, Floats, NodeTables, TableView
-from slicewise.placement.topology import nearest, quality
+from slicewise.placement.scoring.scoring_input import ScoringInput
+from slicewise.placement.tables import Bools, Floats, Ints, NodeTables, TableView
+from slicewise.placement.topology import is_listed, nearest_of_all, quality
 from slicewise.placement.workload import Workload
+
+_MOST_GROWN: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,40 +227,62 @@ def _linked_rows(tables: NodeTables, view: TableView) -> Bools:
 
 def _nearest_gpus(scoring: ScoringInput, options: WalkOptions) -> Bools:
     chosen = np.zeros(scoring.ok.shape, dtype=np.bool_)
-    for row, subset in _subsets(scoring, options):
-        chosen[row, list(subset)] = True
+    for rows, subset in _subsets(scoring, options):
+        chosen[rows[:, np.newaxis], list(subset)] = True
     return chosen
 
 
-def _subsets(scoring: ScoringInput, options: WalkOptions) -> list[tuple[int, tuple[int, ...]]]:
+def _subsets(scoring: ScoringInput, options: WalkOptions) -> list[tuple[Ints, tuple[int, ...]]]:
+    """The nearest GPUs of every feasible row, looked for once on nodes that are alike.
+
+    Rows come together whose nodes are alike and have the same GPUs to choose from.
+    """
     assert scoring.group is not None
+    count, view = scoring.group.count, scoring.view
+    alike: dict[int, list[Ints]] = {}
+    for members in _group_alike(scoring):
+        alike.setdefault(int(view.node_class[members[0]]), []).append(members)
     found = []
-    known: dict[tuple[int, bytes], tuple[int, ...] | None] = {}
-    for row in np.flatnonzero(scoring.feasible).tolist():
-        key = (int(scoring.view.node_class[row]), scoring.ok[row].tobytes())
-        if key not in known:
-            node = scoring.tables.states[int(scoring.view.rows[row])].node
-            free = tuple(np.flatnonzero(scoring.ok[row]).tolist())
-            known[key] = nearest(node, free, scoring.group.count, options.topology)
-        subset = known[key]
-        if subset is not None:
-            found.append((row, subset))
+    for groups in alike.values():
+        node = scoring.tables.states[int(view.rows[groups[0][0]])].node
+        if not is_listed(node, count):
+            # Sets of very many GPUs are grown one by one: where steps end, nothing is near.
+            groups = groups[:_MOST_GROWN]  # noqa: PLW2901
+        frees = [tuple(np.flatnonzero(scoring.ok[members[0]]).tolist()) for members in groups]
+        chosen = nearest_of_all(node, frees, count, options.topology)
+        for members, subset in zip(groups, chosen, strict=True):
+            if subset is not None:
+                found.append((members, subset))
     return found
+
+
+def _group_alike(scoring: ScoringInput) -> list[Ints]:
+    """The feasible rows by class of node and admitted GPUs, in the order of their first rows."""
+    rows = np.flatnonzero(scoring.feasible)
+    if not len(rows):
+        return []
+    classes = scoring.view.node_class[rows].astype(np.int64)[:, np.newaxis].view(np.uint8)
+    keys = np.ascontiguousarray(np.hstack((classes, np.packbits(scoring.ok[rows], axis=1))))
+    as_one = keys.view(np.dtype((np.void, keys.shape[1]))).ravel()
+    _, first, inverse = np.unique(as_one, return_index=True, return_inverse=True)
+    members = np.split(np.argsort(inverse, kind="stable"), np.cumsum(np.bincount(inverse))[:-1])
+    return [rows[members[at]] for at in np.argsort(first, kind="stable").tolist()]
 
 
 def _linked(scoring: ScoringInput, options: WalkOptions) -> Bools:
     """The rows that have GPUs as near as demanded."""
     linked = np.zeros(len(scoring.feasible), dtype=np.bool_)
-    linked[[row for row, _ in _subsets(scoring, options)]] = True
+    for rows, _ in _subsets(scoring, options):
+        linked[rows] = True
     return linked
 
 
 def _closeness(scoring: ScoringInput, options: WalkOptions) -> Floats:
     """Points for rows whose best GPUs are near each other, enough to outweigh the policy."""
     points = np.zeros(len(scoring.feasible))
-    for row, subset in _subsets(scoring, options):
-        node = scoring.tables.states[int(scoring.view.rows[row])].node
-        points[row] = 10.0 * quality(node, subset)
+    for rows, subset in _subsets(scoring, options):
+        node = scoring.tables.states[int(scoring.view.rows[rows[0]])].node
+        points[rows] = 10.0 * quality(node, subset)
     return points
 
 

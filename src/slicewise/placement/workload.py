@@ -8,8 +8,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
+from typing import Final
 
 from slicewise.model import FULL, Request, phases
+
+# Traces of real clusters have up to some three hundred.
+MOST_SHAPES: Final = 512
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -60,10 +64,20 @@ class Workload:
     """How many pods of each shape there were."""
 
     counts: Mapping[PodShape, int] = field(default_factory=lambda: MappingProxyType({}))
+    leftovers: dict[object, object] = field(default_factory=dict, compare=False, repr=False)
+    """What leftovers are worth to these pods, worked out once by `price_tables`."""
 
     @classmethod
     def of(cls, shapes: Iterable[PodShape]) -> "Workload":
         return cls(MappingProxyType(dict(Counter(shapes))))
+
+    @cached_property
+    def wanted(self) -> tuple[tuple[PodShape, int], ...]:
+        """The shapes with GPUs and how many pods have each; of very many, the most frequent."""
+        with_gpus = [(shape, count) for shape, count in self.counts.items() if shape.count]
+        if len(with_gpus) > MOST_SHAPES:
+            with_gpus = sorted(with_gpus, key=lambda each: (-each[1], each[0]))[:MOST_SHAPES]
+        return tuple(sorted(with_gpus))
 
     @cached_property
     def target(self) -> tuple[tuple[PodShape, float], ...]:

@@ -15,6 +15,7 @@ from slicewise.reports.messages import (
     find_delta,
 )
 from slicewise.reports.receiver import ReportReceiver, ReportSink
+from slicewise.reports.replicas import ReplicaReporters, read_endpoint
 from slicewise.reports.report import (
     ContainerReport,
     DeviceReport,
@@ -26,11 +27,12 @@ from slicewise.reports.report import (
     name_brand,
     number_brand,
 )
-from slicewise.reports.reporter import Reporter, ReportTiming
+from slicewise.reports.reporter import Endpoint, Reporter, ReportTiming
 
 __all__ = [
-    "PATH", "PROTOCOL", "ContainerReport", "Credentials", "DeviceReport", "FileCredentials",
-    "GpuReport", "MeasuredUse", "NodeReport", "PodReport", "ProcessReport", "ReportDelta",
-    "ReportError", "ReportReceiver", "ReportSink", "ReportTiming", "Reporter", "apply_delta",
-    "find_delta", "name_brand", "number_brand", "trust",
+    "PATH", "PROTOCOL", "ContainerReport", "Credentials", "DeviceReport", "Endpoint",
+    "FileCredentials", "GpuReport", "MeasuredUse", "NodeReport", "PodReport", "ProcessReport",
+    "ReplicaReporters", "ReportDelta", "ReportError", "ReportReceiver", "ReportSink",
+    "ReportTiming", "Reporter", "apply_delta", "find_delta", "name_brand", "number_brand",
+    "read_endpoint", "trust",
 ]  # fmt: skip

@@ -17,7 +17,9 @@ PROTOCOL: Final = "slicewise-reports/1"
 PATH: Final = "/reports"
 """Where the server takes reports."""
 HEARTBEAT: Final = b"\0\0\0\0"
-MAX_FRAME: Final = 4 << 20
+MAX_FRAME: Final = 1 << 20
+MAX_GPUS: Final = 256
+MAX_PODS: Final = 1024
 _LENGTH: Final = 4
 
 
@@ -77,9 +79,17 @@ def find_delta(old: NodeReport, new: NodeReport) -> ReportDelta | None:
     return None if delta == ReportDelta() else delta
 
 
+def check_size(report: NodeReport) -> NodeReport:
+    """The report; raises ReportError when no node has so many GPUs or pods."""
+    for what, found, most in (("GPUs", report.gpus, MAX_GPUS), ("pods", report.pods, MAX_PODS)):
+        if len(found) > most:
+            raise ReportError(f"report of {len(found)} {what}: expected at most {most}")
+    return report
+
+
 def apply_delta(report: NodeReport, delta: ReportDelta) -> NodeReport:
     """The report with a delta applied, in a stable order; what did not change is shared."""
-    return msgspec.structs.replace(
+    changed = msgspec.structs.replace(
         report,
         gpus=_apply_gpus(report.gpus, delta),
         pods=_apply_pods(report.pods, delta),
@@ -88,6 +98,7 @@ def apply_delta(report: NodeReport, delta: ReportDelta) -> NodeReport:
         processes=report.processes if delta.processes is None else delta.processes,
         sampled_at=report.sampled_at if delta.sampled_at is None else delta.sampled_at or None,
     )
+    return check_size(changed)
 
 
 def _apply_gpus(known: tuple[GpuReport, ...], delta: ReportDelta) -> tuple[GpuReport, ...]:
@@ -116,16 +127,17 @@ class FrameReader:
     __slots__ = ("_rest",)
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._rest = bytearray()
 
     def feed(self, data: bytes) -> Iterable[Message | None]:
         """The messages that are whole now, None for a heartbeat; raises ReportError on nonsense."""
         # Nearly everything that ever arrives is one heartbeat.
         if data == HEARTBEAT and not self._rest:
             return (None,)
-        return self._cut(self._rest + data)
+        self._rest += data
+        return self._cut(self._rest)
 
-    def _cut(self, data: bytes) -> Iterable[Message | None]:
+    def _cut(self, data: bytearray) -> Iterable[Message | None]:
         found: list[Message | None] = []
         at = 0
         while len(data) - at >= _LENGTH:
@@ -135,14 +147,14 @@ class FrameReader:
             start = at + _LENGTH
             if len(data) - start < length:
                 break
-            found.append(_decode(data[start : start + length]) if length else None)
+            found.append(_decode(bytes(data[start : start + length])) if length else None)
             at = start + length
-        self._rest = data[at:]
+        del data[:at]
         return found
 
 
 def _decode(body: bytes) -> Message:
     try:
         return _DECODER.decode(body)
-    except msgspec.DecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise ReportError(f"frame cannot be read: {error}") from error

@@ -23,6 +23,8 @@ from slicewise.reports.report import NodeReport
 _log = structlog.get_logger(__name__)
 _HEAD_BYTES: Final = 16 << 10
 _MUCH_BYTES: Final = 64 << 10
+Endpoint = tuple[str, int]
+"""Host and port."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,16 +53,21 @@ class Reporter:
         address: str,
         credentials: Credentials,
         *,
+        endpoint: Endpoint | None = None,
         timing: ReportTiming | None = None,
         chance: Random | None = None,
     ) -> None:
-        """Speak to the server at an address such as https://name.namespace.svc."""
+        """Speak to the server at an address such as https://name.namespace.svc.
+
+        An endpoint is one of several replicas, whose certificate is for the address all the same.
+        """
         parts = urlsplit(address)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ReportError(f"address {address!r}: expected https://host or https://host:port")
         self._secure = parts.scheme == "https"
         self._host = parts.hostname
         self._port = parts.port or (443 if self._secure else 80)
+        self._endpoint = endpoint or (self._host, self._port)
         self._credentials = credentials
         self._timing = timing or ReportTiming()
         self._chance = chance or Random()
@@ -70,6 +77,8 @@ class Reporter:
         """Set while the server has accepted us and was told everything."""
         self.connections = 0
         """How often a connection was made and accepted."""
+        self.failures = 0
+        """How often in a row no connection held."""
 
     def update(self, report: NodeReport) -> None:
         """The node is so now; it is sent as soon as it can be."""
@@ -79,7 +88,6 @@ class Reporter:
         self._changed.set()
 
     async def run(self) -> None:
-        failures = 0
         while True:
             if self._report is None:
                 await self._changed.wait()
@@ -93,10 +101,16 @@ class Reporter:
                 why = "the server hung up"
             self.connected.clear()
             # A line that held and was lost is tried again at once.
-            failures = 0 if monotonic() - began > self._timing.steady_seconds else failures + 1
-            log = _log.info if failures <= 1 else _log.warning
-            log("reporting interrupted", server=self._host, node=self._report.node, reason=why)
-            await asyncio.sleep(self.delay(failures))
+            steady = monotonic() - began > self._timing.steady_seconds
+            self.failures = 0 if steady else self.failures + 1
+            log = _log.info if self.failures <= 1 else _log.warning
+            log(
+                "reporting interrupted",
+                server=self._endpoint[0],
+                node=self._report.node,
+                reason=why,
+            )
+            await asyncio.sleep(self.delay(self.failures))
 
     def delay(self, failures: int) -> float:
         """Seconds before the next attempt after so many failures in a row, with jitter."""
@@ -127,7 +141,7 @@ class Reporter:
         tls = await self._credentials.tls() if self._secure else None
         token = await self._credentials.token()
         reader, writer = await asyncio.open_connection(
-            self._host, self._port, ssl=tls, server_hostname=self._host if tls else None
+            *self._endpoint, ssl=tls, server_hostname=self._host if tls else None
         )
         try:
             _notice_death(writer, self._timing.write_seconds)
@@ -155,7 +169,7 @@ class Reporter:
         writer.write(encode(told))
         await self._flush(writer)
         self.connected.set()
-        _log.info("reporting", server=self._host, node=told.node)
+        _log.info("reporting", server=self._endpoint[0], node=told.node)
         loop = asyncio.get_running_loop()
         while True:
             # Jitter keeps thousands of agents from sending heartbeats at the same moment.

@@ -10,6 +10,7 @@ from typing import Final
 
 from slicewise.placement import read_policy
 from slicewise.sim.draw import draw_arrivals, draw_visits
+from slicewise.sim.drift import Drift, draw_drift
 from slicewise.sim.openb import OpenbFolder
 from slicewise.sim.replay import ReplayOptions, replay, replay_visits
 from slicewise.sim.results import SteadySummary, Summary, summarise, summarise_steady
@@ -27,6 +28,9 @@ class ReplayJob:
     seed: int
     policy: str
     departures: float | None = None
+    drift: Drift | None = None
+    moves: int = 0
+    """With departures: how many pods may be moved for one that fits nowhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +42,16 @@ class ReplayResult:
 def run_job(job: ReplayJob) -> ReplayResult:
     trace = _read_trace(job.folder, job.trace)
     policy = read_policy(job.policy.removesuffix(LEARNED), job.seed)
-    options = ReplayOptions(learn=job.policy.endswith(LEARNED), fragmentation=False)
+    learn = job.policy.endswith(LEARNED)
+    options = ReplayOptions(learn=learn, fragmentation=False, moves=job.moves)
     if job.departures is not None:
         visits = draw_visits(trace, job.seed, job.departures)
         steady = summarise_steady(replay_visits(trace, visits, policy, options), job.seed)
         return ReplayResult(job, replace(steady, policy=job.policy))
-    arrivals = _read_arrivals(job.folder, job.trace, job.seed)
+    if job.drift is not None:
+        trace, arrivals = draw_drift(trace, job.drift, job.seed)
+    else:
+        arrivals = _read_arrivals(job.folder, job.trace, job.seed)
     summary = summarise(replay(trace, arrivals, policy, options), job.seed)
     return ReplayResult(job, replace(summary, policy=job.policy))
 

@@ -23,7 +23,7 @@ def draw_arrivals(trace: Trace, seed: int, load: int = 130) -> ArrivalOrder:
     order = list(range(len(trace.pods)))
     chance.shuffle(order)
     _fill(order, trace, load, chance)
-    return ArrivalOrder(order, _ranks(trace, chance))
+    return ArrivalOrder(order, draw_ranks(trace, chance))
 
 
 def draw_visits(trace: Trace, seed: int, load: float) -> PodVisits:
@@ -33,7 +33,7 @@ def draw_visits(trace: Trace, seed: int, load: float) -> PodVisits:
         raise TraceError(f"trace {trace.name}: no pod asks for a GPU, expected some")
     rate = load * trace.capacity / mean
     chance = Random(seed)
-    ranks = _ranks(trace, chance)
+    ranks = draw_ranks(trace, chance)
     order, times, stays = [], [], []
     now = chance.expovariate(rate)
     while now < WARM_UP + MEASURED:
@@ -73,7 +73,8 @@ def _fill(order: list[int], trace: Trace, load: int, chance: Random) -> None:
         total += trace.demands[drawn]
 
 
-def _ranks(trace: Trace, chance: Random) -> dict[str, int]:
+def draw_ranks(trace: Trace, chance: Random) -> dict[str, int]:
+    """Who wins ties: every node with its rank in a permutation."""
     ranks = list(range(len(trace.nodes)))
     chance.shuffle(ranks)
     return {node.name: rank for node, rank in zip(trace.nodes, ranks, strict=True)}

@@ -12,54 +12,22 @@ from typing import Any, Final
 import msgspec
 
 from slicewise.dialects import Dialects
-from slicewise.explain.manifests import ManifestError, PodTemplate, parse_documents, read_template
-from slicewise.model import (
-    Container,
-    Node,
-    NodeNotice,
-    Pod,
-    Quantity,
-    Role,
-    SlicewiseError,
-    TraceError,
+from slicewise.explain.manifest_pods import (
+    Amounts,
+    ManifestPod,
+    PodMetadata,
+    convert_pod,
+    read_amounts,
 )
+from slicewise.explain.manifests import ManifestError, PodTemplate, parse_documents, read_template
+from slicewise.explain.pod_query import refuse_misspelt
+from slicewise.model import Node, NodeNotice, SlicewiseError, TraceError
 from slicewise.sim.trace import Trace, TracePod
 
 _MOST_REPLICAS: Final = 100_000
 _CONTROLLERS: Final = frozenset(
     {"Deployment", "StatefulSet", "ReplicaSet", "ReplicationController", "Job"}
 )
-
-Amounts = dict[str, str | int | float]
-
-
-class _Metadata(msgspec.Struct):
-    name: str = ""
-    namespace: str | None = None
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
-
-
-class _Resources(msgspec.Struct):
-    limits: Amounts | None = None
-    requests: Amounts | None = None
-
-
-class _Container(msgspec.Struct, rename="camel"):
-    name: str
-    resources: _Resources = msgspec.field(default_factory=_Resources)
-    restart_policy: str | None = None
-
-
-class _PodSpec(msgspec.Struct, rename="camel"):
-    containers: list[_Container]
-    init_containers: list[_Container] | None = None
-    priority: int | None = None
-
-
-class _Pod(msgspec.Struct):
-    metadata: _Metadata
-    spec: _PodSpec
 
 
 class _NodeStatus(msgspec.Struct):
@@ -68,7 +36,7 @@ class _NodeStatus(msgspec.Struct):
 
 
 class _Node(msgspec.Struct):
-    metadata: _Metadata
+    metadata: PodMetadata
     status: _NodeStatus = msgspec.field(default_factory=_NodeStatus)
 
 
@@ -88,8 +56,8 @@ class _Reading:
             if kind == "Node":
                 self._take_node(msgspec.convert(document, _Node))
             elif kind == "Pod":
-                bare = msgspec.convert(document, _Pod)
-                self._take_pod(bare.metadata, bare.spec)
+                bare = convert_pod(dict(document))
+                self._take_pod(bare, bare.metadata.name, bare.metadata.namespace)
             elif kind in _CONTROLLERS:
                 self._take_template(read_template(source, document))
         except (SlicewiseError, msgspec.ValidationError) as error:
@@ -103,40 +71,27 @@ class _Reading:
                 name=listed.metadata.name,
                 labels=listed.metadata.labels or {},
                 annotations=listed.metadata.annotations or {},
-                capacity=_amounts(listed.status.capacity),
-                allocatable=_amounts(listed.status.allocatable or listed.status.capacity),
+                capacity=read_amounts(listed.status.capacity),
+                allocatable=read_amounts(listed.status.allocatable or listed.status.capacity),
             )
         )
 
     def _take_template(self, template: PodTemplate) -> None:
         if not 0 <= template.total <= _MOST_REPLICAS:
             raise TraceError(f"replicas={template.total}: expected 0 to {_MOST_REPLICAS}")
-        body = msgspec.convert(template.pod, _Pod)
+        body = convert_pod(template.pod, template.field)
         for at in range(template.total):
-            metadata = _Metadata(
-                name=f"{template.name}-{at}",
-                namespace=template.namespace,
-                labels=body.metadata.labels,
-                annotations=body.metadata.annotations,
-            )
-            self._take_pod(metadata, body.spec)
+            self._take_pod(body, f"{template.name}-{at}", template.namespace)
 
-    def _take_pod(self, metadata: _Metadata, spec: _PodSpec) -> None:
-        namespace = metadata.namespace or "default"
-        key = (namespace, metadata.name)
-        if not metadata.name or key in self.pods:
-            raise TraceError(f"pod {namespace}/{metadata.name}: expected a name of its own")
-        pod = Pod(
-            uid=f"{namespace}/{metadata.name}",
-            namespace=namespace,
-            name=metadata.name,
-            containers=tuple(_containers(spec)),
-            labels=metadata.labels or {},
-            annotations=metadata.annotations or {},
-            priority=spec.priority or 0,
-        )
+    def _take_pod(self, body: ManifestPod, name: str, space: str | None) -> None:
+        namespace = space or "default"
+        key = (namespace, name)
+        if not name or key in self.pods:
+            raise TraceError(f"pod {namespace}/{name}: expected a name of its own")
+        pod = body.read(name, namespace)
+        refuse_misspelt(pod, self.dialects)
         request = self.dialects.read_request(pod)
-        self.pods[key] = TracePod(metadata.name, request, namespace, pod.priority)
+        self.pods[key] = TracePod(name, request, namespace, pod.priority)
 
 
 def read_manifests(paths: Iterable[Path], dialects: Dialects, name: str = "") -> Trace:
@@ -164,27 +119,6 @@ def _read_documents(path: Path) -> Iterator[Mapping[str, Any]]:
         raise TraceError(f"cannot read {path}: {error}") from error
     except ManifestError as error:
         raise TraceError(str(error)) from error
-
-
-def _containers(spec: _PodSpec) -> Iterator[Container]:
-    for each in spec.init_containers or ():
-        role = Role.SIDECAR if each.restart_policy == "Always" else Role.INIT
-        yield _container(each, role)
-    for each in spec.containers:
-        yield _container(each, Role.MAIN)
-
-
-def _container(listed: _Container, role: Role) -> Container:
-    resources = listed.resources
-    return Container(listed.name, _amounts(resources.limits), _amounts(resources.requests), role)
-
-
-def _amounts(listed: Amounts | None) -> dict[str, Quantity]:
-    # YAML reads an unquoted 0.5 as a float; its shortest text is what was written.
-    return {
-        key: str(value) if isinstance(value, float) else value
-        for key, value in (listed or {}).items()
-    }
 
 
 def _name(document: Mapping[str, Any]) -> str:

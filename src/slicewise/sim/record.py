@@ -75,6 +75,7 @@ class SteadyRecord:
     fragmented: float = 0.0
     offered: int = 0
     taken: int = 0
+    moves: int = 0
     accepted: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
     decisions: list[float] = field(default_factory=list)

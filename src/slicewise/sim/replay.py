@@ -1,6 +1,7 @@
 """Replays: every arrival goes through the real ledger and the real planner.
 
-A pod that no node can take is gone for good: no queue, no retry, no preemption.
+A pod that no node can take is gone for good: no queue, no retry, no preemption. With moves, others
+are moved for it first where a few of them suffice.
 """
 
 import heapq
@@ -9,10 +10,12 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Final
 
-from slicewise.cluster import Assume, Confirm, Ledger, NodeSeen, PodGone
+from slicewise.cluster import Assume, Confirm, Forget, Ledger, NodeSeen, PodGone
 from slicewise.dialects import DEFAULT
+from slicewise.model import Allocation, Request
 from slicewise.placement import PlacementRequest, Planner, Policy, Workload, shape_of
-from slicewise.placement.fgd import FragmentationTable
+from slicewise.placement.defrag import MovablePod, SearchLimits, plan_moves
+from slicewise.placement.scoring.fgd import FragmentationTable
 from slicewise.sim.draw import MEASURED, WARM_UP
 from slicewise.sim.record import ReplayRecord, SteadyRecord
 from slicewise.sim.trace import ArrivalOrder, PodVisits, Trace
@@ -20,6 +23,9 @@ from slicewise.sim.trace import ArrivalOrder, PodVisits, Trace
 # Statistics are learned again whenever the number of arrivals has doubled.
 FIRST_LESSON: Final = 50
 _FOREVER: Final = float("inf")
+# Thousands of pods are refused in a replay, so that each is thought about for a moment only.
+_CHECKS: Final = 4_000
+_TRIALS: Final = 40
 
 Progress = Callable[[int], None]
 
@@ -32,6 +38,8 @@ class ReplayOptions:
     fragmentation: bool = True
     clock: Callable[[], float] = perf_counter
     progress: Progress | None = None
+    moves: int = 0
+    """How many pods may be moved for one that no node can take."""
 
 
 class Replay:
@@ -59,29 +67,79 @@ class Replay:
         self._seen: list[int] = []
         self._lesson = FIRST_LESSON
         self._held: dict[str, tuple[int, int]] = {}
+        self.moves = 0
+        """How many pods were moved so far."""
 
     def arrive(self, pod: int) -> str | None:
         """Offer the cluster a pod of the trace; its UID when a node took it."""
-        listed = self.trace.pods[pod]
         uid = f"{len(self._seen):07}"
+        allocation = self.choose(uid, pod)
+        self.see(pod)
+        if allocation is None:
+            allocation = self._make_room(pod, uid)
+        if allocation is None:
+            return None
+        self.take(uid, pod, allocation)
+        return uid
+
+    def see(self, pod: int) -> None:
+        """Count an arrival, and learn from all of them now and then."""
         self._seen.append(pod)
-        start = self.options.clock()
-        placement = self.planner.place(
-            self.ledger.snapshot(), PlacementRequest(listed.request, salt=uid)
-        )
-        self.decisions.append(self.options.clock() - start)
         if self.options.learn and len(self._seen) == self._lesson:
             self._learn()
-        if placement is None:
+
+    def choose(self, uid: str, pod: int) -> Allocation | None:
+        """Where the pod fits, also in what is kept for it; None when no node can take it."""
+        snapshot = self.ledger.snapshot()
+        for node, held in self.ledger.reserved_on(uid):
+            snapshot = snapshot.release(node, held)
+        wanted = PlacementRequest(self.trace.pods[pod].request, salt=uid)
+        start = self.options.clock()
+        placement = self.planner.place(snapshot, wanted)
+        self.decisions.append(self.options.clock() - start)
+        return None if placement is None else placement.allocation
+
+    def take(self, uid: str, pod: int, allocation: Allocation) -> None:
+        """The pod holds this from now on."""
+        self._assume(uid, pod, allocation)
+        self._count(uid, pod)
+
+    def _make_room(self, pod: int, uid: str) -> Allocation | None:
+        """Where a refused pod fits after a few moves, which are made; None if there are none."""
+        wanted = PlacementRequest(self.trace.pods[pod].request, salt=uid)
+        if not self.options.moves or not wanted.request.containers:
             return None
-        allocation = placement.allocation
+        limits = SearchLimits(self.options.moves, checks=_CHECKS, trials=_TRIALS, helpers=0)
+        snapshot = self.ledger.snapshot()
+        movable = [
+            MovablePod(
+                held.uid,
+                state.node.name,
+                PlacementRequest(self._request(held.uid), salt=held.uid),
+            )
+            for state in snapshot
+            for held in state.holdings
+            if held.charges
+        ]
+        plan = plan_moves(self.planner, snapshot, wanted, movable, limits).plan
+        if plan is None:
+            return None
+        for move in plan.moves:
+            self.ledger.apply(Forget(move.uid))
+            self._assume(move.uid, self._seen[int(move.uid)], move.target)
+        self.moves += len(plan.moves)
+        return plan.allocation
+
+    def _request(self, uid: str) -> Request:
+        return self.trace.pods[self._seen[int(uid)]].request
+
+    def _assume(self, uid: str, pod: int, allocation: Allocation) -> None:
+        listed = self.trace.pods[pod]
         taken = self.ledger.apply(
             Assume(uid, listed.namespace, listed.name, listed.request, allocation, _FOREVER)
         )
         if not taken or not self.ledger.apply(Confirm(uid)):
             raise AssertionError(f"the ledger refused what the planner chose for {listed.name}")
-        self._count(uid, pod)
-        return uid
 
     def leave(self, uid: str) -> None:
         self.ledger.apply(PodGone(uid))
@@ -144,10 +202,12 @@ def replay_visits(
     for at, pod in enumerate(visits.order):
         now = visits.times[at]
         clock.advance(now)
+        moved = run.moves
         uid = run.arrive(pod)
         if uid is not None:
             clock.stay(uid, now + visits.stays[at])
         if now >= WARM_UP:
+            steady.moves += run.moves - moved
             steady.offered += trace.demands[pod]
             steady.taken += trace.demands[pod] if uid is not None else 0
             (steady.refused if uid is None else steady.accepted)[run.sizes[pod]] += 1

@@ -50,6 +50,8 @@ class SteadySummary:
     accepted: Mapping[str, int]
     p50_ms: float
     p99_ms: float
+    moves_per_1000: float = 0.0
+    """Pods that were moved for others, per thousand arrivals."""
 
 
 def summarise(record: ReplayRecord, seed: int) -> Summary:
@@ -88,7 +90,12 @@ def summarise_steady(steady: SteadyRecord, seed: int) -> SteadySummary:
         accepted=dict(steady.accepted),
         p50_ms=steady.decision_ms(50),
         p99_ms=steady.decision_ms(99),
+        moves_per_1000=1000.0 * steady.moves / max(1, _came(steady)),
     )
+
+
+def _came(steady: SteadyRecord) -> int:
+    return steady.accepted.total() + steady.refused.total()
 
 
 def mean(values: Iterable[float]) -> float:

@@ -1,18 +1,22 @@
 """Cordons of single GPUs: closed to new pods by an annotation of the Node, and opened again."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final
 
-from slicewise.cluster import Ledger, NodeSeen, PodSeen
+from slicewise.cluster import ClaimSeen, Ledger, NodeSeen, PodSeen
 from slicewise.dialects import CORDONED, DEFAULT
 from slicewise.dialects.shared.inventory import is_invented
 from slicewise.kube import sources
 from slicewise.kube.client import Client
+from slicewise.kube.dra.claims import claims
+from slicewise.kube.errors import RefusedError
 from slicewise.kube.node_details import find_node_details
 from slicewise.kube.node_patch import annotate_node
 from slicewise.kube.objects import ObjectReader
 from slicewise.kube.reads import list_all
 from slicewise.model import Gpu, Node, SlicewiseError
+from slicewise.state.trust import find_trust
 
 _SETTLE_SECONDS: Final = 1.0
 
@@ -142,13 +146,17 @@ async def _read_node(client: Client, reader: ObjectReader, name: str) -> Node:
 
 async def _read_holders(client: Client, reader: ObjectReader, node: Node) -> dict[int, list[str]]:
     selector = f"spec.nodeName={node.name},{sources.LIVE_PODS}"
-    ledger = Ledger(DEFAULT)
+    ledger = Ledger(DEFAULT, trust=await find_trust(client))
     ledger.apply(NodeSeen(node))
     for pod in await list_all(client, sources.pods(reader, selector)):
         ledger.apply(PodSeen(pod))
+    with suppress(RefusedError):
+        # Older servers have no claims, and not everybody may list them.
+        for claim in await list_all(client, claims()):
+            ledger.apply(ClaimSeen(claim))
     holders: dict[int, list[str]] = {}
     for state in ledger.snapshot():
         for holding in sorted(state.holdings, key=lambda each: each.pod):
             for piece in holding.charges:
-                holders.setdefault(piece.gpu, []).append(holding.pod)
+                holders.setdefault(piece.gpu, []).append(holding.holder)
     return holders

@@ -5,13 +5,11 @@ taken in the middle of one.
 """
 
 import asyncio
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import cached_property, partial
 from time import monotonic
-from types import MappingProxyType
-from typing import Any, Final, Protocol
+from typing import Any
 
 import structlog
 
@@ -20,122 +18,43 @@ from slicewise.cluster import (
     UNHEALTHY_PREFIX,
     CachedPodReader,
     Event,
-    Expire,
     Feed,
     GpuChooser,
     Ledger,
     PodGone,
     PodSeen,
     Problem,
+    ProblemKind,
     Quota,
+    QuotaSeen,
 )
 from slicewise.dialects import DEFAULT, Dialects
 from slicewise.kube import sources
-from slicewise.kube.client import Call, Client
-from slicewise.kube.errors import RefusedError
-from slicewise.kube.objects import ConfigMap, KeyFilter, ObjectReader
-from slicewise.kube.watch import Informer, Seen, WatchEvent, WatchSettings
-from slicewise.model import NodeNotice, Pod, Request, SlicewiseError, Snapshot
-from slicewise.placement import Planner, PodShape, Workload, read_policy, shape_of
+from slicewise.kube.background_tasks import BackgroundTasks
+from slicewise.kube.client import Client
+from slicewise.kube.objects import ConfigMap, ObjectReader, PodBody
+from slicewise.kube.watch import Informer, Seen, WatchEvent, WatchMonitor
+from slicewise.model import (
+    NO_RULES,
+    IsolationRules,
+    NodeNotice,
+    Pod,
+    SlicewiseError,
+    Snapshot,
+)
+from slicewise.placement import (
+    Planner,
+)
+from slicewise.state.claim_watch import ClaimWatch
+from slicewise.state.cluster_state import NodeOverlay, StateListener
+from slicewise.state.freed_room import FreedRoom
+from slicewise.state.learning_planners import LearningPlanners, WorkloadStats
+from slicewise.state.ledger_trust import LedgerTrust
+from slicewise.state.namespace_rules import NamespaceRules
+from slicewise.state.settings import StateSettings, choose_keys
+from slicewise.state.trust import TrustWatch
 
 _log = structlog.get_logger(__name__)
-# Each planner keeps tables of the whole cluster, and pods may name policies of their own.
-_PLANNERS: Final = 8
-_FIRST_ARRIVALS: Final = 50
-_SHAPES: Final = 4096
-_FORBIDDEN: Final = (401, 403)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StateSettings:
-    """What is followed, and how."""
-
-    policy: str = "default"
-    """The policy of pods that name none."""
-    quota: tuple[str, str] | None = ("kube-system", "gpuquota")
-    """Namespace and name of the quota ConfigMap; none is no quota."""
-    unhealthy_namespace: str | None = "kube-system"
-    """Where `unhealthy-gpu-<node>` ConfigMaps are; none ignores them."""
-    labels: tuple[str, ...] = ()
-    """Further labels of nodes and pods to keep, by how they begin."""
-    expire_seconds: float = 1.0
-    """How often assumptions past their deadline are looked for."""
-    following: WatchSettings = field(default_factory=WatchSettings)
-    """How resources are listed and watched."""
-
-
-class ClusterState(Protocol):
-    """The current cluster, as services read it."""
-
-    @property
-    def ledger(self) -> Ledger:
-        """Who holds what."""
-
-    @property
-    def quota(self) -> Quota | None:
-        """What namespaces may hold; None while a quota that is demanded has not been read."""
-
-    @property
-    def ready(self) -> bool:
-        """Whether everything was listed once, and this process may decide."""
-
-    def snapshot(self) -> Snapshot:
-        """The cluster now."""
-
-    def problems(self) -> tuple[Problem, ...]:
-        """Everything that needs a person."""
-
-    def planner(self, policy: str | None = None) -> Planner:
-        """The engine for a policy by its name, or for the policy of this service."""
-
-
-class StateListener(Protocol):
-    """Is called with every change, after the ledger has applied it."""
-
-    def on_nodes(self, changes: Sequence[WatchEvent[NodeNotice]]) -> None:
-        """Nodes were seen or are gone."""
-
-    def on_pods(self, changes: Sequence[WatchEvent[Pod]]) -> None:
-        """Pods were seen or are gone."""
-
-
-class NodeOverlay(Protocol):
-    """Adds what agents report to nodes and pods of which the API server shows less."""
-
-    def complete_node(self, notice: NodeNotice) -> NodeNotice:
-        """The notice with what it lacks, or as it is."""
-
-    def complete_pod(self, pod: Pod) -> Pod:
-        """The pod with what it lacks, or as it is."""
-
-
-class WorkloadStats:
-    """What pods of this cluster ask for, counted as they arrive, for the planners.
-
-    It is renewed whenever the number of arrivals has doubled, because every planner then computes
-    its price tables anew.
-    """
-
-    def __init__(self) -> None:
-        self.workload = Workload()
-        """The statistics of the last renewal."""
-        self.arrivals = 0
-        """How many pods have arrived."""
-        self._kinds: Counter[PodShape] = Counter()
-        self._next = _FIRST_ARRIVALS
-
-    def count(self, request: Request) -> bool:
-        """Count one more pod; true when the statistics were renewed."""
-        self._kinds[shape_of(request)] += 1
-        self.arrivals += 1
-        if self.arrivals < self._next:
-            return False
-        self._next *= 2
-        if len(self._kinds) > _SHAPES:
-            # Rare shapes never reach the statistics, and must not pile up over the years.
-            self._kinds = Counter(dict(self._kinds.most_common(_SHAPES // 2)))
-        self.workload = Workload(MappingProxyType(dict(self._kinds)))
-        return True
 
 
 class LiveState:
@@ -147,30 +66,25 @@ class LiveState:
         settings: StateSettings | None = None,
         *,
         clock: Callable[[], float] = monotonic,
-        may_decide: Callable[[], bool] = lambda: True,
+        obstacle: Callable[[], str | None] = lambda: None,
         dialects: Dialects = DEFAULT,
     ) -> None:
         self.settings = settings or StateSettings()
+        dialects = dialects.with_labels(self.settings.quota_labels)
         self.synced = asyncio.Event()
         """Set once everything has been listed."""
-        keep = KeyFilter((*dialects.keys, *self.settings.labels), dialects.keys, dialects.amounts)
-        self.reader = ObjectReader(keep)
+        self.reader = ObjectReader(choose_keys(dialects, self.settings.labels))
         """Reads pods and nodes as the ledger knows them; for the Writes beside this state."""
-        self.workload_stats = WorkloadStats()
         self.dirty = asyncio.Event()
         """Set whenever pods or nodes have changed; the consumer clears it."""
         self.quota_changed = asyncio.Event()
         """Set whenever the quota has changed; the consumer clears it."""
         self._requests = CachedPodReader(dialects)
-        # Its tables follow one node at a time, so it shares them with no other planner.
-        self._chooser = GpuChooser(
-            Planner(read_policy(self.settings.policy), self.workload_stats.workload)
-        )
-        self.ledger = Ledger(self._requests, self._chooser)
-        self._feed = Feed(dialects)
-        self._client = client
-        self._clock = clock
-        self._may_decide = may_decide
+        self._planners = LearningPlanners(self.settings.policy)
+        self.ledger = Ledger(self._requests, GpuChooser(self._planners.lone))
+        self._feed = Feed(dialects, claims=self.settings.claims)
+        self._client, self._clock = client, clock
+        self._obstacle = obstacle
         self.listener: StateListener | None = None
         """Is called with every change of nodes and pods, after the ledger has applied it."""
         self.overlay: NodeOverlay | None = None
@@ -178,47 +92,130 @@ class LiveState:
         self._shown_nodes: dict[str, NodeNotice] = {}
         self._shown_pods: dict[str, dict[str, Pod]] = {}
         self._places: dict[str, str] = {}
-        self._planners: OrderedDict[str, Planner] = OrderedDict()
-        self._tasks: list[asyncio.Task[None]] = []
-        self._broken = False
-        self._quota_read = self.settings.quota is None
+        self._tasks = BackgroundTasks()
+        self.watches = WatchMonitor()
+        """The watches that decisions depend on."""
+        self._quota_read: asyncio.Event | None = None
+        self._namespaces: NamespaceRules | None = None
+        if self.settings.namespaces:
+            self._namespaces = NamespaceRules(client, self.settings.following)
+        self.trust: TrustWatch | None = None
+        """Whom the records on pods are believed by."""
+        self._believing: LedgerTrust | None = None
+        if self.settings.trust is not None:
+            following = self.settings.following
+            self.trust = TrustWatch(client, self.settings.trust, settings=following)
+            self._believing = LedgerTrust(
+                self.ledger, self.trust, self.dirty, partial(self._tasks.run_once, "reread")
+            )
+            self.trust.changed = self._believing.take
+        self.before_pods: Callable[[], Awaitable[object]] | None = None
+        """Awaited before pods are listed and after the trust in them was."""
+        self.hindrance: Callable[[], str | None] = lambda: None
+        """Why this process may not decide though it leads; None when it may."""
+        self.further_problems: Callable[[], Sequence[Problem]] = tuple
+        """What the service around this state reports beside it."""
+        self._pods: asyncio.Future[Informer[PodBody, Pod]] = asyncio.Future()
+
+    @property
+    def workload_stats(self) -> WorkloadStats:
+        """What pods have asked for so far."""
+        return self._planners.stats
+
+    @cached_property
+    def freed(self) -> FreedRoom:
+        """Tells of room that was freed where a scheduler cannot see it."""
+        return FreedRoom(self.ledger)
+
+    @cached_property
+    def claims(self) -> ClaimWatch | None:
+        """The ResourceClaims, where they are followed."""
+        if not self.settings.claims:
+            return None
+        following = self.settings.following
+        return ClaimWatch(
+            self._client, self.ledger, self.freed, dirty=self.dirty, settings=following
+        )
+
+    @property
+    def served_names(self) -> frozenset[str]:
+        """The resources whose names ResourceClaims serve; none where they are not followed."""
+        return frozenset() if self.claims is None else self.claims.served_names
 
     @property
     def ready(self) -> bool:
-        """Whether everything was listed, is being followed, and this process may decide."""
-        return self.synced.is_set() and not self._broken and self._may_decide()
+        """Whether everything was listed, is current, and this process may decide."""
+        return self.unready is None
 
     @property
-    def quota(self) -> Quota | None:
-        """What namespaces may hold; None until the quota ConfigMap was looked for."""
-        return self._feed.quota if self._quota_read else None
+    def unready(self) -> str | None:
+        """Why no decision can be made at present; None when it is ready."""
+        return self._unlisted or self._obstacle() or self.watches.stale or self.hindrance()
+
+    @property
+    def unsynced(self) -> str | None:
+        """Why this process could not decide even if it led; None when it could."""
+        return self._unlisted or self.watches.stale or self.hindrance()
+
+    @property
+    def _unlisted(self) -> str | None:
+        if self.failure is not None:
+            return self.failure
+        return None if self.synced.is_set() else "not everything has been listed yet"
+
+    @property
+    def failure(self) -> str | None:
+        """Which task has ended that must not; None when all run."""
+        return self._tasks.failure
+
+    @property
+    def quota(self) -> Quota:
+        """What namespaces may hold; nothing until the quota's ConfigMap was looked for."""
+        read, place = self._quota_read, self.settings.quota
+        if place is None or (read is not None and read.is_set()):
+            return self._feed.quota
+        return Quota(unreadable=f"ConfigMap {'/'.join(place)} could not be read so far")
+
+    def isolation_rules(self, namespace: str) -> IsolationRules:
+        """What the namespace demands of its pods' isolation; nothing where it is not followed."""
+        return NO_RULES if self._namespaces is None else self._namespaces.find(namespace)
 
     def snapshot(self) -> Snapshot:
         """The cluster as of the last change."""
         return self.ledger.snapshot()
 
+    def find_notice(self, node: str) -> NodeNotice | None:
+        """A Node as the API last showed it."""
+        return self._feed.find_notice(node)
+
     def problems(self) -> tuple[Problem, ...]:
         """Everything that needs a person, in a stable order."""
-        return tuple(sorted((*self.ledger.problems(), *self._feed.problems())))
+        found = [*self.ledger.problems(), *self._feed.problems()]
+        found += self.further_problems()
+        trust = self.trust
+        if trust is not None and trust.problem and (trust.readable or not trust.missing):
+            kind = ProblemKind.UNREADABLE_TRUST.value
+            found.append(Problem("/".join(trust.place), kind, trust.problem))
+        for bad in self.watches.bad_objects:
+            kind = ProblemKind.UNREADABLE_OBJECT.value
+            found.append(Problem(f"{bad.resource}/{bad.name}", kind, bad.reason))
+        return tuple(sorted(found))
+
+    def take_load(self, load: Mapping[str, Sequence[int]]) -> None:
+        """Decide from now on by this measured load, percent of each GPU by node."""
+        self._planners.tables.measure(load)
 
     def planner(self, policy: str | None = None) -> Planner:
         """The engine for a policy by its name, or for the policy of this service."""
-        name = policy or self.settings.policy
-        planner = self._planners.get(name)
-        if planner is None:
-            planner = Planner(read_policy(name), self.workload_stats.workload)
-            self._planners[name] = planner
-            if len(self._planners) > _PLANNERS:
-                self._planners.popitem(last=False)
-        self._planners.move_to_end(name)
-        return planner
+        return self._planners.find(policy)
 
     async def start(self) -> None:
         """Follow the cluster from now on; returns once everything has been listed."""
         following, client = self.settings.following, self._client
         nodes = Informer(client, sources.nodes(self.reader), self._take_nodes, settings=following)
-        self._run("nodes", nodes.run())
-        self._run("expiry", self._expire())
+        self._follow(nodes)
+        self._tasks.run("expiry", self._expire())
+        self._tasks.run("watch monitor", self.watches.run())
         # Pods are read by the GPUs of their nodes, so nodes that come first save work.
         await nodes.synced.wait()
         waited = []
@@ -226,21 +223,59 @@ class LiveState:
             take = partial(self._take_configmaps, namespace)
             source = sources.configmaps(namespace, name)
             maps = Informer(client, source, take, settings=following)
-            self._run("configmaps", maps.run())
-            waited.append(maps.synced.wait())
-        pods = Informer(client, sources.pods(self.reader), self._take_pods, settings=following)
-        self._run("pods", pods.run())
+            self._follow(maps)
+            if self.settings.quota is not None and self.settings.quota[0] == namespace:
+                self._quota_read = maps.synced
+            else:
+                waited.append(maps.synced.wait())
+        if self._namespaces is not None:
+            self._follow(self._namespaces.informer)
+        if self.claims is not None:
+            for informer in (self.claims.informer, self.claims.classes):
+                self._follow(informer)
+                waited.append(informer.synced.wait())
+        if self.trust is not None:
+            self.watches.add(self.trust.informer)
+            self._tasks.run("watch of trust", self.trust.run())
+            await self.trust.synced.wait()
+        if self.before_pods is not None:
+            await self.before_pods()
+        if self._believing is not None and self.settings.verify_seconds is None:
+            self._believing.begin()
+        pods = Informer(client, sources.pods(self.reader), self.take_pods, settings=following)
+        self._follow(pods)
+        self._pods.set_result(pods)
         await asyncio.gather(pods.synced.wait(), *waited)
-        self._quota_read = True
+        if self._quota_read is not None:
+            # A quota that cannot be read refuses pods, each with the reason, and stops no other.
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._quota_read.wait(), self.settings.quota_seconds)
+        self._take_quota()
+        if self._namespaces is not None:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._namespaces.synced.wait(), self.settings.quota_seconds)
+        if self._believing is not None and self.settings.verify_seconds is not None:
+            self._believing.begin()
+            await self._believing.wait(self.settings.verify_seconds)
         self.synced.set()
         _log.info("synced", nodes=nodes.known, pods=pods.known)
 
+    async def relist_pods(self) -> None:
+        """Return once pods and claims were listed, and pods' trust read, as of now or later."""
+        pods = await asyncio.shield(self._pods)
+        claims = () if self.claims is None else (self.claims.informer.refresh(),)
+        await asyncio.gather(pods.refresh(), *claims)
+        await self.synced.wait()
+
     async def stop(self) -> None:
-        tasks, self._tasks = self._tasks, []
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._believing is not None:
+            self._believing.stop()
+        await self._tasks.stop()
         self.synced.clear()
+
+    def _follow(self, informer: Informer[Any, Any]) -> None:
+        self.watches.add(informer)
+        self._tasks.run(f"watch of {informer.resource}", informer.run())
 
     def reread_node(self, node: str) -> None:
         """Apply again what the overlay says of a node and of its pods."""
@@ -278,26 +313,19 @@ class LiveState:
             found.append(quota)
         return found
 
-    def _run(self, what: str, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work, name=f"state-{what}")
-        task.add_done_callback(self._notice_end)
-        self._tasks.append(task)
-
-    def _notice_end(self, task: asyncio.Task[None]) -> None:
-        """Stop being ready when a task of ours ends by itself, which none ever should."""
-        if not task.cancelled():
-            self._broken = True
-            _log.critical("state failed", task=task.get_name(), exc_info=task.exception())
-
     async def _expire(self) -> None:
         while True:
             await self._client.sleep(self.settings.expire_seconds)
-            self.ledger.apply(Expire(self._clock()))
+            self.freed.expire(self._clock())
+            # A list without the quota's ConfigMap brings no change that would tell.
+            self._take_quota()
 
     def _take_nodes(self, changes: Sequence[WatchEvent[NodeNotice]]) -> None:
         for change in changes:
             if isinstance(change, Seen):
-                self._apply(self._feed.on_node(self._complete_node(change.value)))
+                notice = self._complete_node(change.value)
+                with self._watch_node(notice.name):
+                    self._apply(self._feed.on_node(notice))
             else:
                 self._shown_nodes.pop(change.key, None)
                 self._apply(self._feed.on_node_deleted(change.key, change.version))
@@ -305,7 +333,11 @@ class LiveState:
         if self.listener is not None:
             self.listener.on_nodes(changes)
 
-    def _take_pods(self, changes: Sequence[WatchEvent[Pod]]) -> None:
+    def _watch_node(self, name: str) -> AbstractContextManager[None]:
+        # What is listed at the start is news to nobody.
+        return self.freed.watch_node(name) if self.synced.is_set() else nullcontext()
+
+    def take_pods(self, changes: Sequence[WatchEvent[Pod]]) -> None:
         for change in changes:
             if isinstance(change, Seen):
                 if change.new:
@@ -313,7 +345,8 @@ class LiveState:
                 self.ledger.apply(PodSeen(self._complete_pod(change.value)))
             else:
                 self._drop_shown(change.key)
-                self.ledger.apply(PodGone(change.key))
+                with self.freed.watch_pod(change.key):
+                    self.ledger.apply(PodGone(change.key))
         self.dirty.set()
         if self.listener is not None:
             self.listener.on_pods(changes)
@@ -326,47 +359,30 @@ class LiveState:
             else:
                 name, data = change.key, {}
             if (namespace, name) == self.settings.quota:
-                before = self._feed.quota
                 self._feed.on_quota(data)
-                if self.synced.is_set() and self._feed.quota != before:
-                    self.quota_changed.set()
+                self._take_quota()
             elif lists_unhealthy and name.startswith(UNHEALTHY_PREFIX):
                 node, text = name.removeprefix(UNHEALTHY_PREFIX), data.get(UNHEALTHY_KEY)
-                self._apply(self._feed.on_unhealthy_list(node, text))
+                with self._watch_node(node):
+                    self._apply(self._feed.on_unhealthy_list(node, text))
+
+    def _take_quota(self) -> None:
+        if self.ledger.apply(QuotaSeen(self.quota)) and self.synced.is_set():
+            self.quota_changed.set()
 
     def _learn(self, pod: Pod) -> None:
         try:
-            request = self._requests.read_request(pod)
+            units = self.ledger.memory_units
+            request = self._requests.read_request(pod).in_unit(units[0] if units else None)
         except SlicewiseError:
             # The ledger reports what it cannot read; nothing is learned from it.
             return
-        if self.workload_stats.count(request):
-            for planner in self._planners.values():
-                planner.workload = self.workload_stats.workload
-            self._chooser.planner.workload = self.workload_stats.workload
+        self._planners.count(request)
+
+    async def renew_workload(self) -> None:
+        """Let planners know the pods of late, once what takes long is worked out on a thread."""
+        await self._planners.renew()
 
     def _apply(self, events: Sequence[Event]) -> None:
         for event in events:
             self.ledger.apply(event)
-
-
-def open_reader() -> ObjectReader:
-    """Reads pods and nodes with everything that any dialect looks at."""
-    return ObjectReader(KeyFilter(DEFAULT.keys, DEFAULT.keys, DEFAULT.amounts))
-
-
-async def choose_settings(
-    client: Client, policy: str, warn: Callable[[str], None]
-) -> StateSettings:
-    """What may be read; where ConfigMaps are forbidden, the quota is left out with a warning."""
-    for resource in ("nodes", "pods"):
-        await client.read(Call("list", resource, f"/api/v1/{resource}", {"limit": "1"}))
-    path = "/api/v1/namespaces/kube-system/configmaps"
-    try:
-        await client.read(Call("list", "configmaps", path, {"limit": "1"}))
-    except RefusedError as error:
-        if error.code not in _FORBIDDEN:
-            raise
-        warn(f"quota and lists of unhealthy GPUs are left out: {error.message}")
-        return StateSettings(policy=policy, quota=None, unhealthy_namespace=None)
-    return StateSettings(policy=policy)

@@ -94,7 +94,7 @@ class ReportListReader:
         try:
             call = Call("list", RESOURCE, LIST_PATH, query)
             self._take(await self._client.read_once(call, seconds=_LIST_SECONDS))
-        except (KubeError, msgspec.DecodeError) as error:
+        except (KubeError, ValueError, RecursionError) as error:
             fresh = bool(self._version) and now - self._read_at <= _STALE_SECONDS
             code = error.code if isinstance(error, RefusedError) else None
             # A restart or a lost answer is no reason to ask every agent while figures are fresh.
@@ -144,5 +144,5 @@ class AgentReportReader:
                 client, port = self._client, self._port
                 page = await read_page(client, node, port, _PAGE, seconds=_AGENT_SECONDS)
                 return msgspec.json.decode(page, type=NodeReport)
-            except (KubeError, msgspec.DecodeError):
+            except (KubeError, ValueError, RecursionError):
                 return None

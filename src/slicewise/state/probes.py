@@ -20,6 +20,7 @@ from slicewise.model import NodeDetails
 _SECONDS: Final = 5.0
 _AT_ONCE: Final = 32
 _FORBIDDEN: Final = (401, 403)
+_MISSING: Final = 404
 
 
 async def ask_agents(
@@ -33,7 +34,7 @@ async def ask_agents(
             try:
                 page = await read_page(client, node.name, port, "/agent", seconds=_SECONDS)
                 return msgspec.json.decode(page, type=AgentAbout)
-            except (KubeError, msgspec.DecodeError) as error:
+            except (KubeError, ValueError, RecursionError) as error:
                 return error
 
     answers = await asyncio.gather(*(ask(node) for node in nodes))
@@ -69,9 +70,15 @@ def _ask_extender(url: str) -> ExtenderAbout:
 
 
 def _ask_ready(url: str, trust: ssl.SSLContext) -> int:
-    try:
-        with urllib.request.urlopen(f"{url}/readyz", timeout=_SECONDS, context=trust):
-            return 200
-    except urllib.error.HTTPError as error:
-        error.close()
-        return error.code
+    code = 0
+    # Those of earlier versions have no /leadz, and are ready only where they lead.
+    for path in ("/leadz", "/readyz"):
+        try:
+            with urllib.request.urlopen(url + path, timeout=_SECONDS, context=trust):
+                return 200
+        except urllib.error.HTTPError as error:
+            error.close()
+            code = error.code
+        if code != _MISSING:
+            break
+    return code

@@ -6,7 +6,7 @@ from typing import Any
 
 from slicewise.cluster import Ledger
 from slicewise.dialects import DEFAULT
-from slicewise.model import Allocation, Gpu, Holding, NodeState, Pod, SlicewiseError
+from slicewise.model import Allocation, Gpu, Holding, NodeState, Pod, SlicewiseError, show_isolation
 from slicewise.reports import MeasuredUse
 from slicewise.state.node_reports import ReportedNode, ReportIndex, index_report
 
@@ -20,6 +20,8 @@ class ContainerView:
     cores: int
     memory: int
     used: MeasuredUse | None
+    isolation: str = ""
+    """What keeps it within its share; empty where that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +122,14 @@ def _split(
     allocation = None if pod is None else _read_allocation(pod, state)
     if allocation is None:
         for piece in holding.charges:
-            yield piece.gpu, ContainerView(holding.pod, "", piece.cores, piece.memory, None)
+            yield piece.gpu, ContainerView(holding.holder, "", piece.cores, piece.memory, None)
         return
     for each in allocation.containers:
         for piece in each.slices:
             used = use.containers.get((holding.uid, each.name, piece.gpu))
-            yield piece.gpu, ContainerView(holding.pod, each.name, piece.cores, piece.memory, used)
+            kept = show_isolation(piece.cores, each.isolation)
+            amounts = (piece.cores, piece.memory)
+            yield piece.gpu, ContainerView(holding.pod, each.name, *amounts, used, kept)
 
 
 def _read_allocation(pod: Pod, state: NodeState) -> Allocation | None:
@@ -150,6 +154,7 @@ def _describe_node(node: NodeUsageView) -> dict[str, Any]:
                 "model": gpu.gpu.model,
                 "memoryMib": gpu.gpu.memory,
                 "state": gpu.state or "ok",
+                "isolation": str(gpu.gpu.isolation.best),
                 "promised": {"cores": gpu.cores, "memoryMib": gpu.memory},
                 "used": _describe_use(gpu.used),
                 "containers": [
@@ -158,6 +163,7 @@ def _describe_node(node: NodeUsageView) -> dict[str, Any]:
                         "container": part.container,
                         "promised": {"cores": part.cores, "memoryMib": part.memory},
                         "used": _describe_use(part.used),
+                        "isolation": part.isolation or None,
                     }
                     for part in gpu.parts
                 ],

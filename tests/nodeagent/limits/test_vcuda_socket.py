@@ -10,9 +10,12 @@ from nodeagent.living import live
 from slicewise.kubelet.codec import delimited
 from slicewise.kubelet.sockets import socket_address
 from slicewise.nodeagent.limits.vcuda import find_pids
+from slicewise.nodeagent.usage.cgroups import CgroupRef
 
 FORK = {"nvidia.com/vcuda-core": 20, "nvidia.com/vcuda-memory": 256}
 ID = "f00d" * 16
+BEEF = "beef" * 16
+OTHER = "00000000-0000-4000-8000-000000000000"
 
 
 class Containers:
@@ -38,16 +41,22 @@ async def register(folder, *, uid="", container="", identity=""):
 
 def serve(root, act, **facts):
     """What the act returns, given a granted pod and its folder."""
-    (root / "proc" / "41").mkdir(parents=True)
-    (root / "proc" / "41" / "cgroup").write_text(f"4:memory:/kubepods/pod1/{ID}\n")
-    (root / "proc" / "42").mkdir()
-    (root / "proc" / "42" / "cgroup").write_text("4:memory:/user.slice\n")
+    for pid in (41, 42, 43, 44):
+        (root / "proc" / str(pid)).mkdir(parents=True)
 
     async def scene(made):
         async with made.running() as agent:
             pod = made.place(FORK, (0,))
+            groups = (
+                f"/kubepods/pod{pod.uid}/{ID}",
+                "/user.slice",
+                f"/kubepods/pod{OTHER}/{ID}",
+                f"/kubepods/pod{OTHER}/{BEEF}/{ID}",
+            )
+            for pid, group in enumerate(groups, 41):
+                (root / "proc" / str(pid) / "cgroup").write_text(f"4:memory:{group}\n")
             agent.vcuda_sockets._proc = root / "proc"
-            agent.vcuda_sockets._runtime = Containers(**{ID: (pod.uid, "c0"), "beef": ("x", "c0")})
+            agent.vcuda_sockets._runtime = Containers(**{ID: (pod.uid, "c0"), BEEF: ("x", "c0")})
             await made.kubelet.admit(pod)
             await made.start(pod)
             return await act(made, pod, made.root / "vm" / pod.uid)
@@ -77,7 +86,9 @@ def test_container_that_registers_by_its_name_is_found_as_well(tmp_path):
 @pytest.mark.parametrize(
     "claim",
     [
-        {"identity": "beef"},
+        {"identity": BEEF},
+        {"container": "c0", "identity": BEEF},
+        {"container": "c0", "identity": "f00d"},
         {"identity": "unknown"},
         {"identity": "../../../etc"},
         {"identity": ""},
@@ -86,6 +97,8 @@ def test_container_that_registers_by_its_name_is_found_as_well(tmp_path):
     ],
     ids=[
         "of-another-pod",
+        "of-another-pod-by-name",
+        "part-of-an-id",
         "of-nobody",
         "leaves-the-folder",
         "empty",
@@ -126,4 +139,4 @@ def test_process_that_ends_while_it_is_looked_at_is_passed_over(tmp_path):
     (tmp_path / "7").mkdir()
     (tmp_path / "self").mkdir()
 
-    assert list(find_pids(tmp_path, ID)) == []
+    assert list(find_pids(tmp_path, CgroupRef(OTHER, ID))) == []

@@ -1,6 +1,7 @@
 """A runtime without CDI: what is answered at admission is verified before every start."""
 
 import asyncio
+import time
 
 import pytest
 
@@ -77,29 +78,10 @@ def swap_answers(scene):
     plugin._handler._candidates = lambda count, _: list(reversed(choose(count, None)))
 
 
-def test_containers_that_received_each_others_gpus_exchange_their_allocations(tmp_path):
+def test_container_with_gpus_of_another_pod_never_starts_on_them(tmp_path):
     async def act(scene):
         async with scene.running():
-            pods = [scene.place(FORK, (at,)) for at in range(3)]
-            await scene.until(lambda: len(scene.agent.pods) == 3)
-            swap_answers(scene)
-            for pod in pods:
-                await scene.kubelet.admit(pod)
-            given = [await start(scene, pod) for pod in pods]
-            return given, [recorded(scene, pod) for pod in pods]
-
-    given, records = match(tmp_path, act)
-
-    assert given == ["GPU-2", "GPU-1", "GPU-0"]
-    assert [[each] for each in given] == records
-
-
-def test_container_with_gpus_of_another_size_never_starts_on_them(tmp_path):
-    more = {**FORK, "nvidia.com/vcuda-memory": 512}
-
-    async def act(scene):
-        async with scene.running():
-            pods = [scene.place(FORK, (0,)), scene.place(more, (1,))]
+            pods = [scene.place(FORK, (0,)), scene.place(FORK, (1,))]
             await scene.until(lambda: len(scene.agent.pods) == 2)
             swap_answers(scene)
             for pod in pods:
@@ -142,6 +124,19 @@ def test_record_that_comes_a_moment_after_the_admission_is_waited_for(tmp_path):
             return await start(scene, pod)
 
     assert match(tmp_path, act, record_seconds=10.0) == "GPU-2"
+
+
+def test_pods_without_a_record_hold_up_admissions_once_however_many_they_are(tmp_path):
+    async def act(scene):
+        async with scene.running():
+            pods = [scene.place_bare(FORK) for _ in range(20)]
+            await scene.until(lambda: len(scene.agent.pods) == 20)
+            scene.agent.pods._clock = lambda: time.monotonic() + 3600
+            for pod in pods:
+                with pytest.raises(AdmissionError):
+                    await scene.kubelet.admit(pod)
+
+    match(tmp_path, act, record_seconds=3600.0)
 
 
 def test_node_says_how_owners_are_known(tmp_path):

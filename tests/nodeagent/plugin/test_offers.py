@@ -2,6 +2,7 @@ import pytest
 
 import builders
 from slicewise.dialects import DEFAULT, build_dialects
+from slicewise.dialects.shared.limits import CARRIER
 from slicewise.kubelet.v1beta1 import MESSAGE_LIMIT, Unit, encode_units
 from slicewise.model import MiB
 from slicewise.nodeagent.plugin.offers import (
@@ -57,7 +58,34 @@ def test_resource_that_nothing_else_carries_is_refused_with_its_size(caplog):
     assert plan.ways == {"aliyun.com/gpu-mem": OfferKind.REFUSED}
     assert plan.devices == ()
     assert "resource=aliyun.com/gpu-mem" in caplog.text
-    assert "limit=4194304 way=refused" in caplog.text
+    assert "most_bytes=4194304 way=refused" in caplog.text
+
+
+def test_log_says_which_limit_was_met(caplog):
+    plan_offers(DEFAULT.find_editions(["slicewise"]), builders.node(gpus=1, memory=40960))
+
+    assert "too many units for a kubelet" in caplog.text
+    assert "resource=slicewise.io/memory units=40960 most_units=16384 way=amount" in caplog.text
+    assert "list too long" not in caplog.text
+
+
+def test_large_node_offers_a_carrier_for_memory_that_is_asked_for_alone():
+    plan = plan_offers(DEFAULT.find_editions(EVERY), BIG)
+    edition, resource = next(each for each in plan.devices if each[1].name == CARRIER)
+
+    def carrier(**limits):
+        return edition.carrier(builders.container(**{**limits, CARRIER: 1}))
+
+    assert sum(1 for _ in list_units(resource, BIG)) == 8 * 256
+    assert carrier(**{"slicewise.io/memory": 256}) == CARRIER
+    assert carrier(**{"elasticgpu.io/gpu-memory": 256}) == CARRIER
+    assert carrier(**{"slicewise.io/memory": 256, "slicewise.io/gpu": 1}) == "slicewise.io/gpu"
+
+
+def test_node_of_systems_without_such_memory_offers_no_carrier():
+    plan = plan_offers(DEFAULT.find_editions(["gpushare", "nvidia"]), BIG)
+
+    assert CARRIER not in plan.ways
 
 
 def test_line_is_drawn_at_the_exact_size():
@@ -90,6 +118,7 @@ class Board:
     [
         ({"slicewise.io/memory": 1}, [("c0", "slicewise.io/memory")]),
         ({"slicewise.io/memory": 1, "slicewise.io/cores": 5}, []),
+        ({"slicewise.io/memory": 1, "slicewise.io/carrier": 1}, []),
         ({"elasticgpu.io/gpu-memory": 1}, [("c0", "elasticgpu.io/gpu-memory")]),
         ({"nvidia.com/vcuda-core": 5, "nvidia.com/vcuda-memory": 1}, []),
     ],

@@ -6,7 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeagent.usage.layouts import LAYOUTS, Layout
-from slicewise.nodeagent.usage.cgroups import CgroupRef, ProcessTable, read_cgroup_refs, read_stat
+from slicewise.nodeagent.usage.cgroups import (
+    CgroupRef,
+    PodCgroups,
+    ProcessTable,
+    read_cgroup_refs,
+    read_stat,
+)
 
 UID = "3f8c1b52-9d4e-4c0a-8f0e-5a7d2b6c1e90"
 OTHER = "11111111-2222-3333-4444-555555555555"
@@ -191,3 +197,27 @@ def test_this_very_process_is_found_under_the_real_proc():
 
     assert host_process.started > 0
     assert host_process.command
+
+
+@pytest.mark.parametrize(
+    "parent",
+    [
+        f"kubepods/burstable/pod{UID}/{ONE}",
+        f"kubepods/pod{UID}/{ONE}",
+        f"kubepods.slice/kubepods-pod{UID.replace('-', '_')}.slice/cri-containerd-{ONE}.scope",
+        f"kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice/"
+        f"kubelet-kubepods-burstable-pod{UID.replace('-', '_')}.slice/crio-{ONE}.scope",
+    ],
+)
+def test_cgroups_of_a_pod_and_its_containers_are_found_in_the_tree(tmp_path, parent):
+    container = tmp_path / parent
+    container.mkdir(parents=True)
+    (container.parent / f"crio-conmon-{ONE}.scope").mkdir()
+    # What another pod makes below its own cgroup is not looked at.
+    (tmp_path / f"kubepods/pod{OTHER}/pod{UID}").mkdir(parents=True)
+    cgroups = PodCgroups(tmp_path)
+
+    for _ in range(2):
+        assert cgroups.find_pod(UID) == container.parent
+    assert cgroups.find_containers(container.parent) == {ONE: container}
+    assert cgroups.find_pod(HASH) is None

@@ -1,4 +1,5 @@
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -8,7 +9,7 @@ import builders
 from nodeagent import scenes
 from slicewise.diagnose.evidence import StrayOrigin
 from slicewise.model import Slice
-from slicewise.nodeagent.node_pods import NodePod
+from slicewise.nodeagent.node_pods import NO_ALLOCATION, HeldClaim, NodePod
 from slicewise.nodeagent.usage.cgroups import CgroupRef
 from slicewise.nodeagent.usage.node_usage import NodeUsage, measure
 
@@ -270,3 +271,24 @@ def test_a_container_is_there_for_as_long_as_its_pod_holds_gpus(scene):
         each.uid for each in pods if each.allocation.containers
     }
     assert names(after) == {name for name in names(usage) if name[0] != "uid-p0"}
+
+
+def test_process_on_a_gpu_of_a_claim_belongs_to_the_container_that_uses_it():
+    piece = Slice(1, 30, 4096)
+    claim = HeldClaim("claim", (piece,), {"c0": (piece,)})
+    pods = [
+        replace(scenes.node_pod(name), allocation=NO_ALLOCATION, asks=False, claims=(claim,))
+        for name in ("train", "serve")
+    ]
+
+    usage = observe(
+        *pods,
+        loads={ON_1: scenes.load(scenes.process(7, 1000, 20))},
+        seen={7: [scenes.inside(pods[0])]},
+    )
+
+    assert usage.trespasses == ()
+    (held,) = usage.containers[0].gpus
+    assert (held.memory, held.allocated) == (1000, piece)
+    # Both use the one claim.
+    assert (usage.gpus[1].cores, usage.gpus[1].memory) == (30, 4096)

@@ -17,7 +17,7 @@ from slicewise_playground.api.faults import ANY, FaultInjector, FaultTarget, Inj
 from slicewise_playground.api.handler import ApiHandler
 from slicewise_playground.api.reviews import ReviewAnswers
 from slicewise_playground.api.subresources import bind
-from slicewise_playground.api.writes import EmbeddedApi, ObjectRef
+from slicewise_playground.api.writes import VERSION, EmbeddedApi, ObjectRef
 from slicewise_playground.objects.patches import merge
 from slicewise_playground.objects.resources import Object, find
 from slicewise_playground.objects.store import HISTORY, ObjectStore
@@ -41,10 +41,11 @@ class Playground:
         settings: ServerSettings | None = None,
         history: int = HISTORY,
         now: Callable[[], datetime] | None = None,
+        version: str = VERSION,
     ) -> None:
         """Fill the store with what every cluster has; nothing is served before `start`."""
         self.store = ObjectStore(history)
-        self.api = EmbeddedApi(self.store, now)
+        self.api = EmbeddedApi(self.store, now, version)
         self.faults = FaultInjector()
         self.answers = ReviewAnswers()
         self._service = ApiHandler(self.api, self.faults, self.answers)

@@ -9,7 +9,7 @@ from typing import Self
 
 import structlog
 
-from slicewise.httpd import Handler, Server, ServerSettings
+from slicewise.httpd import Admission, Handler, Server, ServerSettings
 
 _log = structlog.get_logger(__name__)
 
@@ -22,10 +22,11 @@ class ThreadedServer:
         handler: Handler,
         settings: ServerSettings | None = None,
         *,
+        admit: Admission | None = None,
         background: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """Bind the port; nothing runs before `start`."""
-        self._server = Server(handler, settings)
+        self._server = Server(handler, settings, admit=admit)
         self._background = background
         self._thread: threading.Thread | None = None
         self._started = threading.Event()

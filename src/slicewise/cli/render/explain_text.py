@@ -1,11 +1,12 @@
 """The answers of `why` and `what-if` in words: first the answer, then reasons, nearest first."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final
 
 from slicewise.cli.render.terminal import BAD, FAINT, GOOD, NOTABLE, paint
+from slicewise.explain.defrag_plans import tell_few_moves
 from slicewise.explain.format import join_numbers
 from slicewise.model import count
 
@@ -17,12 +18,20 @@ def describe(
     answer: Mapping[str, Any], *, gpus: bool = True, most: int | None = _SHOWN
 ) -> list[str]:
     """Why a pod is where it is, or nowhere."""
-    asks = answer["asks"] or "no GPU"
+    claims = answer.get("claims", ())
+    asks = answer["asks"] or (f"GPUs by {count(len(claims), 'claim')}" if claims else "no GPU")
     lines = [f"pod {paint(answer['pod'], bold=True)} asks for {asks}"]
     if answer.get("node"):
         held = ", ".join(answer.get("holds", ())) or "no GPU"
-        lines.append(paint(f"it is on node {answer['node']} and holds {held}", GOOD))
+        holds = "" if claims and not answer["asks"] else f" and holds {held}"
+        lines.append(paint(f"it is on node {answer['node']}{holds}", GOOD))
+    for claim in claims:
+        lines += describe_claim(claim)
+    if claims and not answer["asks"]:
+        return lines
     lines.append(_summarise(answer))
+    if answer.get("roomKept"):
+        lines.append(paint(f"room is kept for it {answer['roomKept']}", NOTABLE))
     lines += _describe_verdict(answer)
     left_out = answer.get("leftOut", ())
     if left_out:
@@ -60,7 +69,11 @@ def describe_what_if(answer: Mapping[str, Any]) -> list[str]:
 
 def fits_somewhere(answer: Mapping[str, Any]) -> bool:
     """Whether the pod is placed, could be placed now, or asks for no GPU."""
-    return bool(answer.get("node") or answer.get("best") or not answer["asks"])
+    if answer.get("node"):
+        return True
+    if not all(map(claim_fits, answer.get("claims", ()))):
+        return False
+    return bool(answer.get("best") or not answer["asks"])
 
 
 def _summarise(answer: Mapping[str, Any]) -> str:
@@ -74,10 +87,12 @@ def _describe_verdict(answer: Mapping[str, Any]) -> list[str]:
     if best:
         gpus = "; ".join(best["allocation"])
         return [paint(f"best now: node {best['node']}, {gpus} (policy {best['policy']})", GOOD)]
+    lines = []
     if change:
-        text = f"smallest change: {change['change']} (node {change['node']})"
-        return [paint(text, NOTABLE)]
-    return []
+        lines.append(f"smallest change: {change['change']} (node {change['node']})")
+    if answer.get("afterMoves"):
+        lines.append(tell_few_moves(answer["afterMoves"]))
+    return [paint(line, NOTABLE) for line in lines]
 
 
 def _describe_left_out(left_out: Sequence[Mapping[str, str]]) -> str:
@@ -140,3 +155,47 @@ def _describe_refused(pods: Sequence[Mapping[str, Any]]) -> list[str]:
 def _name(pods: Sequence[Mapping[str, Any]]) -> str:
     more = f" and {len(pods) - 1} more" if len(pods) > 1 else ""
     return f"{pods[0]['pod']}{more}"
+
+
+def claim_fits(claim: Mapping[str, Any]) -> bool:
+    """Whether the claim has its GPUs, or could have them now."""
+    if "requests" in claim:
+        return all(each["fits"] for each in claim["requests"])
+    return "holds" in claim and "reason" not in claim
+
+
+def describe_claim(claim: Mapping[str, Any]) -> Iterator[str]:
+    """The state of the claim, and why it has no GPU if it has none."""
+    colour = GOOD if claim_fits(claim) else BAD
+    yield f"claim {paint(claim['claim'], bold=True)}: {paint(claim['state'], colour)}"
+    if "reason" in claim:
+        yield f"  {claim['reason']}"
+    for held in claim.get("holds", ()):
+        yield f"  {held}"
+    for request in claim.get("requests", ()):
+        yield from _describe_claim_request(request)
+    for each in claim.get("constraints", ()):
+        yield f"  its requests must also agree: {each}, which is not tried here"
+
+
+def _describe_claim_request(request: Mapping[str, Any]) -> Iterator[str]:
+    yield f"  request {request['request']} asks for {request['asks']}"
+    if "problem" in request:
+        yield f"    {paint(request['problem'], BAD)}"
+    for each in request.get("notEvaluated", ()):
+        yield paint(f"    not evaluated, and taken as met: {each}", NOTABLE)
+    nodes = sorted(request["nodes"], key=lambda each: not each["fits"])
+    for node in nodes[:_SHOWN]:
+        fits = f"{paint('fits', GOOD)} on {count(node['fitting'], 'GPU')}"
+        yield f"    {node['node']}: {fits if node['fits'] else paint('does not fit', BAD)}"
+        if not node["fits"]:
+            yield from _describe_devices(node)
+    if len(nodes) > _SHOWN:
+        yield f"    and {count(len(nodes) - _SHOWN, 'more node')}: -o json"
+
+
+def _describe_devices(node: Mapping[str, Any]) -> Iterator[str]:
+    for gpu in node["gpus"]:
+        missing = ", ".join(gpu["missing"])
+        lacks = "lacks " if missing[:1].isdigit() else ""
+        yield f"      gpu {gpu['gpu']}: {lacks}{missing or 'has room'}"

@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from slicewise.cli.render.terminal import BAD, FAINT, GOOD, NOTABLE, paint
+from slicewise.cli.render.console import EscapingConsole
+from slicewise.cli.render.terminal import BAD, FAINT, GOOD, NOTABLE, escape_cell, paint
 from slicewise.diagnose.findings import Finding, FindingSeverity, group_findings
 from slicewise.model import count
 
@@ -55,14 +55,13 @@ def _name(subjects: list[str]) -> str:
     return f"{', '.join(subjects[:_NAMED])} and {len(subjects) - _NAMED} more"
 
 
-def show_audit(answer: Mapping[str, Any], console: Console | None = None) -> None:
+def show_audit(answer: Mapping[str, Any], console: EscapingConsole | None = None) -> None:
     """The answer for people: a table on a terminal, tabs and lines in a pipe."""
-    console = console or Console()
+    console = console or EscapingConsole()
     if console.is_terminal:
         _show_table(answer, console)
     else:
-        for line in write_lines(answer):
-            console.file.write(f"{line}\n")
+        console.write_lines(write_lines(answer))
 
 
 def write_lines(answer: Mapping[str, Any]) -> Sequence[str]:
@@ -73,7 +72,7 @@ def write_lines(answer: Mapping[str, Any]) -> Sequence[str]:
     return [*rows, *(f"not answered: {_plain(gap)}" for gap in answer["gaps"]), _sum_up(answer)]
 
 
-def _show_table(answer: Mapping[str, Any], console: Console) -> None:
+def _show_table(answer: Mapping[str, Any], console: EscapingConsole) -> None:
     if answer["findings"]:
         table = Table(title=f"Audit of {_plain(answer['node'])}", show_lines=True)
         for column in _COLUMNS:
@@ -100,4 +99,4 @@ def _sum_up(answer: Mapping[str, Any]) -> str:
 
 
 def _plain(text: object) -> str:
-    return "".join(each if each.isprintable() else "?" for each in str(text))
+    return escape_cell(str(text))

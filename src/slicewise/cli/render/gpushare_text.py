@@ -6,7 +6,7 @@ The original's own columns, totals and dashes are kept to the letter; `wide` onl
 from collections.abc import Sequence
 from typing import Any
 
-from slicewise.cli.render.terminal import align
+from slicewise.cli.render.terminal import align, escape_cell
 from slicewise.explain.gpushare_inspect import InspectedNode, InspectedPod
 
 
@@ -20,7 +20,7 @@ def show_summary(nodes: Sequence[InspectedNode], *, wide: bool = False) -> str:
     heading += ["PENDING(Allocated)"] if pending else []
     heading.append(f"GPU Memory({unit_of(nodes)})")
     if wide:
-        heading += ["PODS", "MODEL", "NOT USABLE"]
+        heading += ["PODS", "MODEL", "NOT USABLE", "ISOLATION"]
         rows = [f"{row}\t{_more(node)}" for row, node in zip(rows, nodes, strict=True)]
     lines = ["\t".join(heading), *rows, "-" * dashes, "Allocated/Total GPU Memory In Cluster:"]
     return _join([*lines, f"{_total(nodes)}\t"])
@@ -82,7 +82,8 @@ def _width(node: InspectedNode) -> int:
 def _more(node: InspectedNode) -> str:
     models = ", ".join(dict.fromkeys(gpu.model for gpu in node.gpus if gpu.model))
     unusable = ",".join(str(gpu.number) for gpu in node.gpus if not gpu.usable)
-    return f"{len(node.pods)}\t{models or '-'}\t{unusable or '-'}"
+    kept = ", ".join(dict.fromkeys(gpu.isolation or "none" for gpu in node.gpus))
+    return f"{len(node.pods)}\t{escape_cell(models) or '-'}\t{unusable or '-'}\t{kept or '-'}"
 
 
 def _total(nodes: Sequence[InspectedNode]) -> str:
@@ -108,6 +109,7 @@ def _describe_node(node: InspectedNode) -> dict[str, Any]:
                 "usedGPU": node.used_of(gpu.number),
                 "model": gpu.model,
                 "usable": gpu.usable,
+                "isolation": gpu.isolation or "none",
                 "pods": [
                     _describe_pod(pod, pod.amounts[gpu.number])
                     for pod in node.pods

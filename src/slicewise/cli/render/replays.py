@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
-from rich.console import Console
 from rich.table import Table
 
+from slicewise.cli.render.console import EscapingConsole
 from slicewise.model import count
 from slicewise.sim.bound import Bounds
 from slicewise.sim.record import order_sizes
@@ -53,8 +53,10 @@ def show(summaries: Sequence[Summary], trace: Trace, bounds: Bounds | None) -> N
             mean(each.memory_at_end for each in runs),
         )
         table.add_row(policy, *map(_percent, numbers), *_tail(runs, refused))
-    _console().print(table)
-    _console().print(_seen(groups, trace, bounds), markup=False, highlight=False, soft_wrap=True)
+    make_console().print(table)
+    make_console().print(
+        _seen(groups, trace, bounds), markup=False, highlight=False, soft_wrap=True
+    )
 
 
 def show_steady(summaries: Sequence[SteadySummary], trace: Trace, load: float) -> None:
@@ -69,8 +71,8 @@ def show_steady(summaries: Sequence[SteadySummary], trace: Trace, load: float) -
             *(mean(each.accepted_percent.get(size, math.nan) for each in runs) for size in largest),
         ]
         table.add_row(policy, *map(_percent, numbers), *_tail(runs, refused))
-    _console().print(table)
-    _console().print(
+    make_console().print(table)
+    make_console().print(
         f"Pods came and went at {load:.0%} offered load; means over three mean stays.",
         markup=False,
         highlight=False,
@@ -91,14 +93,15 @@ def _seen(groups: Mapping[str, Sequence[Summary]], trace: Trace, bounds: Bounds 
 
 
 def _table(trace: Trace, seeds: int) -> Table:
-    title = _name_trace(trace)
+    title = name_trace(trace)
     return Table(
         title=f"{title}, mean of {seeds} seeds" if seeds > 1 else title,
         caption="percent of all GPUs; idle and fragmented at 100% arrived load",
     )
 
 
-def _name_trace(trace: Trace) -> str:
+def name_trace(trace: Trace) -> str:
+    """The trace with the size of its cluster."""
     gpus = count(trace.capacity // 100, "GPU")
     return f"{trace.name}: {count(len(trace.nodes), 'node')}, {gpus}"
 
@@ -132,10 +135,10 @@ def _percent(value: float) -> str:
     return "-" if math.isnan(value) else f"{value:.2f}%"
 
 
-def _console() -> Console:
+def make_console() -> EscapingConsole:
     """Standard output; wide where it is no terminal, so that no cell is cut."""
-    console = Console()
-    return console if console.is_terminal else Console(width=120)
+    console = EscapingConsole()
+    return console if console.is_terminal else EscapingConsole(width=120)
 
 
 def check_chart(path: Path) -> None:
@@ -170,7 +173,7 @@ def draw_chart(path: Path, trace: Trace, summaries: Sequence[Summary]) -> None:
         axes.grid(color="#eeeeee")
         axes.spines[["top", "right"]].set_visible(False)
     left.legend(frameon=False, loc="lower right")
-    figure.suptitle(_name_trace(trace))
+    figure.suptitle(name_trace(trace))
     figure.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
     pyplot.close(figure)
 

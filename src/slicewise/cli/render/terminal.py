@@ -1,14 +1,21 @@
-"""Colours and columns for terminals.
+"""What reaches a terminal: everything that a command prints passes here.
 
-click takes colours out again wherever the output is no terminal. Columns are elastic, padded as
-Go's tabwriter pads them: a cell ended by a tab is as wide as the widest cell of its column in the
+Names, annotations, models and messages are other people's words. Whatever of them a terminal
+could obey, and whatever would change how a line reads, is shown as an escape like `\\x1b`.
+Colours are ours alone: they are marked until the text around them has been escaped, and click
+takes them out again wherever the output is no terminal. Columns are elastic, padded as Go's
+tabwriter pads them: a cell ended by a tab is as wide as the widest cell of its column in the
 block of neighbouring lines that have this column, and two spaces more. What follows the last tab
 is left as it is.
 """
 
+import json
 import os
-from collections.abc import Sequence
-from typing import Final
+import re
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
 
 import click
 
@@ -17,13 +24,81 @@ BAD: Final = "red"
 FAINT: Final = "bright_black"
 NOTABLE: Final = "yellow"
 PADDING: Final = 2
+_CODES: Final = {GOOD: "32", BAD: "31", FAINT: "90", NOTABLE: "33"}
+# Nobody else can write it, so that what stands behind it is a colour of ours.
+_MARK: Final = f"\0{secrets.token_hex(8)}"
+_MARKED: Final = re.compile(_MARK + "([0-9;]*)m")
+_OURS: Final = "\n\t"
+
+
+def escape(text: str, keep: str = _OURS) -> str:
+    """The text with everything that is not printable as an escape, but for what is kept."""
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() or each in keep else each.encode("unicode_escape").decode()
+        for each in text
+    )
+
+
+def escape_cell(text: str) -> str:
+    """The text for one line or one column of it."""
+    return escape(text, keep="")
+
+
+def escape_json(text: str) -> str:
+    """A JSON document with everything that is not printable escaped as JSON has it."""
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() or each in _OURS else _spell_json(each) for each in text
+    )
+
+
+def _spell_json(character: str) -> str:
+    pairs = character.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{pairs[at : at + 4]}" for at in range(0, len(pairs), 4))
 
 
 def paint(text: str, colour: str | None = None, *, bold: bool = False) -> str:
-    """The text in a colour, unless the person has asked for plain text."""
+    """The text in a colour, unless the person has asked for plain text; for `echo` alone."""
     if os.environ.get("NO_COLOR"):
         return text
-    return click.style(text, fg=colour, bold=bold or None)
+    codes = [_CODES[colour]] if colour else []
+    return f"{_MARK}{';'.join([*codes, *(['1'] if bold else [])])}m{text}{_MARK}0m"
+
+
+def finish(text: str, keep: str = _OURS) -> str:
+    """Painted text for a terminal: our colours, and everything else escaped."""
+    parts = _MARKED.split(text)
+    return "".join(
+        f"\x1b[{each}m" if at % 2 else escape(each, keep) for at, each in enumerate(parts)
+    )
+
+
+def echo(line: str, *, err: bool = False) -> None:
+    """Print one line for people."""
+    click.echo(finish(line, keep="\t"), err=err)
+
+
+def echo_text(text: str) -> None:
+    """Print lines for people, the last of which ends in a newline already."""
+    click.echo(finish(text), nl=False)
+
+
+def echo_json(value: Any) -> None:
+    """Print a JSON document for programs."""
+    click.echo(escape_json(json.dumps(value, indent=2)))
+
+
+@contextmanager
+def escaped_errors() -> Iterator[None]:
+    """Errors that click prints, escaped."""
+    try:
+        yield
+    except click.ClickException as error:
+        vars(error)["message"] = escape(error.message)
+        raise
 
 
 def align(lines: Sequence[str]) -> list[str]:

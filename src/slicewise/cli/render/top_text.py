@@ -7,13 +7,15 @@ from typing import Final
 from rich.table import Table
 from rich.text import Text
 
-from slicewise.cli.render.terminal import align
+from slicewise.cli.render.terminal import align, escape_cell
 from slicewise.explain.format import join_numbers
 from slicewise.model.words import count
 from slicewise.reports import MeasuredUse
 from slicewise.state.usage_view import ContainerView, GpuView, NodeUsageView, sum_uses
 
-HEADINGS: Final = ("NODE / GPU / CONTAINER", "COMPUTE", "USED", "MEMORY MiB", "USED", "NOTE")
+HEADINGS: Final = (
+    "NODE / GPU / CONTAINER", "COMPUTE", "USED", "MEMORY MiB", "USED", "ISOLATION", "NOTE",
+)  # fmt: skip
 UNKNOWN: Final = "-"
 
 
@@ -62,7 +64,7 @@ def write_head(nodes: Sequence[NodeUsageView]) -> str:
 def write_plain(nodes: Sequence[NodeUsageView], *, idle: bool = False) -> str:
     """The table for pipes and files."""
     lines = ["\t".join(HEADINGS)]
-    lines += ["\t".join(row.cells) for row in write_rows(nodes, idle=idle)]
+    lines += ["\t".join(map(escape_cell, row.cells)) for row in write_rows(nodes, idle=idle)]
     return "\n".join((write_head(nodes), *(line.rstrip() for line in align(lines)))) + "\n"
 
 
@@ -94,6 +96,7 @@ def _write_node(node: NodeUsageView, *, idle: bool) -> Iterator[TopRow]:
             _percent(used),
             f"{memory}/{size}",
             _mib(used),
+            "",
             _models(node.gpus) + ("; agent silent" if node.silent else ""),
         ),
         "bold",
@@ -106,10 +109,11 @@ def _write_node(node: NodeUsageView, *, idle: bool) -> Iterator[TopRow]:
         numbers = join_numbers(gpu.gpu.index for gpu in free)
         known = [gpu.used for gpu in free if gpu.used is not None]
         use = sum_uses(known) if known else None
-        yield TopRow((f"  gpu {numbers}", "0%", _percent(use), "0", _mib(use), "free"), "dim")
+        yield TopRow((f"  gpu {numbers}", "0%", _percent(use), "0", _mib(use), "", "free"), "dim")
     for pod in node.unplaced:
         yield TopRow(
-            (f"  {pod}", "?", UNKNOWN, "?", UNKNOWN, "which GPUs it has is not recorded"), "yellow"
+            (f"  {pod}", "?", UNKNOWN, "?", UNKNOWN, UNKNOWN, "which GPUs it has is not recorded"),
+            "yellow",
         )
 
 
@@ -128,6 +132,7 @@ def _write_gpu(gpu: GpuView) -> Iterator[TopRow]:
             _percent(gpu.used),
             f"{gpu.memory}/{gpu.gpu.memory}",
             _mib(gpu.used),
+            str(best) if (best := gpu.gpu.isolation.best) else UNKNOWN,
             "; ".join(notes),
         ),
         "red" if over else "yellow" if notes else "",
@@ -145,6 +150,7 @@ def _write_part(part: ContainerView) -> TopRow:
             _percent(part.used),
             str(part.memory) if part.memory else UNKNOWN,
             _mib(part.used),
+            part.isolation or UNKNOWN,
             "over its memory" if over else "",
         ),
         "red" if over else "",

@@ -6,6 +6,7 @@ import { make } from "./dom.js";
 import { gib, modelName, percent, plural } from "./words.js";
 
 const NODES = 12;
+const WHOLE = 100;
 
 function heading(title, onClose) {
   return make("h2", { tabindex: "-1" }, make("span", {}, title), make("button", { type: "button", class: "close", "aria-label": "Close the details (Escape)", on: { click: onClose } }, "close"));
@@ -27,7 +28,7 @@ function amount(used, held) {
 }
 
 function podTable(parts, { onPod, use }) {
-  const head = make("thead", {}, make("tr", {}, ["pod", "gpu", "compute", "GiB"].map((name) => make("th", { scope: "col" }, name))));
+  const head = make("thead", {}, make("tr", {}, ["pod", "gpu", "compute", "GiB", "isolation"].map((name) => make("th", { scope: "col" }, name))));
   const measured = parts.some((part) => part.use);
   const note = use === "measured" ? "in use / held" : `in use (${use}) / held`;
   const body = make("tbody", {}, parts.map((part) => make("tr", {},
@@ -35,7 +36,8 @@ function podTable(parts, { onPod, use }) {
       part.pod.doubt ? make("span", { class: "badge" }, part.pod.doubt) : null),
     make("td", {}, String(part.gpu.index)),
     make("td", {}, amount(part.use?.cores, part.cores ? `${part.cores}%` : "–")),
-    make("td", {}, amount(part.use && part.use.memory !== null ? gib(part.use.memory) : null, gib(part.memory))))));
+    make("td", {}, amount(part.use && part.use.memory !== null ? gib(part.use.memory) : null, gib(part.memory))),
+    make("td", {}, part.cores === WHOLE ? "whole" : part.pod.isolation))));
   return make("table", {}, measured ? make("caption", {}, note) : null, head, body);
 }
 
@@ -58,6 +60,7 @@ export function drawGpu(gpu, actions) {
     ["model", modelName(gpu.model)],
     ["state", gpuState(gpu) || "healthy"],
     ["compute", `${gpu.cores} of 100 percent allocated`],
+    ["isolation", gpu.isolation],
     ["memory", `${gib(gpu.held)} of ${gib(gpu.memory)} GiB allocated (${percent(gpu.held, gpu.memory)}%)`],
   ];
   if (gpu.use) {

@@ -100,12 +100,14 @@ export class Store {
 
   unfold([name, flags, pool, gpus, pods]) {
     const node = { name, flags, pool, gpus: [], pods: [] };
-    node.gpus = gpus.map(([index, model, memory, state], at) => ({
-      node: name, at, index, model: this.model(model), memory, flags: state,
+    node.gpus = gpus.map(([index, model, memory, state, isolation], at) => ({
+      node: name, at, index, model: this.model(model), memory, flags: state, isolation: isolation || "none",
       cores: 0, held: 0, parts: [], use: null,
     }));
     for (const [namespace, pod, certain, ...pieces] of pods) {
-      const owner = { namespace, name: pod, key: `${namespace}/${pod}`, doubt: DOUBTS[certain], parts: [] };
+      // Behind its pieces stands what its record promises of limits, where that is anything.
+      const isolation = typeof pieces.at(-1) === "string" ? pieces.pop() : "none";
+      const owner = { namespace, name: pod, key: `${namespace}/${pod}`, doubt: DOUBTS[certain], isolation, parts: [] };
       node.pods.push(owner);
       for (let at = 0; at < pieces.length; at += 3) {
         const gpu = node.gpus[pieces[at]];

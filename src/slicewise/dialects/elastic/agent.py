@@ -10,6 +10,7 @@ from slicewise.dialects.shared.dialect import AgentPart, HostLinks
 from slicewise.dialects.shared.injection import ContainerGpus, DeviceNode, Injection, Link
 from slicewise.dialects.shared.limits import find_edition
 from slicewise.dialects.shared.offers import OfferedEdition, OfferedResource, percents, units
+from slicewise.model import HOOKED
 
 _GPU_LINK: Final = "elastic-gpu-"
 _CONTROL_LINK: Final = "elastic-gpuctl-"
@@ -68,5 +69,6 @@ AGENT: Final = AgentPart(
         offer("nano-percent", pods.NANO, "nano-gpu-percent", "percent-"),
     ),
     inject=inject,
+    isolation=HOOKED,
     links=HostLinks(prefixes=(_GPU_LINK, _CONTROL_LINK), digest=hash_ids),
 )

@@ -14,6 +14,7 @@ from slicewise.dialects.shared.records import RecordedPods
 from slicewise.dialects.shared.texts import annotation
 from slicewise.model import (
     FULL,
+    MAX_GPUS_PER_NODE,
     Allocation,
     Container,
     DialectError,
@@ -76,6 +77,14 @@ def read_shares(container: Container, names: ElasticNames) -> tuple[Share, ...]:
 
 class ElasticPods(RecordedPods):
     resources = frozenset(each for names in EDITIONS for each in names.asking)
+    keys = tuple(names.assumed for names in EDITIONS)
+    marks = tuple(
+        dict.fromkeys(each for names in EDITIONS for each in (names.assumed, names.container + "*"))
+    )
+    amount_rules = tuple(
+        limits.AmountRule(names.core, FULL, MAX_GPUS_PER_NODE * FULL) for names in EDITIONS
+    )
+    key_prefixes = tuple(names.container for names in EDITIONS)
 
     def claims(self, pod: Pod) -> str | None:
         return limits.first_asked(pod, (each for names in EDITIONS for each in names.asking))
@@ -83,6 +92,13 @@ class ElasticPods(RecordedPods):
     def read_request(self, pod: Pod) -> Request:
         names = limits.find_edition(pod, EDITIONS)
         return Request(limits.read_containers(pod, partial(read_shares, names=names)))
+
+    def most_shares(self, container: Container) -> tuple[tuple[Share, ...], ...]:
+        found = []
+        for names in EDITIONS:
+            memory = 0 if names.memory is None else limits.most_amount(container, names.memory)
+            found.append(limits.most_shares(limits.most_amount(container, names.core), memory))
+        return tuple(shares for shares in found if shares)
 
     def write_own(
         self, pod: Pod, request: Request, allocation: Allocation, node: Node, now_ns: int

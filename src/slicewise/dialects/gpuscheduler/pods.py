@@ -6,10 +6,26 @@ The original records nothing on pods, so the allocation is spelled out in our ow
 from typing import Final
 
 from slicewise.dialects.shared.dialect import Limits
-from slicewise.dialects.shared.limits import first_asked, read_amount, read_containers, whole_gpus
+from slicewise.dialects.shared.limits import (
+    AmountRule,
+    first_asked,
+    most_amount,
+    read_amount,
+    read_containers,
+    whole_gpus,
+)
 from slicewise.dialects.shared.records import RecordedPods
 from slicewise.dialects.shared.texts import annotation, read_models, refuse
-from slicewise.model import Constraints, Container, Pod, Request, Share, split_words
+from slicewise.model import (
+    MAX_GPUS_PER_NODE,
+    WHOLE_GPU,
+    Constraints,
+    Container,
+    Pod,
+    Request,
+    Share,
+    split_words,
+)
 
 # The annotation of the wanted model, in 0.1.0 and from 0.2.0 on.
 MODELS: Final = ("nvidia.com/gpu.model", "nvidia-gpu-scheduler/gpu.model")
@@ -22,6 +38,8 @@ class GpuSchedulerPods(RecordedPods):
     """Reads pods of nvidia-gpu-scheduler, and of NVIDIA's device plugin in general."""
 
     resources = frozenset((GPU,))
+    keys = MODELS
+    amount_rules = (AmountRule(GPU),)
     # The original leaves the choice to the kubelet and tells none.
     records_nothing = True
 
@@ -33,6 +51,10 @@ class GpuSchedulerPods(RecordedPods):
         """Whole GPUs, of any of the wanted models."""
         containers = read_containers(pod, _read_shares)
         return Request(containers, Constraints(models=_read_models(pod)))
+
+    def most_shares(self, container: Container) -> tuple[tuple[Share, ...], ...]:
+        gpus = (WHOLE_GPU,) * min(most_amount(container, GPU), MAX_GPUS_PER_NODE)
+        return (gpus,) if gpus else ()
 
     def write_limits(self, pod: Pod, what: str, amount: int) -> Limits:
         """The number of GPUs; nothing smaller can be asked for."""

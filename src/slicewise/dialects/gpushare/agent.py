@@ -1,16 +1,13 @@
 """What gpushare's memory resource is made of, and what its containers receive."""
 
-from typing import Final
-
 from slicewise.dialects.gpushare.division import measure_peak
+from slicewise.dialects.gpushare.node import CGPU_DISABLED
 from slicewise.dialects.gpushare.pods import GIB, MIB, GpushareNames
 from slicewise.dialects.shared.dialect import AgentPart
 from slicewise.dialects.shared.injection import VISIBLE, ContainerGpus, Injection, gpu_nodes
 from slicewise.dialects.shared.limits import read_amount
 from slicewise.dialects.shared.offers import OfferedEdition, OfferedResource, one, units
-from slicewise.model import PodRecord
-
-_CGPU_LABEL: Final = "cgpu.disable.isolation"
+from slicewise.model import HOOKED, PodRecord
 
 
 def inject(held: ContainerGpus) -> Injection:
@@ -25,7 +22,8 @@ def inject(held: ContainerGpus) -> Injection:
         "ALIYUN_COM_GPU_MEM_CONTAINER": str(read_amount(held.container, names.memory)),
         names.gpu_units: str(held.gpus[0].memory // names.memory_unit),
     }
-    if held.labels.get(_CGPU_LABEL) == "true":
+    label, value = CGPU_DISABLED
+    if held.labels.get(label) == value:
         env["CGPU_DISABLE"] = "true"
     return Injection(env=env, devices=gpu_nodes(held))
 
@@ -42,6 +40,7 @@ def build_agent(names: GpushareNames) -> AgentPart:
     return AgentPart(
         editions=(edition,),
         inject=inject,
+        isolation=HOOKED,
         flag=flag,
         flag_times=frozenset((names.assume_time,)),
     )

@@ -9,7 +9,7 @@ from typing import Final
 from slicewise.dialects.gpushare import division
 from slicewise.dialects.shared import indexes, limits
 from slicewise.dialects.shared.dialect import Limits
-from slicewise.dialects.shared.records import RecordedPods
+from slicewise.dialects.shared.records import ALLOCATION, RecordedPods
 from slicewise.dialects.shared.texts import annotation, label, read_number, refuse
 from slicewise.model import (
     Allocation,
@@ -42,9 +42,16 @@ class GpushareNames:
     assume_time: str = "ALIYUN_COM_GPU_MEM_ASSUME_TIME"
     division: str = "scheduler.framework.gpushare.allocation"
 
+    @property
+    def unit_word(self) -> str:
+        """The unit as people write it."""
+        return "GiB" if self.memory_unit == GIB.memory_unit else "MiB"
+
 
 GIB: Final = GpushareNames(MiB(1024))
 MIB: Final = GpushareNames(MiB(1))
+UNITS: Final = {"gib": GIB.memory_unit, "mib": MIB.memory_unit}
+"""The units by what people call them, in small letters."""
 
 
 def detect_unit(units_per_gpu: int) -> MiB:
@@ -77,6 +84,9 @@ class GpusharePods(RecordedPods):
 
     # Some users ask for a count beside the memory.
     resources = frozenset((GIB.memory, GIB.count))
+    keys = (GIB.count, GIB.division)
+    marks = ("ALIYUN_COM_GPU_MEM_*", GIB.division)
+    key_prefixes = ("ALIYUN_COM_GPU_MEM_",)
 
     def claims(self, pod: Pod) -> str | None:
         return limits.first_asked(pod, (GIB.memory, GIB.count))
@@ -98,7 +108,21 @@ class GpusharePods(RecordedPods):
         containers = limits.read_containers(pod, read)
         if not containers:
             raise DialectError(f"{names.count}={span}: expected {names.memory} beside it")
-        return Request(containers, Constraints(together=True))
+        return Request(containers, Constraints(together=True), memory_unit=names.memory_unit)
+
+    def adopted_on(self, pod: Pod, node: Node) -> bool:
+        """Whether no extender saw it and there is but one GPU, on which the original starts it."""
+        shared = [gpu for gpu in node.gpus if not gpu.mig]
+        marks = (ALLOCATION, self.names.index, self.names.division)
+        seen = any(key in pod.annotations for key in marks)
+        # What the original's own plugin starts is charged where it is, and needs no record.
+        return node.agent and len(shared) == 1 and not seen
+
+    def most_shares(self, container: Container) -> tuple[tuple[Share, ...], ...]:
+        """All its memory on one GPU, for a label may say that it is on several."""
+        units = limits.most_amount(container, self.names.memory)
+        shares = limits.most_shares(0, units * self.names.memory_unit)
+        return (shares,) if shares else ()
 
     def write_own(
         self, pod: Pod, request: Request, allocation: Allocation, node: Node, now_ns: int

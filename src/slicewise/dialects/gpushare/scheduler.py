@@ -11,7 +11,7 @@ _PATH: Final = "/gpushare-scheduler"
 
 
 def inspect(snapshot: Snapshot, name: str | None = None) -> dict[str, Any]:
-    """Totals, uses and pods per GPU, in gpushare's units; every node with GPUs, or one."""
+    """Totals, uses and pods per GPU, in each node's own unit; every node with GPUs, or one."""
     if name is None:
         nodes = [_inspect_node(state) for state in snapshot if state.node.gpus]
         return {"nodes": sorted(nodes, key=lambda node: node["name"])}
@@ -32,8 +32,13 @@ def _inspect_node(state: NodeState) -> dict[str, Any]:
 
 
 def _inspect_gpu(state: NodeState, at: int, gpu: Gpu) -> dict[str, Any]:
+    unit = state.node.memory_unit or GIB.memory_unit
     pods = [
-        {"name": holding.name, "namespace": holding.namespace, "usedGPU": _units_up(piece.memory)}
+        {
+            "name": holding.title,
+            "namespace": holding.namespace,
+            "usedGPU": -(-piece.memory // unit),
+        }
         for holding in state.holdings
         for piece in holding.charges
         if piece.gpu == gpu.index
@@ -41,14 +46,10 @@ def _inspect_gpu(state: NodeState, at: int, gpu: Gpu) -> dict[str, Any]:
     return {
         # The number that gpushare's own annotation and device plugin know the GPU by.
         "id": gpu.minor,
-        "totalGPU": gpu.memory // GIB.memory_unit,
-        "usedGPU": _units_up(state.used_memory[at]),
+        "totalGPU": gpu.memory // unit,
+        "usedGPU": -(-state.used_memory[at] // unit),
         "pods": sorted(pods, key=lambda pod: (pod["namespace"], pod["name"])),
     }
-
-
-def _units_up(memory: int) -> int:
-    return -(-memory // GIB.memory_unit)
 
 
 SCHEDULER: Final = SchedulerPart(
@@ -59,5 +60,7 @@ SCHEDULER: Final = SchedulerPart(
     configs=(
         ExtenderConfig("gpushare", _PATH, {"filter": "filter", "bind": "bind"}, (GIB.memory,)),
     ),
+    # The smallest room that suffices, then the lowest number.
+    policy="node=price gpu=best-fit",
     views=(SnapshotRoute(f"{_PATH}/inspect", inspect, by_node=True),),
 )

@@ -5,6 +5,7 @@ from typing import Final
 
 from slicewise.dialects.shared.dialect import NodePart
 from slicewise.dialects.shared.inventory import GPUS, read_gpus, write_gpus
+from slicewise.dialects.shared.isolation import write_labels
 from slicewise.dialects.shared.publication import NodeFacts, Publication
 from slicewise.dialects.shared.texts import write_json
 from slicewise.model import Node, NodeNotice
@@ -22,7 +23,7 @@ def publish(facts: NodeFacts, _: frozenset[str]) -> Publication:
     annotations = {GPUS: write_gpus(facts.node)}
     if facts.troubles:
         annotations[TROUBLES] = write_json(dict(facts.troubles))
-    return Publication(annotations=annotations)
+    return Publication(labels=write_labels(facts.node), annotations=annotations)
 
 
 NODE: Final = NodePart(read_node=read_node, publish=publish, pool_labels=("slicewise.io/gpu-pool",))

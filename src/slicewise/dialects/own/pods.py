@@ -13,6 +13,7 @@ from slicewise.dialects.shared.records import RecordedPods
 from slicewise.dialects.shared.texts import annotation, read_models, read_words, refuse
 from slicewise.model import (
     FULL,
+    MAX_GPUS_PER_NODE,
     WHOLE_GPU,
     Constraints,
     Container,
@@ -38,6 +39,9 @@ UUIDS_REFUSED: Final = "slicewise.io/uuids-refused"
 TOPOLOGY: Final = "slicewise.io/topology"
 TOGETHER: Final = "slicewise.io/together"
 POLICY: Final = "slicewise.io/policy"
+REQUEUED: Final = "slicewise.io/quota-changed"
+FREED: Final = "slicewise.io/room-freed"
+KEPT: Final = "slicewise.io/room-kept"
 
 _SHARE: Final = re.compile(r"([0-9]{1,3})%(?::([0-9]{1,13}))?")
 _SHARES_FORM: Final = "shares like 'whole,30%:4096,0%:2048'"
@@ -79,8 +83,8 @@ def read_constraints(pod: Pod) -> Constraints:
     return Constraints(
         models=read_models(annotation(MODELS), given.get(MODELS, "")),
         models_refused=read_models(annotation(MODELS_REFUSED), given.get(MODELS_REFUSED, "")),
-        uuids=read_words(given.get(UUIDS, "")),
-        uuids_refused=read_words(given.get(UUIDS_REFUSED, "")),
+        uuids=read_words(given.get(UUIDS, ""), annotation(UUIDS)),
+        uuids_refused=read_words(given.get(UUIDS_REFUSED, ""), annotation(UUIDS_REFUSED)),
         topology=_read_topology(given.get(TOPOLOGY)),
         together=_read_truth(TOGETHER, given.get(TOGETHER, "false")),
         policy=None if policy is None else policy.strip(),
@@ -91,6 +95,13 @@ class OwnPods(RecordedPods):
     """Reads and writes pods in our own words; the full record is all there is."""
 
     resources = frozenset((GPU, CORES, MEMORY))
+    # Beside this one alone, annotations list the shares.
+    divisible = frozenset((GPU,))
+    # The last one is reserved for agents, which ask by it that a pod be looked at again.
+    marks = (REQUEUED, FREED, KEPT, "slicewise.io/nudged")
+    amount_rules = (limits.AmountRule(GPU), limits.AmountRule(CORES, FULL, FULL))
+    keys = (MODELS, MODELS_REFUSED, UUIDS, UUIDS_REFUSED, TOPOLOGY, TOGETHER, POLICY, KEPT)
+    key_prefixes = (SHARES,)
 
     def claims(self, pod: Pod) -> str | None:
         return limits.first_asked(pod, (GPU, CORES, MEMORY))
@@ -104,6 +115,12 @@ class OwnPods(RecordedPods):
                 expected = "the name of a container that asks for GPUs"
                 raise refuse(annotation(key), pod.annotations[key], expected)
         return Request(containers, read_constraints(pod))
+
+    def most_shares(self, container: Container) -> tuple[tuple[Share, ...], ...]:
+        gpus, cores, memory = (limits.most_amount(container, key) for key in (GPU, CORES, MEMORY))
+        each = limits.most_shares(min(cores, FULL), memory) or (WHOLE_GPU,)
+        count = max(gpus, 1 if cores or memory else 0)
+        return (each * min(count, MAX_GPUS_PER_NODE),) if count else ()
 
     def write_limits(self, pod: Pod, what: str, amount: int) -> Limits:
         """The limit of this kind; nothing where an annotation lists unequal shares."""

@@ -10,10 +10,24 @@ from dataclasses import dataclass, fields
 from typing import Any, Final, Protocol
 
 from slicewise.dialects.shared.injection import ContainerGpus, Injection, no_flag
+from slicewise.dialects.shared.limits import AmountRule
 from slicewise.dialects.shared.offers import OfferedEdition
 from slicewise.dialects.shared.publication import NodeFacts, Publication
 from slicewise.dialects.shared.routes import ExtenderConfig, ExtenderRoute, SnapshotRoute
-from slicewise.model import Allocation, DialectError, Node, NodeNotice, Pod, PodRecord, Request
+from slicewise.model import (
+    STRONGEST,
+    Allocation,
+    Container,
+    DialectError,
+    Isolation,
+    MiB,
+    Node,
+    NodeNotice,
+    Pod,
+    PodRecord,
+    Request,
+    Share,
+)
 
 Limits = Mapping[str, int]
 
@@ -29,15 +43,44 @@ class PodPart(Protocol):
     def records_nothing(self) -> bool:
         """Whether the system never tells which GPUs a pod has, so that they are ours to choose."""
 
+    def adopted_on(self, pod: Pod, node: Node) -> bool:
+        """Whether GPUs are ours to choose for a pod that was bound there past our extender."""
+
+    @property
+    def divisible(self) -> frozenset[str]:
+        """Resources of which annotations may ask for parts, so that limits alone say no least."""
+
     @property
     def target_keys(self) -> tuple[str, ...]:
         """Annotations that name the pod's node before it is bound."""
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The annotations and labels of pods that are read or written, beside our own record."""
+
+    @property
+    def key_prefixes(self) -> tuple[str, ...]:
+        """How those begin that are named after containers."""
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """The annotations and labels of pods that the system writes, and no tenant may.
+
+        One that ends in `*` stands for all that begin so.
+        """
+
+    @property
+    def amount_rules(self) -> tuple[AmountRule, ...]:
+        """Which amounts a GPU can serve, where not every amount is."""
 
     def claims(self, pod: Pod) -> str | None:
         """The resource by which the pod asks for GPUs in this dialect, if it does."""
 
     def read_request(self, pod: Pod) -> Request:
         """What a claimed pod asks for."""
+
+    def most_shares(self, container: Container) -> tuple[tuple[Share, ...], ...]:
+        """What the container's limits alone could bring it, by set of names; never refuses."""
 
     def read_allocation(self, pod: Pod, request: Request, node: Node) -> Allocation | None:
         """What is recorded on the pod; None when nothing is."""
@@ -52,6 +95,11 @@ class PodPart(Protocol):
 
         Empty where the system cannot say it.
         """
+
+
+def no_unit(_: NodeNotice, __: Node) -> MiB | None:
+    """For systems whose unit is the same on every node."""
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +126,10 @@ class NodePart:
     heartbeat: str | None = None
     """The annotation in which the system's agent says that it lives."""
     plugin_label: PluginLabel | None = None
+    unlimited_label: tuple[str, str] | None = None
+    """The label and its value by which administrators switch the system's limits off there."""
+    read_unit: Callable[[NodeNotice, Node], MiB | None] = no_unit
+    """What one unit of the system's memory means on a node; None when it does not offer any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +154,8 @@ class AgentPart:
     """What the system's tools look for on a pod that has started, at this time in nanoseconds."""
     flag_times: frozenset[str] = frozenset()
     """Annotations of `flag` that say when, whose change alone is no reason to write."""
+    isolation: Isolation = STRONGEST
+    """The strongest tiers that containers have which name none."""
     links: HostLinks | None = None
     """The links that `inject` makes under the host's /dev, if it makes any."""
 
@@ -116,9 +170,11 @@ class SchedulerPart:
     """What kube-scheduler's configuration says, one for each way to run the system."""
     views: tuple[SnapshotRoute, ...] = ()
     """The paths at which people and tools look at the cluster."""
+    policy: str | None = None
+    """How its users know pods to be placed, where nobody asks for a policy; None is as any."""
 
 
-_ABSENT: Final[Any] = None
+_ABSENT: Final[Any] = object()
 _PARTS: Final = {"pods": PodPart, "node": NodePart, "agent": AgentPart, "scheduler": SchedulerPart}
 
 
@@ -134,6 +190,9 @@ class Dialect:
     node: NodePart = _ABSENT
     agent: AgentPart = _ABSENT
     scheduler: SchedulerPart = _ABSENT
+    in_unit: "Callable[[MiB, bool], Dialect] | None" = None
+    """The same where memory is counted in another unit, on every node that tells none if the flag
+    says so; None where there is but one."""
 
     def __post_init__(self) -> None:
         for each in fields(self):

@@ -1,6 +1,6 @@
 """What a container receives with its GPUs, as plain values: the agent puts them into effect."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
@@ -37,12 +37,13 @@ class DeviceNode:
 
 @dataclass(frozen=True, slots=True)
 class HostMount:
-    """A folder of the host in the container, always read-only."""
+    """A folder or file of the host in the container, read-only unless it says otherwise."""
 
     source: str
     path: str
     optional: bool = False
     """Whether the container does without it where the host has none."""
+    writable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +66,12 @@ class VcudaLimit:
 
 @dataclass(frozen=True, slots=True)
 class GpuManagerPaths:
-    """Where gpu-manager keeps things on the host."""
+    """Where gpu-manager keeps things on the host, and what it adds to every container."""
 
     pods: str = "/etc/gpu-manager/vm"
     drivers: str = "/etc/gpu-manager/vdriver"
+    devices: tuple[str, ...] = ()
+    """Further device nodes of the host that containers with GPUs receive, under /dev."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +123,16 @@ class ContainerGpus:
 
 
 def gpu_nodes(held: ContainerGpus, *, tools: bool = True) -> tuple[DeviceNode, ...]:
-    """The device nodes of the GPUs, and those of the driver beside them."""
-    gpus = (f"nvidia{gpu.minor}" for gpu in held.gpus)
+    """The device nodes of the container's GPUs, and those of the driver beside them."""
+    return list_nodes(held.gpus, tools=tools)
+
+
+def list_nodes(gpus: Iterable[Gpu], *, tools: bool = True) -> tuple[DeviceNode, ...]:
+    """The device nodes of these GPUs, and those of the driver beside them."""
+    names = (f"nvidia{gpu.minor}" for gpu in gpus)
     others = (*CONTROLS, TOOLS) if tools else CONTROLS
     return (
-        *(DeviceNode(name, f"/dev/{name}", gpu=True) for name in gpus),
+        *(DeviceNode(name, f"/dev/{name}", gpu=True) for name in names),
         *(DeviceNode(name, f"/dev/{name}") for name in others),
     )
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from slicewise.dialects.shared import texts
+from slicewise.dialects.shared.isolation import read_offered, write_offered
 from slicewise.dialects.shared.limits import check_count
 from slicewise.model import FULL, DialectError, Gpu, Links, MiB, Node, NodeNotice, read_count
 
@@ -36,24 +37,26 @@ _FORM: Final = (
 
 def write_gpus(node: Node) -> str:
     """The annotation's value: every GPU of the node, and how near they are to each other."""
-    document: dict[str, object] = {
-        "gpus": [
-            {
-                "index": gpu.index,
-                "minor": gpu.minor,
-                "uuid": gpu.uuid,
-                "model": gpu.model,
-                "memory": gpu.memory,
-                "numa": gpu.numa,
-                "health": gpu.healthy,
-                "mig": gpu.mig,
-            }
-            for gpu in node.gpus
-        ]
-    }
+    document: dict[str, object] = {"gpus": [_write_gpu(gpu) for gpu in node.gpus]}
     if node.links is not None:
         document["links"] = {"nvlinks": node.links.nvlinks, "pcie": node.links.pcie}
     return texts.write_json(document)
+
+
+def _write_gpu(gpu: Gpu) -> dict[str, object]:
+    told: dict[str, object] = {
+        "index": gpu.index,
+        "minor": gpu.minor,
+        "uuid": gpu.uuid,
+        "model": gpu.model,
+        "memory": gpu.memory,
+        "numa": gpu.numa,
+        "health": gpu.healthy,
+        "mig": gpu.mig,
+    }
+    told |= {key: True for key in ("claims", "shared") if getattr(gpu, key)}
+    offered = write_offered(gpu.isolation)
+    return told if offered is None else {**told, "isolation": offered}
 
 
 def read_gpus(name: str, text: str) -> Node:
@@ -151,14 +154,14 @@ def _read_gpu(at: int, entry: object) -> Gpu:
     field = f"{_FIELD}: gpus[{at}]"
     if not isinstance(entry, dict):
         raise texts.refuse(field, entry, _FORM)
-    facts = {"numa": None, "health": True, "mig": False, **entry}
+    facts = {"numa": None, "health": True, "mig": False, "claims": False, "shared": False, **entry}
     for key in ("index", "minor", "memory"):
         if not texts.is_count(facts.get(key)):
             raise texts.refuse(f"{field}.{key}", facts.get(key), "a whole number")
     for key in ("uuid", "model"):
         if not isinstance(facts.get(key), str):
             raise texts.refuse(f"{field}.{key}", facts.get(key), "a text")
-    for key in ("health", "mig"):
+    for key in ("health", "mig", "claims", "shared"):
         if not isinstance(facts[key], bool):
             raise texts.refuse(f"{field}.{key}", facts[key], "true or false")
     if facts["numa"] is not None and not texts.is_count(facts["numa"]):
@@ -172,6 +175,9 @@ def _read_gpu(at: int, entry: object) -> Gpu:
         numa=facts["numa"],
         healthy=facts["health"],
         mig=facts["mig"],
+        isolation=read_offered(f"{field}.isolation", facts.get("isolation")),
+        claims=facts["claims"],
+        shared=facts["shared"],
     )
 
 

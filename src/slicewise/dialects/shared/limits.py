@@ -1,15 +1,20 @@
 """What a pod's containers ask for by resource name, as whole numbers.
 
+`read_...` refuses what no system admits; `most_...` never refuses, and says the most that the
+kubelet could hand out for it, so that a pod which cannot be read is charged no less.
+
 Limits count first and requests only where no limit stands; init containers and sidecars are
 read like the others, which none of the original systems did. CPU and main memory beside the
 GPUs are read here too, of pods and of nodes.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeVar
 
 from slicewise.model import (
     BYTES_PER_MIB,
+    FULL,
     MAX_CONTAINERS,
     MAX_GPUS_PER_NODE,
     MAX_MEMORY,
@@ -21,14 +26,17 @@ from slicewise.model import (
     MiB,
     MilliCpu,
     NodeNotice,
+    Percent,
     Pod,
     QuantityError,
+    Role,
     Share,
-    phases,
+    peak_sum,
     read_bytes,
     read_count,
     read_milli_cpu,
 )
+from slicewise.model.bounds import MAX_ANNOTATION_BYTES, MAX_POD_BYTES
 
 
 class NameSet(Protocol):
@@ -86,13 +94,24 @@ def refuse_mixture(resources: Sequence[str]) -> None:
         )
 
 
+CARRIER: Final = "slicewise.io/carrier"
+"""Asks for nothing: a container that names it receives its GPUs by it where nothing else does."""
+
+
 def find_lone(pod: Pod, resources: Collection[str]) -> frozenset[str]:
     """Those of the resources by which alone some container asks."""
-    asked = (
-        {name for name in (*each.limits, *each.requests) if name in resources}
-        for each in pod.containers
-    )
-    return frozenset(name for names in asked if len(names) == 1 for name in names)
+    return frozenset(name for _, name in list_lone(pod, resources))
+
+
+def list_lone(pod: Pod, resources: Collection[str]) -> list[tuple[str, str]]:
+    """Each container that asks by one of the resources alone, and that resource."""
+    found = []
+    for each in pod.containers:
+        named = {*each.limits, *each.requests}
+        asked = [name for name in sorted(named) if name in resources]
+        if len(asked) == 1 and CARRIER not in named:
+            found.append((each.name, asked[0]))
+    return found
 
 
 def check_containers(pod: Pod) -> None:
@@ -101,6 +120,15 @@ def check_containers(pod: Pod) -> None:
         raise DialectError(
             f"pod {pod.namespace}/{pod.name}: {len(pod.containers)} containers, "
             f"expected at most {MAX_CONTAINERS}"
+        )
+
+
+def refuse_oversized(pod: Pod) -> None:
+    """Raise when something that the pod says was too long to keep."""
+    for key, size in pod.oversized:
+        raise DialectError(
+            f"{key}: {size} bytes, expected at most {MAX_ANNOTATION_BYTES} each and "
+            f"{MAX_POD_BYTES} in all"
         )
 
 
@@ -139,16 +167,87 @@ def read_memory(resource: str, amount: int, unit: MiB) -> MiB:
     return MiB(amount * unit)
 
 
+@dataclass(frozen=True, slots=True)
+class AmountRule:
+    """Which amounts of a resource a container can be given: parts of one GPU, or whole GPUs."""
+
+    resource: str
+    full: int = 1
+    """The amount that is one whole GPU; more must be a multiple of it."""
+    most: int = MAX_GPUS_PER_NODE
+    """More than this has no node."""
+    beside: str | None = None
+    """The resource that a part of a GPU must be asked with."""
+
+    @property
+    def expected(self) -> str:
+        """What an amount must be, as errors say it."""
+        if self.full in (1, self.most):
+            return f"at most {self.most}"
+        return f"less than {self.full} or a multiple of {self.full}, at most {self.most}"
+
+    def refuses(self, amounts: Mapping[str, int]) -> bool:
+        """Whether these limits of a container can never be served."""
+        amount = amounts.get(self.resource, 0)
+        if amount > self.most or (amount > self.full and amount % self.full):
+            return True
+        part = 0 < amount < self.full
+        return part and self.beside is not None and not amounts.get(self.beside)
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerLimits:
+    """What one container could receive by its limits alone, whatever annotations say.
+
+    `systems` has the shares under each set of names, which could all be on one GPU.
+    """
+
+    name: str
+    role: Role
+    systems: tuple[tuple[Share, ...], ...]
+
+    @property
+    def gpus(self) -> int:
+        """On how many GPUs it could be."""
+        return sum(map(len, self.systems))
+
+    def most(self, memory: MiB) -> tuple[int, int]:
+        """Percent and MiB that it could hold of one GPU with this much memory."""
+        cores = sum(max(share.cores for share in shares) for shares in self.systems)
+        amounts = (
+            max(memory if share.whole else share.memory for share in shares)
+            for shares in self.systems
+        )
+        return cores, sum(amounts)
+
+
+_UNREADABLE: Final = 1 << 62
+
+
+def most_amount(container: Container, resource: str) -> int:
+    """How many of this resource the container could ask for; very many if that is unreadable."""
+    try:
+        return read_amount(container, resource)
+    except QuantityError:
+        return _UNREADABLE
+
+
+def most_shares(cores: int, memory: int) -> tuple[Share, ...]:
+    """Whole GPUs for each 100 percent, and a share for what is left, or for memory alone."""
+    whole = (WHOLE_GPU,) * min(cores // FULL, MAX_GPUS_PER_NODE)
+    rest = cores % FULL
+    if rest == 0 and (whole or memory == 0):
+        return whole
+    return (*whole, Share(Percent(rest), MiB(min(memory, MAX_MEMORY))))
+
+
 def read_pod_host(pod: Pod) -> Host:
     """The pod's effective request: the phase that peaks, for CPU and for memory."""
-    if not pod.containers:
-        return Host()
     cpu = [_read_cpu(container) for container in pod.containers]
     memory = [_read_memory(container) for container in pod.containers]
-    peaks = list(phases(pod.containers))
     return Host(
-        MilliCpu(max(sum(cpu[at] for at in phase) for phase in peaks)),
-        MiB(-(-max(sum(memory[at] for at in phase) for phase in peaks) // BYTES_PER_MIB)),
+        MilliCpu(peak_sum(pod.containers, cpu)),
+        MiB(-(-peak_sum(pod.containers, memory) // BYTES_PER_MIB)),
     )
 
 

@@ -6,12 +6,12 @@ one that carries what the container receives.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from slicewise.dialects.shared.injection import NOTHING
-from slicewise.dialects.shared.limits import read_amount
+from slicewise.dialects.shared.limits import CARRIER, read_amount
 from slicewise.model import FULL, Container, Gpu
 
 _DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
@@ -57,6 +57,16 @@ class OfferedEdition:
     def has_other_carrier(self, resource: str) -> bool:
         """Whether a container may receive its GPUs through another resource than this."""
         return any(each.carries and each.name != resource for each in self.resources)
+
+
+# More containers than a kubelet takes, of one GPU.
+_CARRIED: Final = 256
+
+
+def carry(devices: Iterable[OfferedResource]) -> OfferedEdition:
+    """The carrier, for containers that ask for none of these resources."""
+    own = OfferedResource(CARRIER, "slicewise-carrier.sock", lambda _: _CARRIED, prefix="c-")
+    return OfferedEdition("carrier", (*(each for each in devices if each.carries), own))
 
 
 def name_units(resource: OfferedResource, gpus: Sequence[Gpu]) -> Iterator[tuple[str, Gpu]]:

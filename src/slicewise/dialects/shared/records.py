@@ -9,6 +9,8 @@ from typing import Final
 
 from slicewise.dialects.shared.indexes import gpu_at, used_gpu
 from slicewise.dialects.shared.inventory import is_invented
+from slicewise.dialects.shared.isolation import read_terms
+from slicewise.dialects.shared.limits import AmountRule
 from slicewise.dialects.shared.texts import annotation, is_count, read_json, refuse, write_json
 from slicewise.model import (
     FULL,
@@ -31,33 +33,44 @@ from slicewise.model import (
 ALLOCATION: Final = "slicewise.io/allocation"
 
 _FIELD: Final = annotation(ALLOCATION)
-_FORM: Final = """like '{"containers":{"c0":[[0,"GPU-...",30,4096]]},"node":"n0"}'"""
+FORM: Final = """like '{"containers":{"c0":[[0,"GPU-...",30,4096]]},"node":"n0"}'"""
 
 
 def write_full_record(allocation: Allocation, node: Node) -> str:
-    """The annotation's value: per container its slices as index, UUID, percent and MiB."""
-    containers = {
+    """The annotation's value without a signature: the containers' slices and the node."""
+    return write_json({"containers": write_containers(allocation, node), "node": allocation.node})
+
+
+def write_containers(allocation: Allocation, node: Node) -> dict[str, list[list[object]]]:
+    """Per container its slices as index, UUID, percent and MiB."""
+    return {
         each.name: [
             [piece.gpu, used_gpu(node, piece).uuid, piece.cores, piece.memory]
             for piece in each.slices
         ]
         for each in allocation.containers
     }
-    return write_json({"containers": containers, "node": allocation.node})
 
 
 def read_full_record(text: str, request: Request, node: Node) -> Allocation:
     """The allocation that the annotation's value spells out, on the GPUs the node has today."""
-    document = read_json(_FIELD, text, _FORM)
+    document = read_json(_FIELD, text, FORM)
     if not isinstance(document, dict) or not isinstance(document.get("containers"), dict):
-        raise refuse(_FIELD, text, _FORM)
+        raise refuse(_FIELD, text, FORM)
     if document.get("node") != node.name:
         raise refuse(_FIELD, text, f"an allocation on node {node.name}")
     given = document["containers"]
     if set(given) != {container.name for container in request.containers}:
         raise refuse(_FIELD, text, "the containers that ask for GPUs, and no others")
     parts = (_read_container(text, each, given[each.name], node) for each in request.containers)
-    return Allocation(node.name, tuple(parts))
+    terms = (read_terms(_FIELD, document, each.name) for each in request.containers)
+    return Allocation(
+        node.name,
+        tuple(
+            replace(part, isolation=isolation, ceiling=ceiling)
+            for part, (isolation, ceiling) in zip(parts, terms, strict=True)
+        ),
+    )
 
 
 def apply_record(pod: Pod, record: PodRecord) -> Pod:
@@ -75,7 +88,7 @@ def _read_container(
     if not isinstance(given, list) or len(given) != len(container.shares):
         wanted = count(len(container.shares), "slice")
         raise refuse(_FIELD, text, f"{wanted} for {container.name}")
-    slices = tuple(_read_slice(text, entry, node) for entry in given)
+    slices = tuple(read_slice(text, entry, node) for entry in given)
     if len({piece.gpu for piece in slices}) != len(slices):
         raise refuse(_FIELD, text, f"each GPU once for {container.name}")
     # Users can annotate their own pods; a record must not make a pod cheaper than its limits.
@@ -87,20 +100,29 @@ def _read_container(
     return ContainerAllocation(container.name, slices)
 
 
-def _read_slice(text: str, entry: object, node: Node) -> Slice:
+def read_slice(text: str, entry: object, node: Node) -> Slice:
+    """One slice of a record, on the GPU that the node has today."""
     match entry:
         case [int(index), str(uuid), int(cores), int(memory)] if all(
             is_count(number) for number in (index, cores, memory)
         ):
             pass
         case _:
-            raise refuse(_FIELD, text, _FORM)
+            raise refuse(_FIELD, text, FORM)
     if cores > FULL or memory > MAX_MEMORY:
         raise refuse(_FIELD, text, f"at most {FULL} percent and {MAX_MEMORY} MiB of a GPU")
     gpu = _find_gpu(node, index, uuid)
     if gpu is None:
         raise refuse(_FIELD, text, f"GPUs of node {node.name}, which has no {uuid}")
     return Slice(gpu.index, Percent(cores), gpu.memory if cores == FULL else MiB(memory))
+
+
+def has_gpu(entry: object, node: Node) -> bool:
+    """Whether the node still has the GPU of a record's slice; true of what is no slice at all."""
+    match entry:
+        case [int(index), str(uuid), _, _]:
+            return _find_gpu(node, index, uuid) is not None
+    return True
 
 
 def _find_gpu(node: Node, index: int, uuid: str) -> Gpu | None:
@@ -117,7 +139,16 @@ class RecordedPods:
 
     __slots__ = ()
     records_nothing: bool = False
+    divisible: frozenset[str] = frozenset()
     target_keys: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    key_prefixes: tuple[str, ...] = ()
+    marks: tuple[str, ...] = ()
+    amount_rules: tuple[AmountRule, ...] = ()
+
+    def adopted_on(self, pod: Pod, node: Node) -> bool:
+        """Whether the system itself leaves the choice to the node."""
+        return self.records_nothing
 
     def read_own(self, pod: Pod, request: Request, node: Node) -> Allocation | None:
         """What the system's own record says; None when there is none."""

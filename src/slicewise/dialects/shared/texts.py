@@ -8,6 +8,7 @@ import re
 from typing import Final
 
 from slicewise.model import DialectError, split_words
+from slicewise.model.bounds import MAX_WORDS
 
 _NUMBER: Final = re.compile(r"[0-9]{1,18}")
 _SHOWN: Final = 80
@@ -40,14 +41,17 @@ def read_number(field: str, text: str, expected: str) -> int:
     return int(text)
 
 
-def read_words(text: str) -> tuple[str, ...]:
+def read_words(text: str, field: str = "list") -> tuple[str, ...]:
     """The entries of a comma list, trimmed, empty ones left out."""
-    return tuple(entry for part in text.split(",") if (entry := part.strip()))
+    words = tuple(entry for part in text.split(",") if (entry := part.strip()))
+    if len(words) > MAX_WORDS:
+        raise refuse(field, text, f"at most {MAX_WORDS} entries, not {len(words)}")
+    return words
 
 
 def read_models(field: str, text: str) -> tuple[str, ...]:
     """GPU model names; each must hold a letter or digit, or it could never match."""
-    models = read_words(text)
+    models = read_words(text, field)
     if not all(split_words(model) for model in models):
         raise refuse(field, text, "GPU model names like 'a10,a100'")
     return models

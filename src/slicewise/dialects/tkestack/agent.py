@@ -5,11 +5,17 @@ from typing import Final
 from slicewise.dialects.shared import injection
 from slicewise.dialects.shared.dialect import AgentPart
 from slicewise.dialects.shared.indexes import used_gpu, write_numbers
-from slicewise.dialects.shared.injection import ContainerGpus, HostMount, Injection, VcudaLimit
+from slicewise.dialects.shared.injection import (
+    ContainerGpus,
+    DeviceNode,
+    HostMount,
+    Injection,
+    VcudaLimit,
+)
 from slicewise.dialects.shared.limits import find_edition, read_amount
 from slicewise.dialects.shared.offers import OfferedEdition, OfferedResource, percents, units
 from slicewise.dialects.tkestack import pods
-from slicewise.model import BYTES_PER_MIB, FULL, MiB, Percent, PodRecord
+from slicewise.model import BYTES_PER_MIB, FULL, HOOKED, MiB, Percent, PodRecord
 
 # The pod's own value wins over this one, which it would not if it came with the GPUs.
 _LIBRARIES: Final = {"LD_LIBRARY_PATH": "/usr/local/nvidia/lib64"}
@@ -47,7 +53,7 @@ def inject(held: ContainerGpus) -> Injection:
         env["LD_LIBRARY_PATH"] = "/usr/local/nvidia/lib"
     return Injection(
         env=env,
-        devices=injection.gpu_nodes(held, tools=False),
+        devices=(*injection.gpu_nodes(held, tools=False), *_extra_nodes(held)),
         mounts=(
             HostMount(f"{held.places.drivers}/{volume}", "/usr/local/nvidia", optional=True),
             HostMount(f"{held.places.pods}/{held.pod.uid}", "/etc/vcuda"),
@@ -59,6 +65,10 @@ def inject(held: ContainerGpus) -> Injection:
         },
         limit=VcudaLimit(memory, Percent(min(cores, FULL)), ceiling, whole),
     )
+
+
+def _extra_nodes(held: ContainerGpus) -> tuple[DeviceNode, ...]:
+    return tuple(DeviceNode(path.removeprefix("/dev/"), path) for path in held.places.devices)
 
 
 def flag(held: ContainerGpus, _: int) -> PodRecord:
@@ -81,4 +91,5 @@ AGENT: Final = AgentPart(
     ),
     inject=inject,
     flag=flag,
+    isolation=HOOKED,
 )

@@ -13,6 +13,7 @@ from slicewise.dialects.shared.records import RecordedPods
 from slicewise.dialects.shared.texts import annotation, read_models, read_number, refuse
 from slicewise.model import (
     FULL,
+    MAX_GPUS_PER_NODE,
     Allocation,
     Constraints,
     Container,
@@ -47,6 +48,13 @@ class TkestackNames:
     def key(self, word: str) -> str:
         """The pod annotation with this word under the edition's prefix."""
         return f"{self.core.partition('/')[0]}/{word}"
+
+    @property
+    def pod_keys(self) -> tuple[str, ...]:
+        """Every annotation of a pod but those of single containers."""
+        words = ("predicate-node", "predicate-time", "gpu-assigned", "vcuda-core-limit")
+        others = (self.models, self.models_refused, self.bind_time, self.bind_phase)
+        return (*map(self.key, words), *(key for key in others if key is not None))
 
 
 UPSTREAM: Final = TkestackNames("tencent.com/vcuda-core", "tencent.com/vcuda-memory", MiB(256))
@@ -89,8 +97,18 @@ class TkestackPods(RecordedPods):
     """Reads and writes pods of gpu-admission and gpu-manager."""
 
     resources = frozenset(each for names in EDITIONS for each in (names.core, names.memory))
+    marks = (
+        *(names.key(word) for names in EDITIONS for word in ("predicate-*", "gpu-assigned")),
+        "tydic.io/bind-*",
+    )
+    amount_rules = tuple(
+        limits.AmountRule(names.core, FULL, MAX_GPUS_PER_NODE * FULL, beside=names.memory)
+        for names in EDITIONS
+    )
     # gpu-admission names the node before the pod is bound.
     target_keys = tuple(names.key("predicate-node") for names in EDITIONS)
+    keys = tuple(key for names in EDITIONS for key in names.pod_keys)
+    key_prefixes = tuple(names.key("predicate-gpu-idx-") for names in EDITIONS)
 
     def claims(self, pod: Pod) -> str | None:
         return limits.first_asked(pod, (names.core for names in EDITIONS))
@@ -104,14 +122,24 @@ class TkestackPods(RecordedPods):
             return read_shares({key: limits.read_amount(container, key) for key in asked}, names)
 
         containers = limits.read_containers(pod, read)
+        ceiling = None
         if not all(share.whole for each in containers for share in each.shares):
             # The library of a shared GPU refuses to start on a ceiling it cannot read.
-            read_ceiling(pod)
+            ceiling = read_ceiling(pod) or None
         constraints = Constraints(
             models=_read_model_list(pod, names.models),
             models_refused=_read_model_list(pod, names.models_refused),
         )
-        return Request(containers, constraints)
+        return Request(containers, constraints, ceiling=ceiling)
+
+    def most_shares(self, container: Container) -> tuple[tuple[Share, ...], ...]:
+        found = []
+        for names in EDITIONS:
+            memory = limits.most_amount(container, names.memory) * names.memory_unit
+            # Memory without compute brings no GPU.
+            if core := limits.most_amount(container, names.core):
+                found.append(limits.most_shares(core, memory))
+        return tuple(found)
 
     def write_own(
         self, pod: Pod, request: Request, allocation: Allocation, node: Node, now_ns: int

@@ -24,6 +24,7 @@ from slicewise.kubelet.errors import KubeletError
 from slicewise.kubelet.holders import Holder, HolderSource
 from slicewise.model import Role
 from slicewise.nodeagent.agent import Agent
+from slicewise.nodeagent.limits.detector import LimitDetector, LimitFindings
 from slicewise.nodeagent.node_pods import NodePod, NodePods
 from slicewise.nodeagent.plugin.cdi import CdiSpecs, name_units
 from slicewise.nodeagent.settings import DIALECTS, IdentityMode
@@ -46,6 +47,7 @@ class EvidenceCollector:
 
     `specs` reads the CDI folder; without it, as on a runtime without CDI, no spec is expected.
     `gaps` says what else cannot be known now, such as an API server that does not answer.
+    `conflicts` tells which pods would be refused their start, and why.
     """
 
     pods: NodePods
@@ -55,6 +57,9 @@ class EvidenceCollector:
     resources: frozenset[str]
     served: frozenset[str]
     gaps: Callable[[], Sequence[str]] = tuple
+    conflicts: Callable[[], Mapping[str, str]] = dict
+    detector: LimitDetector | None = None
+    """What knows of containers whose limits do not hold; none without an agent."""
 
     async def collect(self) -> evidence.Evidence:
         """What every view says now."""
@@ -70,14 +75,25 @@ class EvidenceCollector:
                 specs = tuple(await asyncio.to_thread(self.specs))
             except OSError as error:
                 gaps.append(f"the CDI folder: {error}")
+        usage = UsageMeter(self.pods, self.sampler).usage()
+        found = LimitFindings() if self.detector is None else self.detector.look(usage)
         return build_evidence(
-            UsageMeter(self.pods, self.sampler).usage(),
+            usage,
             self.pods.pods(),
             holders,
             specs=specs,
             resources=self.resources,
             served=self.served,
             departed=self.pods.departed(),
+            conflicts=self.conflicts(),
+            unlimited=[
+                evidence.UnlimitedUse(each.owner, each.gpu, each.pid, each.isolation)
+                for each in found.unlimited
+            ],
+            overuses=[
+                evidence.ComputeUse(each.owner, each.gpu, each.used, each.ceiling)
+                for each in found.overuses
+            ],
             gaps=tuple(gaps),
         )
 
@@ -104,6 +120,7 @@ def build_evidence(
                 held.device.gpu,
                 held.memory,
                 held.allocated.memory,
+                bool(each.pod.isolation(each.container.name)),
             )
             for each in usage.containers
             for held in each.gpus
@@ -128,11 +145,23 @@ def _read_process(each: StrayProcess | Trespass, **facts: Any) -> evidence.Audit
 def _read_pod(pod: NodePod) -> evidence.AuditedPod:
     running = tuple(each.name for each in pod.living if each.running and each.role is not Role.INIT)
     return evidence.AuditedPod(
-        pod.uid, pod.namespace, pod.name, pod.allocation, pod.charges, running, pod.trouble
+        pod.uid,
+        pod.namespace,
+        pod.name,
+        pod.allocation,
+        pod.charges,
+        running,
+        pod.trouble,
+        pod.standing,
     )
 
 
-def collect_from(agent: Agent, kubelet: HolderSource, sampler: UsageSampler) -> EvidenceCollector:
+def collect_from(
+    agent: Agent,
+    kubelet: HolderSource,
+    sampler: UsageSampler,
+    detector: LimitDetector | None = None,
+) -> EvidenceCollector:
     """Everything that an audit of the agent's node looks at."""
     read_specs = partial(read_spec_files, agent.services.specs, agent.pods)
 
@@ -147,6 +176,8 @@ def collect_from(agent: Agent, kubelet: HolderSource, sampler: UsageSampler) -> 
         resources=agent.dialects.resources,
         served=frozenset(each.name for _, each in agent.plan.devices if each.carries),
         gaps=find_gaps,
+        conflicts=agent.gate.conflicts,
+        detector=detector,
     )
 
 
@@ -204,7 +235,7 @@ class DirectCollector:
     def __init__(
         self,
         pods: tuple[Client, WatchSource[LocalPodBody, LocalPod]],
-        node: str,
+        known: NodePods,
         specs: CdiSpecs,
         *,
         driver: Driver,
@@ -212,7 +243,7 @@ class DirectCollector:
     ) -> None:
         self._client, self._source = pods
         self._driver = driver
-        self._pods = NodePods(node)
+        self._pods = known
         editions = DEFAULT.find_editions(DIALECTS)
         carrying = (each for edition in editions for each in edition.resources if each.carries)
         self._views = EvidenceCollector(

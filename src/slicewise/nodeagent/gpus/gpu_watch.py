@@ -14,7 +14,15 @@ import structlog
 
 from slicewise.dialects.shared.inventory import GPUS, cordon_gpus, read_gpus
 from slicewise.dialects.shared.publication import NodeFacts
-from slicewise.model import DialectError, InventoryError, MiB, Node, NodeNotice
+from slicewise.model import (
+    NOT_ISOLATED,
+    DialectError,
+    InventoryError,
+    MiB,
+    Node,
+    NodeNotice,
+    OfferedIsolation,
+)
 from slicewise.nodeagent.gpus.health import GpuHealthTracker, HealthChange
 from slicewise.nvml.driver import Driver, DriverError, GpuDevice, GpuFault, Hardware
 
@@ -72,6 +80,12 @@ class GpuWatch:
         self._node = node
         self._health = health or GpuHealthTracker()
         self._scaling = scaling
+        self.tiers: Callable[[GpuDevice, str], OfferedIsolation] | None = None
+        """Which isolation a GPU offers under a driver; set before the first look."""
+        self.claims = False
+        """Whether the GPUs are given out by ResourceClaims alone."""
+        self.shared = False
+        """Whether they are given out by ResourceClaims and by resource names."""
         self._clock = clock
         self._notice = NodeNotice(node)
         self._failing: str | None = None
@@ -129,7 +143,10 @@ class GpuWatch:
                 await asyncio.sleep(min(look_seconds, _MOMENT))
 
     def _settle(self, listed: Hardware) -> NodeFacts:
-        gpus = tuple(scale_gpu(device, self._scaling) for device in self._health.apply(listed.gpus))
+        gpus = tuple(
+            self._offer(scale_gpu(device, self._scaling), listed.driver)
+            for device in self._health.apply(listed.gpus)
+        )
         node = Node(self._node, tuple(device.gpu for device in gpus), listed.links)
         self.hardware = replace(listed, gpus=gpus)
         self.facts = NodeFacts(
@@ -140,6 +157,12 @@ class GpuWatch:
             {device.gpu.uuid: device.trouble for device in gpus if device.trouble},
         )
         return self.facts
+
+    def _offer(self, device: GpuDevice, driver: str) -> GpuDevice:
+        """The GPU with the isolation it offers, and whom it is offered to."""
+        offered = NOT_ISOLATED if self.tiers is None else self.tiers(device, driver)
+        gpu = replace(device.gpu, isolation=offered, claims=self.claims, shared=self.shared)
+        return replace(device, gpu=gpu)
 
     def _fail(self, problem: str) -> None:
         if problem != self._failing:

@@ -139,7 +139,7 @@ class NodePublisher:
 
 async def keep_published(publisher: NodePublisher, watch: GpuWatch, agent: Agent) -> None:
     """Follow the GPUs, hand them to the rest of the agent, and keep the Node up to date."""
-    due = asyncio.Event()
+    due = agent.publish_due
 
     async def hand_on(_: NodeFacts) -> None:
         if watch.hardware is not None:
@@ -154,6 +154,8 @@ async def keep_published(publisher: NodePublisher, watch: GpuWatch, agent: Agent
             notice = agent.notice
             if notice is not None:
                 watch.follow(notice)
+            if agent.claims is not None:
+                agent.claims.wake()
             if watch.facts is not None:
                 await publisher.publish(watch.facts, agent.amounts, notice, agent.annotations)
 

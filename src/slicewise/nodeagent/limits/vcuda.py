@@ -21,6 +21,7 @@ from slicewise.kubelet.vcuda_service import VcudaRegistration, VcudaSocket
 from slicewise.model import BYTES_PER_MIB, SlicewiseError
 from slicewise.nodeagent.files import check_name, make_folder, make_link, remove, write_whole
 from slicewise.nodeagent.node_pods import NodePods
+from slicewise.nodeagent.usage.cgroups import CgroupRef, read_cgroup_refs
 
 CONFIG: Final = "vcuda.config"
 # pod UID, soft ceiling, reserved, container, bus, memory, share, hard, driver (2), enabled, gap
@@ -145,15 +146,17 @@ class VcudaSockets:
 
     async def register(self, uid: str, claim: VcudaRegistration) -> None:
         """A process of this pod has come up: its container's folder gets its PIDs."""
-        if claim.container:
+        if claim.container and not claim.identity:
             name = self._check_container(uid, claim.container)
-            await asyncio.to_thread(self._write_pids, uid, name, claim.identity)
+            await asyncio.to_thread(self._write_pids, uid, name, "")
             return
         try:
             identity = check_name("container id", claim.identity)
         except SlicewiseError as error:
             raise DeniedError(str(error)) from error
         name = await self._find_container(uid, identity)
+        if claim.container not in ("", name):
+            raise DeniedError(f"container {claim.container!r}: expected {name}, whose id it has")
         await asyncio.to_thread(self._folders.name_container, uid, name, identity)
         await asyncio.to_thread(self._write_pids, uid, name, identity)
 
@@ -174,17 +177,20 @@ class VcudaSockets:
         return name
 
     def _write_pids(self, uid: str, name: str, identity: str) -> None:
-        pids = sorted(find_pids(self._proc, identity))[:_MOST_PIDS] if identity else []
+        local = self._pods.by_uid(uid)
+        group = uid if local is None or local.cgroup is None else local.cgroup
+        found = find_pids(self._proc, CgroupRef(group, identity)) if identity else ()
+        pids = sorted(found)[:_MOST_PIDS]
         path = self._folders.root / uid / name / PIDS
         write_whole(path, array.array("i", pids).tobytes())
 
 
-def find_pids(proc: Path, identity: str) -> Iterator[int]:
-    """The host's PIDs of one container, by the cgroup each process says it is in."""
+def find_pids(proc: Path, container: CgroupRef) -> Iterator[int]:
+    """The host's PIDs of one container of one pod, by the cgroup the kernel shows for each."""
     for path in proc.iterdir():
         if path.name.isdecimal():
             try:
-                if identity in (path / "cgroup").read_text():
+                if container in read_cgroup_refs((path / "cgroup").read_text()):
                     yield int(path.name)
             except OSError:
                 continue

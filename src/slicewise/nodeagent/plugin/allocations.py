@@ -2,15 +2,29 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Final
 
 from slicewise.dialects import Dialect, Dialects
 from slicewise.dialects.shared.injection import ContainerGpus, GpuManagerPaths
 from slicewise.kube.errors import KubeError
 from slicewise.kube.local_pods import LocalPod
 from slicewise.kubelet.errors import DeniedError
-from slicewise.model import Allocation, Container, DialectError, Node, Pod, QuantityError, Request
+from slicewise.model import (
+    Allocation,
+    Container,
+    DialectError,
+    Node,
+    Pod,
+    QuantityError,
+    Request,
+    SignatureState,
+)
 from slicewise.nodeagent.node_pods import NodePods
 from slicewise.nodeagent.plugin.containers import ContainerRef
+from slicewise.nodeagent.plugin.refusals import StartRefusedError, explain_verdict, find_cause
+
+# A key or a signature may still be on its way; these can never become right.
+_FINAL: Final = (SignatureState.VALID, SignatureState.WRONG)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +51,10 @@ class NodeContext:
 
 
 class AllocationReader:
-    """Reads allocations, and waits for those that are still to be written."""
+    """Reads allocations from signed records, and waits for those that are still to be written.
+
+    Marks that others wrote count only where the policy of the keys says so.
+    """
 
     def __init__(
         self,
@@ -55,15 +72,20 @@ class AllocationReader:
         self._wait_seconds = wait_seconds
 
     def read(self, found: LocalPod) -> PodAllocation | None:
-        """What the pod was allocated; None when nothing is recorded."""
+        """What the pod was allocated; None when no record of it is believed yet."""
         dialect = self.dialects.claim(found.pod)
         if dialect is None:
             return None
         request = dialect.pods.read_request(found.pod)
-        allocation = dialect.pods.read_allocation(found.pod, request, self.context().node)
-        if allocation is None:
+        verdict = self._pods.judge(found)
+        if verdict.signed is not None:
+            return PodAllocation(found, dialect, request, verdict.signed.allocation)
+        if not verdict.believed:
+            if verdict.signature in _FINAL:
+                raise StartRefusedError(found.pod, find_cause(verdict), explain_verdict(verdict))
             return None
-        return PodAllocation(found, dialect, request, allocation)
+        allocation = dialect.pods.read_allocation(found.pod, request, self.context().node)
+        return None if allocation is None else PodAllocation(found, dialect, request, allocation)
 
     async def wait(self, ref: ContainerRef) -> PodAllocation:
         """The allocation of this container's pod, or why there is none."""
@@ -80,13 +102,24 @@ class AllocationReader:
         except (DialectError, QuantityError) as error:
             raise DeniedError(f"pod {name}: {error}") from error
         if pod_allocation is None:
-            raise DeniedError(
-                f"pod {name} has no record of its GPUs yet; expected the extender's record, "
-                "trying again"
-            )
+            raise self.explain(self._pods.by_uid(uid) or ref.found)
         if not pod_allocation.allocation.slices_of(ref.container.name):
             raise DeniedError(f"pod {name}: no GPU is recorded for {ref.container.name}")
         return pod_allocation
+
+    def explain(self, found: LocalPod) -> DeniedError:
+        """Why nothing is read of a pod, however long it is waited for."""
+        pod, verdict = found.pod, self._pods.judge(found)
+        try:
+            marked = self.dialects.read_allocation(pod, self.context().node) is not None
+        except (DialectError, QuantityError):
+            marked = True
+        if not verdict.believed and (marked or verdict.signature is not None):
+            return StartRefusedError(pod, find_cause(verdict), explain_verdict(verdict))
+        return DeniedError(
+            f"pod {pod.namespace}/{pod.name} has no record of its GPUs yet; "
+            "expected the extender's record, trying again"
+        )
 
     def container_gpus(
         self,

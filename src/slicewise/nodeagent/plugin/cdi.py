@@ -4,7 +4,7 @@ A spec names its pod and container, so that after a restart it is known which ar
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -13,28 +13,38 @@ import msgspec
 import structlog
 
 from slicewise.nodeagent.files import SCRATCH, make_folder, remove, write_whole
+from slicewise.nodeagent.plugin.grant_book import GrantedGpu, StartedGrant
 
 _log = structlog.get_logger(__name__)
 KIND: Final = "slicewise.io/share"
 VERSION: Final = "0.6.0"
 _PREFIX: Final = "slicewise-"
+# Specs of claims stand beside these, and are not theirs.
+CLAIM: Final = "claim-"
 _SUFFIX: Final = ".json"
 _UID: Final = "slicewise.io/pod-uid"
 _POD: Final = "slicewise.io/pod"
 _CONTAINER: Final = "slicewise.io/container"
 _RESOURCE: Final = "slicewise.io/resource"
 _LINKS: Final = "slicewise.io/links"
+_GPUS: Final = "slicewise.io/gpus"
 
 
 @dataclass(frozen=True, slots=True)
 class SpecOwner:
-    """The container a spec is for, and the host links that go with it."""
+    """The container a spec is for, what it was granted, and the host links that go with it."""
 
     uid: str
     pod: str
     container: str
     resource: str
     links: tuple[str, ...] = ()
+    gpus: tuple[GrantedGpu, ...] = ()
+    """Each GPU by UUID, with percent and MiB; none in specs of agents that did not tell."""
+
+    @property
+    def grant(self) -> StartedGrant:
+        return StartedGrant(self.uid, self.pod, self.container, self.gpus)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +81,14 @@ def full_name(name: str) -> str:
     return f"{KIND}={name}"
 
 
+def is_spec(file: str) -> bool:
+    """Whether a file of this name is a spec of ours, for a container or for a claim."""
+    return file.startswith(_PREFIX) and file.endswith(_SUFFIX)
+
+
+_GRANTED: Final = msgspec.json.Decoder(tuple[GrantedGpu, ...])
+
+
 class CdiSpecs:
     """The specs of our own in one folder."""
 
@@ -87,6 +105,7 @@ class CdiSpecs:
                 _CONTAINER: owner.container,
                 _RESOURCE: owner.resource,
                 _LINKS: ",".join(owner.links),
+                _GPUS: msgspec.json.encode(owner.gpus).decode(),
             },
             "devices": [{"name": name, "containerEdits": edits.document()}],
         }
@@ -97,7 +116,13 @@ class CdiSpecs:
         """Every spec of ours by its device; None for one that cannot be read."""
         paths = sorted(self.folder.glob(f"{_PREFIX}*{_SUFFIX}")) if self.folder.is_dir() else ()
         names = [path.name[len(_PREFIX) : -len(_SUFFIX)] for path in paths]
-        return {name: self._read(name) for name in names}
+        return {name: self._read(name) for name in names if not name.startswith(CLAIM)}
+
+    def grants(self) -> Iterator[StartedGrant]:
+        """What the containers of all specs were granted."""
+        for owner in self.read().values():
+            if owner is not None and owner.gpus:
+                yield owner.grant
 
     def edits(self, name: str) -> Mapping[str, Any]:
         """What the device changes about its container; nothing when that cannot be read."""
@@ -124,7 +149,9 @@ class CdiSpecs:
         try:
             found = msgspec.json.decode(self._path(name).read_bytes())["annotations"]
             links = tuple(link for link in found[_LINKS].split(",") if link)
-            return SpecOwner(found[_UID], found[_POD], found[_CONTAINER], found[_RESOURCE], links)
+            gpus = _GRANTED.decode(found.get(_GPUS, "[]"))
+            names = (found[_UID], found[_POD], found[_CONTAINER], found[_RESOURCE])
+            return SpecOwner(*names, links, gpus)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             _log.warning("spec unreadable", path=str(self._path(name)), error=str(error))
             return None

@@ -18,10 +18,14 @@ from slicewise.dialects.shared.offers import OfferedEdition, OfferedResource
 from slicewise.kubelet.errors import DeniedError
 from slicewise.kubelet.v1beta1 import CdiDevice, ContainerAllocateResponse
 from slicewise.model import SlicewiseError
+from slicewise.nodeagent.limits.container_limits import LimitInjector
 from slicewise.nodeagent.plugin.allocations import AllocationReader, PodAllocation
 from slicewise.nodeagent.plugin.cdi import CdiEdits, CdiSpecs, SpecOwner, full_name, name_units
 from slicewise.nodeagent.plugin.containers import ContainerRef, ContainerResolver
 from slicewise.nodeagent.plugin.edits import EditsBuilder
+from slicewise.nodeagent.plugin.grant_book import name_slices
+from slicewise.nodeagent.plugin.refusals import StartRefusals, StartRefusedError
+from slicewise.nodeagent.plugin.start_gate import StartGate
 
 _log = structlog.get_logger(__name__)
 # The kubelet times out after 30 s, and its own message says less than ours.
@@ -56,14 +60,29 @@ class AllocationServices:
     builder: EditsBuilder
     specs: CdiSpecs
     starts: StartCounts
+    gate: StartGate
+    refusals: StartRefusals
     on_start: Callable[[StartedContainer], Awaitable[None]]
     """Called for every container before it may start."""
+    limits: LimitInjector | None = None
+    """What keeps containers within their shares; none where nothing does."""
+
+    def inject(self, held: PodAllocation, gpus: ContainerGpus) -> Injection:
+        """What the container receives with its GPUs, its limits included."""
+        injection = held.dialect.agent.inject(gpus)
+        return injection if self.limits is None else self.limits.extend(gpus, injection)
+
+    def prepare(self, gpus: ContainerGpus, injection: Injection) -> None:
+        """Links, folders and files that the container's view of the host relies on."""
+        self.builder.prepare(gpus, injection)
+        if self.limits is not None:
+            self.limits.prepare(gpus, injection)
 
     def describe_start(
         self, ref: ContainerRef, held: PodAllocation, resource: str, units: frozenset[str]
     ) -> StartedContainer:
         gpus = self.allocations.container_gpus(held, ref.container, resource, units)
-        return StartedContainer(ref, held, gpus, held.dialect.agent.inject(gpus))
+        return StartedContainer(ref, held, gpus, self.inject(held, gpus))
 
 
 class StartHandler(ABC):
@@ -85,6 +104,8 @@ class StartHandler(ABC):
         except TimeoutError as error:
             raise self._deny("no answer in time; trying again") from error
         except SlicewiseError as error:
+            if isinstance(error, StartRefusedError):
+                self._services.refusals.hear(error)
             raise self._deny(str(error)) from error
         seconds = time.perf_counter() - began
         self._services.starts.granted += 1
@@ -130,22 +151,29 @@ class CdiHandler(StartHandler):
         services, resource = self._services, self._resource.name
         ref = await services.containers.find(resource, units)
         pod_allocation = await services.allocations.wait(ref)
-        started = services.describe_start(ref, pod_allocation, resource, units)
-        # Written off the event loop: a slow disk delays this container alone.
-        await asyncio.to_thread(self._describe, started)
+        fresh = await services.gate.admit(pod_allocation, ref.container)
+        try:
+            started = services.describe_start(ref, pod_allocation, resource, units)
+            # Written off the event loop: a slow disk delays this container alone.
+            await asyncio.to_thread(self._describe, started)
+        except BaseException:
+            if fresh:
+                services.gate.book.withdraw(pod_allocation.pod.uid, ref.container.name)
+            raise
         await services.on_start(started)
         return started
 
     def _describe(self, started: StartedContainer) -> None:
         builder, gpus, injection = self._services.builder, started.container_gpus, started.injection
-        builder.prepare(gpus, injection)
+        self._services.prepare(gpus, injection)
         edits = builder.edits(gpus, injection)
         if self._edition.carrier(gpus.container) != gpus.resource:
             # Another resource carries the rest.
             edits = CdiEdits(env=edits.env, version=edits.version)
         pod = f"{gpus.pod.namespace}/{gpus.pod.name}"
         links = tuple(each.name for each in injection.links)
-        owner = SpecOwner(gpus.pod.uid, pod, gpus.container.name, gpus.resource, links)
+        granted = name_slices(gpus.slices, gpus.node)
+        owner = SpecOwner(gpus.pod.uid, pod, gpus.container.name, gpus.resource, links, granted)
         self._services.specs.write(name_units(gpus.resource, gpus.ids), owner, edits)
 
 

@@ -3,13 +3,14 @@
 Device nodes that the host does not have are left out, unless a GPU would be missing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from slicewise.dialects.shared.injection import ContainerGpus, DeviceNode, HostMount, Injection
 from slicewise.kubelet.v1beta1 import ContainerAllocateResponse, DeviceSpec, Mount
+from slicewise.model import Gpu
 from slicewise.nodeagent.files import FileError, make_link
 from slicewise.nodeagent.limits.vcuda import VcudaFolders, write_config
 from slicewise.nodeagent.plugin.cdi import CdiEdits
@@ -18,6 +19,7 @@ from slicewise.nodeagent.plugin.vendor_cdi import VendorSpecs
 _PERMISSIONS: Final = "rwm"
 _DEV: Final = Path("/dev")
 _FLAGS: Final = ("ro", "nosuid", "nodev", "rbind")
+_WRITABLE_FLAGS: Final = ("rw", "nosuid", "nodev", "bind")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,11 @@ class EditsBuilder:
 
     def edits(self, container_gpus: ContainerGpus, injection: Injection) -> CdiEdits:
         """The changes to the container, with NVIDIA's own for its GPUs where there are any."""
-        vendor = self._vendor.edits(container_gpus.gpus) or CdiEdits()
+        return self.edits_of(container_gpus.gpus, injection)
+
+    def edits_of(self, gpus: Iterable[Gpu], injection: Injection) -> CdiEdits:
+        """The same for whoever receives these GPUs."""
+        vendor = self._vendor.edits(gpus) or CdiEdits()
         nodes = [self._write_node(each) for each in self._present(injection.devices, vendor)]
         mounts = [_write_mount(each) for each in _find_mounts(injection)]
         return CdiEdits(
@@ -68,7 +74,9 @@ class EditsBuilder:
         mounts = _find_mounts(injection)
         return ContainerAllocateResponse(
             envs=dict(injection.env),
-            mounts=tuple(Mount(each.path, each.source, read_only=True) for each in mounts),
+            mounts=tuple(
+                Mount(each.path, each.source, read_only=not each.writable) for each in mounts
+            ),
             devices=tuple(
                 DeviceSpec(each.path, str(self._host.dev / each.name), _PERMISSIONS)
                 for each in self._present(injection.devices, CdiEdits())
@@ -100,7 +108,8 @@ def _find_mounts(injection: Injection) -> list[HostMount]:
 
 
 def _write_mount(mount: HostMount) -> dict[str, Any]:
-    return {"hostPath": mount.source, "containerPath": mount.path, "options": list(_FLAGS)}
+    flags = _WRITABLE_FLAGS if mount.writable else _FLAGS
+    return {"hostPath": mount.source, "containerPath": mount.path, "options": list(flags)}
 
 
 def _join_env(vendor: tuple[str, ...], own: Mapping[str, str]) -> tuple[str, ...]:

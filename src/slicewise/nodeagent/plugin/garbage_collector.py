@@ -5,7 +5,7 @@ and the time, for a pod that is being admitted may be in neither for a moment.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from slicewise.kubelet.errors import KubeletError
 from slicewise.kubelet.holders import PodResourcesClient
 from slicewise.model import SlicewiseError
 from slicewise.nodeagent.files import remove
+from slicewise.nodeagent.limits.limit_folders import LimitFolders
 from slicewise.nodeagent.limits.vcuda import VcudaFolders
 from slicewise.nodeagent.node_pods import NodePods
 from slicewise.nodeagent.plugin.cdi import CdiSpecs, name_units
@@ -41,6 +42,10 @@ class AgentFiles:
     folders: VcudaFolders
     dev: Path
     matches: MatchStore
+    dialects: Dialects = DEFAULT
+    """Whose links under /dev are ours to remove."""
+    limits: LimitFolders | None = None
+    """The files of containers' limits, if any are limited."""
 
 
 class GarbageCollector:
@@ -52,14 +57,20 @@ class GarbageCollector:
         holders: PodResourcesClient,
         files: AgentFiles,
         forgetters: Iterable[Callable[[Callable[[str], bool]], None]] = (),
-        dialects: Dialects = DEFAULT,
+        *,
+        settle: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        self._links = tuple(each.agent.links for each in dialects.dialects if each.agent.links)
+        """Take over what to compare; `settle` follows each look, and forgets in its own way."""
+        known = files.dialects.dialects
+        self._links = tuple(each.agent.links for each in known if each.agent.links)
         self._pods = pods
         self._holders = holders
         self._files = files
         self._forgetters = tuple(forgetters)
+        self._settle = settle
         self._doubted: frozenset[str] = frozenset()
+        self.claimed: Callable[[str], bool] = lambda _: False
+        """Whether a ResourceClaim of this UID is prepared, whose limits stand among pods'."""
 
     async def run(self, every: float, due: asyncio.Event) -> None:
         """Collect periodically, and sooner after a pod was deleted, until cancelled."""
@@ -99,6 +110,7 @@ class GarbageCollector:
         for alias in aliases:
             if alias not in names:
                 doubts[f"alias {alias}"] = partial(self._files.folders.remove_alias, alias)
+        doubts |= await asyncio.to_thread(self._doubt_limits, names)
         for name, uids in self._files.matches.owners().items():
             if name not in names and not any(map(self._lives, uids)):
                 doubts[f"note {name}"] = partial(self._files.matches.drop, name)
@@ -108,7 +120,20 @@ class GarbageCollector:
         sweep = await asyncio.to_thread(self._remove, doubts)
         for forget in self._forgetters:
             forget(self._lives)
+        if self._settle is not None:
+            await self._settle()
         return CollectedGarbage(sweep, len(specs) - sum(each.startswith("spec ") for each in sweep))
+
+    def _doubt_limits(self, names: set[str]) -> dict[str, Callable[[], object]]:
+        limits = self._files.limits
+        if limits is None:
+            return {}
+        gone = [uid for uid in limits.pods() if not self._lives(uid) and not self.claimed(uid)]
+        unheld = [alias for alias in limits.aliases() if alias not in names]
+        return {
+            **{f"limits {uid}": partial(limits.remove, uid) for uid in gone},
+            **{f"limits by {alias}": partial(limits.remove_alias, alias) for alias in unheld},
+        }
 
     def _remove(self, doubts: dict[str, Callable[[], object]]) -> tuple[str, ...]:
         removed = []

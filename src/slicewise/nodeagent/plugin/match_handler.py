@@ -2,12 +2,10 @@
 
 Allocate must already bring the GPUs, without naming the container. The kubelet's own list
 shows the pod that is being admitted: it is there and holds nothing yet. Before the start the
-container is known for certain, and one that received another's answer does not start on it: the
-two exchange their allocations where those are equal in size, and otherwise it is held back.
+container is known for certain, and one that received another's answer does not start on it.
 """
 
 import asyncio
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
@@ -16,14 +14,14 @@ import structlog
 
 from slicewise.dialects.shared.injection import Injection
 from slicewise.dialects.shared.offers import OfferedEdition, OfferedResource
-from slicewise.kube.pod_writer import PodWriter
+from slicewise.kube.local_pods import LocalPod
 from slicewise.kubelet.errors import DeniedError, KubeletError
 from slicewise.kubelet.holders import Holder, PodResourcesClient
 from slicewise.kubelet.v1beta1 import ContainerAllocateResponse
-from slicewise.model import Allocation, Container, ContainerAllocation, Slice, SlicewiseError
+from slicewise.model import Container, Slice, SlicewiseError
 from slicewise.nodeagent.limits.vcuda import VcudaFolders
 from slicewise.nodeagent.node_pods import NodePods
-from slicewise.nodeagent.plugin.allocations import AllocationReader, PodAllocation
+from slicewise.nodeagent.plugin.allocations import PodAllocation
 from slicewise.nodeagent.plugin.cdi import name_units
 from slicewise.nodeagent.plugin.cdi_handler import (
     AllocationServices,
@@ -31,114 +29,13 @@ from slicewise.nodeagent.plugin.cdi_handler import (
     StartHandler,
     fixed_annotations,
 )
-from slicewise.nodeagent.plugin.containers import ContainerRef, amount
+from slicewise.nodeagent.plugin.containers import amount
+from slicewise.nodeagent.plugin.grant_book import name_slices
 from slicewise.nodeagent.plugin.match_store import AdmissionMatch, MatchStore
+from slicewise.nodeagent.plugin.refusals import StartRefusedError
 
 _log = structlog.get_logger(__name__)
 _LIST_SECONDS: Final = 2.0
-
-
-class AllocationExchange:
-    """Repairs mismatches by rewriting the records of both pods.
-
-    Nothing is taken from anybody: each keeps the GPUs its answer brought, both records say so, and
-    every GPU is allocated as much as before.
-    """
-
-    def __init__(
-        self,
-        pods: NodePods,
-        allocations: AllocationReader,
-        matches: MatchStore,
-        writer: PodWriter,
-        *,
-        wait_seconds: float = 5.0,
-    ) -> None:
-        self._pods = pods
-        self._allocations = allocations
-        self._matches = matches
-        self._writer = writer
-        self._wait_seconds = wait_seconds
-
-    async def settle(
-        self, ref: ContainerRef, pod_allocation: PodAllocation, match: AdmissionMatch
-    ) -> PodAllocation:
-        """The pod's allocation once its record says what the container received; else denied."""
-        container, held = ref.container.name, match.held
-        wanted = pod_allocation.allocation.slices_of(container)
-        other = next(self._partners(pod_allocation, container, held), None)
-        if other is None or not _equal(wanted, held):
-            raise DeniedError(
-                f"{ref.name} received the GPUs of another pod ({_name_gpus(held)}) and is "
-                f"allocated {_name_gpus(wanted)}; it does not start on them, create its pod again"
-            )
-        partner, theirs = other
-        _log.warning(
-            "allocations exchanged",
-            container=ref.name,
-            partner=f"{partner.pod.namespace}/{partner.pod.name}/{theirs}",
-        )
-        if partner.pod.uid == pod_allocation.pod.uid:
-            both = _put(_put(pod_allocation.allocation, theirs, wanted), container, held)
-            return await self._record(pod_allocation, both)
-        await self._record(partner, _put(partner.allocation, theirs, wanted))
-        return await self._record(pod_allocation, _put(pod_allocation.allocation, container, held))
-
-    def _partners(
-        self, pod_allocation: PodAllocation, container: str, held: tuple[Slice, ...]
-    ) -> Iterator[tuple[PodAllocation, str]]:
-        """Containers that are allocated exactly these slices, ask alike, and have not started."""
-        for local in self._pods:
-            if local.pod.phase.terminal:
-                continue
-            try:
-                other = self._allocations.read(local)
-            except SlicewiseError:
-                continue
-            if other is None or other.request.constraints != pod_allocation.request.constraints:
-                continue
-            started = {each.name for each in local.containers if each.id is not None}
-            for each in other.allocation.containers:
-                same = other.pod.uid == pod_allocation.pod.uid and each.name == container
-                settled = self._matches.settled(other.pod.uid, each.name)
-                if each.slices == held and not same and not settled and each.name not in started:
-                    yield other, each.name
-
-    async def _record(self, pod_allocation: PodAllocation, allocation: Allocation) -> PodAllocation:
-        """The allocation once the watch shows the new record."""
-        pod, node = pod_allocation.pod, self._allocations.context().node
-        marks = self._allocations.dialects.record_allocation(
-            pod, pod_allocation.request, allocation, node, now_ns=time.time_ns()
-        )
-        outcome = await self._writer.annotate_pod(pod, marks)
-        if not outcome.stands:
-            raise DeniedError(f"pod {pod.namespace}/{pod.name}: {outcome.detail}; trying again")
-
-        def look() -> PodAllocation | None:
-            found = self._pods.by_uid(pod.uid)
-            now = None if found is None else self._allocations.read(found)
-            return now if now is not None and now.allocation == allocation else None
-
-        settled = await self._pods.until(look, self._wait_seconds)
-        if settled is None:
-            raise DeniedError(
-                f"pod {pod.namespace}/{pod.name}: the new record is not visible yet; trying again"
-            )
-        return settled
-
-
-def _put(allocation: Allocation, container: str, slices: tuple[Slice, ...]) -> Allocation:
-    containers = tuple(
-        ContainerAllocation(each.name, slices) if each.name == container else each
-        for each in allocation.containers
-    )
-    return replace(allocation, containers=containers)
-
-
-def _equal(one: tuple[Slice, ...], other: tuple[Slice, ...]) -> bool:
-    return [(each.cores, each.memory) for each in one] == [
-        (each.cores, each.memory) for each in other
-    ]
 
 
 def _name_gpus(slices: tuple[Slice, ...]) -> str:
@@ -156,7 +53,6 @@ class MatchServices:
     pods: NodePods
     holders: PodResourcesClient
     matches: MatchStore
-    exchange: AllocationExchange
     folders: VcudaFolders
     wait_seconds: float
 
@@ -182,7 +78,14 @@ class MatchHandler(StartHandler):
         chosen, container = await self._choose(len(ids))
         held = chosen.allocation.slices_of(container.name)
         slices = tuple((piece.gpu, piece.cores, piece.memory) for piece in held)
-        match = AdmissionMatch(chosen.pod.uid, container.name, resource.name, slices)
+        match = AdmissionMatch(
+            chosen.pod.uid,
+            container.name,
+            resource.name,
+            slices,
+            pod=f"{chosen.pod.namespace}/{chosen.pod.name}",
+            gpus=name_slices(held, self._services.allocations.context().node),
+        )
         try:
             answer = self._answer(chosen, container, frozenset(ids))
             self._matching.matches.put(name_units(resource.name, ids), match)
@@ -204,46 +107,73 @@ class MatchHandler(StartHandler):
             return found[0] if found else None
 
         try:
-            chosen = await matching.pods.until(look, matching.wait_seconds)
+            chosen = await matching.pods.until(look, self._patience(count, listed))
         except SlicewiseError as error:
             raise DeniedError(f"slicewise: {error}") from error
         if chosen is None:
+            self._refuse_doubted(count, listed)
             raise DeniedError(
                 f"slicewise: no pod of this node is allocated {count} of {self._resource.name} "
                 "and waits for them; create it again"
             )
         return chosen
 
-    def _candidates(
+    def _patience(self, count: int, listed: tuple[Holder, ...] | None) -> float:
+        """Seconds to wait for a record: no pod is waited for twice, however many come at once."""
+        pods, seconds = self._matching.pods, self._matching.wait_seconds
+        ages = [pods.age(local.pod.uid) for local, _ in self._open(count, listed)]
+        unseen = any(pods.by_name(each.namespace, each.pod) is None for each in listed or ())
+        return seconds if unseen or not ages else max(0.0, seconds - min(ages))
+
+    def _refuse_doubted(self, count: int, listed: tuple[Holder, ...] | None) -> None:
+        """Raise if the records of pods that may be meant are not believed, and tell of each."""
+        doubts = [
+            error
+            for local, _ in self._open(count, listed)
+            if isinstance(error := self._services.allocations.explain(local), StartRefusedError)
+        ]
+        for error in doubts:
+            self._services.refusals.hear(error)
+        if doubts:
+            raise DeniedError(f"slicewise: {doubts[0]}") from doubts[0]
+
+    def _open(
         self, count: int, listed: tuple[Holder, ...] | None
-    ) -> list[AdmissionCandidate]:
-        """Unanswered containers that ask for so many, the likeliest first."""
+    ) -> Iterator[tuple[LocalPod, Container]]:
+        """Pods with a container that asks for so many and was not answered, and that container."""
         matching, resource = self._matching, self._resource.name
         waiting = None if listed is None else _waiting(listed, resource)
-        found = []
         for local in matching.pods:
             pod = local.pod
             key = (pod.namespace, pod.name)
             if pod.phase.terminal or (waiting is not None and key not in waiting):
                 continue
-            open_ones = [
-                each
-                for each in pod.containers
-                if amount(each, resource) == count
-                and (waiting is None or each.name not in waiting[key])
-                and not matching.matches.taken(pod.uid, each.name, resource)
-            ]
-            if not open_ones:
-                continue
+            for each in pod.containers:
+                if (
+                    amount(each, resource) == count
+                    and (waiting is None or each.name not in waiting[key])
+                    and not matching.matches.taken(pod.uid, each.name, resource)
+                ):
+                    yield local, each
+                    break
+
+    def _candidates(
+        self, count: int, listed: tuple[Holder, ...] | None
+    ) -> list[AdmissionCandidate]:
+        """Unanswered containers that ask for so many, the likeliest first."""
+        matching, found = self._matching, []
+        for local, container in self._open(count, listed):
+            pod = local.pod
             try:
                 pod_allocation = self._services.allocations.read(local)
             except SlicewiseError as error:
-                _log.warning("allocation unreadable", pod="/".join(key), error=str(error))
+                name = f"{pod.namespace}/{pod.name}"
+                _log.warning("allocation unreadable", pod=name, error=str(error))
                 continue
             if pod_allocation is not None:
                 # The kubelet goes through one pod's containers before it looks at the next.
                 rank = (not matching.matches.begun(pod.uid), matching.pods.arrival(pod.uid))
-                found.append((rank, (pod_allocation, open_ones[0])))
+                found.append((rank, (pod_allocation, container)))
         return [candidate for _, candidate in sorted(found, key=lambda pair: pair[0])]
 
     async def _prepare(self, units: frozenset[str]) -> StartedContainer:
@@ -257,12 +187,21 @@ class MatchHandler(StartHandler):
                 f"{ref.name} was admitted by another agent, and the GPUs it received are unknown; "
                 "create its pod again"
             )
-        if match.held != pod_allocation.allocation.slices_of(ref.container.name):
-            pod_allocation = await matching.exchange.settle(ref, pod_allocation, match)
+        recorded = pod_allocation.allocation.slices_of(ref.container.name)
+        if match.held != recorded:
+            raise DeniedError(
+                f"{ref.name} received the GPUs of another pod ({_name_gpus(match.held)}) and is "
+                f"allocated {_name_gpus(recorded)}; it does not start on them, "
+                "create its pod again"
+            )
+        await services.gate.admit(pod_allocation, ref.container)
         matching.matches.settle(name, match, pod_allocation.pod.uid, ref.container.name)
         started = services.describe_start(ref, pod_allocation, resource, units)
         injection = started.injection
-        await asyncio.to_thread(services.builder.prepare, started.container_gpus, injection)
+        await asyncio.to_thread(services.prepare, started.container_gpus, injection)
+        if services.limits is not None:
+            limited = (pod_allocation.pod.uid, ref.container.name)
+            await asyncio.to_thread(services.limits.folders.alias, name, *limited)
         if injection.limit is not None:
             await asyncio.to_thread(matching.folders.alias, name, pod_allocation.pod.uid)
         await services.on_start(started)
@@ -274,8 +213,11 @@ class MatchHandler(StartHandler):
         container_gpus = self._services.allocations.container_gpus(
             pod_allocation, container, self._resource.name, units
         )
-        injection = pod_allocation.dialect.agent.inject(container_gpus)
-        late = self._mount_late(injection, pod_allocation, name_units(self._resource.name, units))
+        injection = self._services.inject(pod_allocation, container_gpus)
+        name = name_units(self._resource.name, units)
+        late = self._mount_late(injection, pod_allocation, name)
+        if self._services.limits is not None:
+            late = self._services.limits.mount_late(container_gpus, late, name)
         answer = self._services.builder.answer(late)
         return replace(
             answer,

@@ -3,15 +3,17 @@
 Only a runtime without CDI needs this, for there the answer itself brings the GPUs.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import msgspec
 import structlog
+from msgspec.structs import replace
 
 from slicewise.model import MiB, Percent, Slice
 from slicewise.nodeagent.files import check_name, make_folder, remove, write_whole
+from slicewise.nodeagent.plugin.grant_book import GrantedGpu, StartedGrant
 
 _log = structlog.get_logger(__name__)
 _SUFFIX: Final = ".json"
@@ -24,6 +26,11 @@ class AdmissionMatch(msgspec.Struct, frozen=True):
     container: str
     resource: str
     slices: tuple[tuple[int, int, int], ...]
+    pod: str = ""
+    gpus: tuple[GrantedGpu, ...] = ()
+    """The same by UUID, which stays when indexes shift."""
+    started: bool = False
+    """Whether the container was let start with it."""
 
     @property
     def held(self) -> tuple[Slice, ...]:
@@ -43,7 +50,6 @@ class MatchStore:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._known = dict(self._load())
-        self._verified: set[tuple[str, str]] = set()
 
     def find(self, name: str, uid: str, container: str) -> AdmissionMatch | None:
         """The answer for these units that was meant for this container, or else the last one."""
@@ -72,17 +78,17 @@ class MatchStore:
         self._keep(name, (*others, match))
 
     def settle(self, name: str, match: AdmissionMatch, uid: str, container: str) -> None:
-        """The answer is known to be this container's, whoever was meant."""
-        if (match.uid, match.container) != (uid, container):
+        """The container starts with this answer, whoever was meant."""
+        settled = replace(match, uid=uid, container=container, started=True)
+        if settled != match:
             others = (each for each in self._known.get(name, ()) if each != match)
-            self._keep(
-                name, (*others, AdmissionMatch(uid, container, match.resource, match.slices))
-            )
-        self._verified.add((uid, container))
+            self._keep(name, (*others, settled))
 
-    def settled(self, uid: str, container: str) -> bool:
-        """Whether this container was seen to have what it was allocated."""
-        return (uid, container) in self._verified
+    def grants(self) -> Iterator[StartedGrant]:
+        """What containers started with."""
+        for each in self._each():
+            if each.started:
+                yield StartedGrant(each.uid, each.pod or each.uid, each.container, each.gpus)
 
     def owners(self) -> dict[str, frozenset[str]]:
         """The pods that were meant, by the units that were answered for."""
@@ -92,10 +98,6 @@ class MatchStore:
         """Forget the answers for these units, which nobody holds any more."""
         self._known.pop(name, None)
         remove(self._path(name))
-
-    def forget(self, living: Callable[[str], bool]) -> None:
-        """Drop what is known of pods that are gone."""
-        self._verified = {(uid, name) for uid, name in self._verified if living(uid)}
 
     def _each(self) -> Iterator[AdmissionMatch]:
         for answers in self._known.values():

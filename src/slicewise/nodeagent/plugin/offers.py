@@ -2,7 +2,8 @@
 
 The kubelet takes no message over 4 MiB. A resource that would not fit stands on the Node as a
 plain amount, if containers receive their GPUs through another resource; if they do not, it is
-not offered at all. So does one of so many units that a kubelet would choke on them.
+not offered at all. So does one of so many units that a kubelet would choke on them. A container
+that asks for such an amount alone receives its GPUs through the carrier, if it names that.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,9 +14,11 @@ from typing import Final
 import structlog
 
 from slicewise.dialects import COUNTED
+from slicewise.dialects.shared.limits import CARRIER
 from slicewise.dialects.shared.offers import (
     OfferedEdition,
     OfferedResource,
+    carry,
     count_lengths,
     name_units,
 )
@@ -69,27 +72,36 @@ def plan_offers(
     devices, amounts = [], []
     for edition in editions:
         for resource in edition.resources:
-            size = measure_units(count_lengths(resource, _countable(node)))
-            units = sum(map(resource.per_gpu, _countable(node)))
-            way = OfferKind.DEVICES if size <= limit else OfferKind.REFUSED
-            if edition.has_other_carrier(resource.name) and (size > limit or units > most_units):
-                way = OfferKind.AMOUNT
+            way = _choose_way(edition, resource, node, limit, most_units)
             ways[resource.name] = way
             if way is OfferKind.DEVICES:
                 devices.append((edition, resource))
-                continue
-            if way is OfferKind.AMOUNT:
+            elif way is OfferKind.AMOUNT:
                 amounts.append((edition, resource))
-            tell = _log.error if way is OfferKind.REFUSED else _log.warning
-            tell(
-                "resource too large for the kubelet",
-                resource=resource.name,
-                units=units,
-                bytes=size,
-                limit=limit,
-                way=way.value,
-            )
+    if any(sum(each.carries for each in one.resources) > 1 for one in editions):
+        carrier = carry(resource for _, resource in devices)
+        ways[CARRIER] = OfferKind.DEVICES
+        devices.append((carrier, carrier.resources[-1]))
     return OfferPlan(ways, tuple(devices), tuple(amounts), tuple(editions))
+
+
+def _choose_way(
+    edition: OfferedEdition, resource: OfferedResource, node: Node, limit: int, most_units: int
+) -> OfferKind:
+    """How one resource is offered, said in the log where it is not by devices."""
+    size = measure_units(count_lengths(resource, _countable(node)))
+    units = sum(map(resource.per_gpu, _countable(node)))
+    others = edition.has_other_carrier(resource.name)
+    if size <= limit and not (others and units > most_units):
+        return OfferKind.DEVICES
+    way = OfferKind.AMOUNT if others else OfferKind.REFUSED
+    tell = _log.warning if others else _log.error
+    if size > limit:
+        what, facts = "list too long for the kubelet", {"bytes": size, "most_bytes": limit}
+    else:
+        what, facts = "too many units for a kubelet", {"units": units, "most_units": most_units}
+    tell(what, resource=resource.name, **facts, way=way.value)
+    return way
 
 
 def list_units(resource: OfferedResource, node: Node) -> Iterator[Unit]:
@@ -122,7 +134,7 @@ class UnservedPodWarnings:
             self._said.add(pod.uid)
             note = (
                 f"container {container} asks for {resource} alone, which brings no GPU on this "
-                "node; ask for cores beside it"
+                f"node; ask for {CARRIER}: 1 or for cores beside it"
             )
             _log.error("container without a GPU", pod=f"{pod.namespace}/{pod.name}", reason=note)
             event = PodEvent(reason="GpuNotGiven", note=note, action="Starting", warning=True)
@@ -142,5 +154,5 @@ def find_unserved(pod: Pod, plan: OfferPlan) -> Iterator[tuple[str, str]]:
                 carrier = edition.carrier(container)
             except QuantityError:
                 continue
-            if carrier is not None and carrier in amounts:
+            if carrier in amounts and CARRIER not in (*container.limits, *container.requests):
                 yield container.name, carrier

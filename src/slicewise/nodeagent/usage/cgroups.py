@@ -17,6 +17,8 @@ _POD: Final = re.compile(rf"pod({_UID})|(?:.*-)?pod({_UID})\.slice(?::[\w-]+:([0
 _CONTAINER: Final = re.compile(r"(?:([a-z][a-z0-9-]*)-)?([0-9a-f]{64})(?:\.scope)?")
 _DELETED: Final = " (deleted)"
 _MOST_BYTES: Final = 1 << 16
+# The kubelet's own root, kubepods and the class of service; some start a level or two deeper.
+_DEEPEST: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,61 @@ def walk_path(path: str) -> Iterator[CgroupRef]:
             pod = None
     if pod is not None:
         yield CgroupRef(pod, None)
+
+
+class PodCgroups:
+    """Finds the cgroups of pods and of their containers in the kernel's tree.
+
+    What stands inside a pod's cgroup is its tenant's, so that a pod is never looked for there.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._parents: list[Path] = []
+
+    def find_pod(self, uid: str) -> Path | None:
+        """The cgroup of the pod with this UID; None where it has none yet or any more."""
+        for parent in self._parents:
+            for name in (f"pod{uid}", f"{parent.stem}-pod{uid.replace('-', '_')}.slice"):
+                if (parent / name).is_dir():
+                    return parent / name
+        found = next((path for known, path in self._walk() if known == uid), None)
+        if found is not None and found.parent not in self._parents:
+            self._parents.append(found.parent)
+        return found
+
+    def find_containers(self, pod: Path) -> dict[str, Path]:
+        """The cgroups of a pod's containers, by the runtime's ids; its sandbox is among them."""
+        return {
+            found[2]: Path(entry)
+            for entry in _list_folders(pod)
+            if (found := _CONTAINER.fullmatch(entry.name))
+            and not (found[1] or "").endswith("conmon")
+        }
+
+    def _walk(self) -> Iterator[tuple[str, Path]]:
+        """Every pod's UID and cgroup, those nearest to the root first."""
+        level: list[str | Path] = [self.root]
+        for _ in range(_DEEPEST):
+            inner = [entry for folder in level for entry in _list_folders(folder)]
+            level = []
+            for entry in inner:
+                if found := _POD.fullmatch(entry.name):
+                    yield (found[1] or found[2]).replace("_", "-"), Path(entry)
+                elif not _CONTAINER.fullmatch(entry.name):
+                    level.append(entry.path)
+
+
+def _list_folders(folder: str | Path) -> list[os.DirEntry[str]]:
+    """The cgroups in a cgroup; none where it has just been removed."""
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(
+                (each for each in entries if each.is_dir(follow_symlinks=False)),
+                key=lambda each: each.name,
+            )
+    except OSError:
+        return []
 
 
 def read_stat(text: str) -> tuple[str, int] | None:

@@ -187,7 +187,7 @@ class _Join:
     def sum_containers(self, pods: Iterable[NodePod]) -> Iterator[ContainerUsage]:
         """What each living container of the pods that ask for GPUs uses."""
         for pod in pods:
-            if not pod.asks:
+            if not pod.asks and not pod.claims:
                 continue
             for container in pod.living:
                 gpus = tuple(
@@ -216,6 +216,11 @@ def _sum_gpus(
     allocated: dict[int, tuple[int, int]] = {}
     for pod in pods:
         for piece in pod.charges:
+            cores, memory = allocated.get(piece.gpu, (0, 0))
+            allocated[piece.gpu] = (cores + piece.cores, memory + piece.memory)
+    # Several pods may use one claim.
+    for claim in {each.uid: each for pod in pods for each in pod.claims}.values():
+        for piece in claim.charges:
             cores, memory = allocated.get(piece.gpu, (0, 0))
             allocated[piece.gpu] = (cores + piece.cores, memory + piece.memory)
     for device in gpus:

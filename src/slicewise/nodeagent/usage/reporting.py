@@ -171,7 +171,9 @@ class ReportSource:
         return add_holders(write_report(self._meter.usage(), driver), self._holders)
 
 
-async def keep_reporting(reporter: reports.Reporter, source: ReportSource) -> None:
+async def keep_reporting(
+    reporter: reports.Reporter | reports.ReplicaReporters, source: ReportSource
+) -> None:
     """Give the metrics API a fresh report every two seconds, until cancelled."""
     while True:
         reporter.update(await source.read())

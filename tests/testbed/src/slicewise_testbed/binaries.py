@@ -9,15 +9,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from slicewise_testbed import versions
 from slicewise_testbed.errors import TestbedError
 
 PROJECT = Path(__file__).resolve().parents[2]
-KUBERNETES = "v1.36.4"
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
 CONTAINERD = ("containerd", "containerd-shim-runc-v2", "ctr")
 NODE = ("kubelet", *CONTAINERD)
-_STRIPPED = "-s -w"
-_VERSION = "k8s.io/component-base/version"
+STRIPPED = "-s -w"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,17 +25,17 @@ class GoModule:
 
     folder: str
     provides: tuple[str, ...]
-    ldflags: str = _STRIPPED
+    ldflags: str = STRIPPED
     tags: tuple[str, ...] = ()
     renames: tuple[tuple[str, str], ...] = ()
 
 
+_KUBERNETES_FLAGS = f"{STRIPPED} {versions.ldflags(versions.DEFAULT)}"
 MODULES = (
     GoModule(
         "kube",
         (*CONTROL_PLANE, "kubelet"),
-        ldflags=f"{_STRIPPED} -X {_VERSION}.gitVersion={KUBERNETES}"
-        f" -X {_VERSION}.gitMajor=1 -X {_VERSION}.gitMinor=36",
+        ldflags=_KUBERNETES_FLAGS,
         # Go names a binary after its folder, and the folder of etcd is called server.
         renames=(("server", "etcd"),),
     ),
@@ -46,6 +45,7 @@ MODULES = (
         tags=("no_btrfs", "no_devmapper", "no_zfs"),
     ),
     GoModule("helm", ("helm",)),
+    GoModule("proxy", ("kube-proxy",), ldflags=_KUBERNETES_FLAGS),
 )
 
 
@@ -70,26 +70,32 @@ class Binaries:
 
 def find_binaries() -> Binaries:
     """The binaries of this machine, whether or not they are complete."""
-    assets = os.environ.get("KUBEBUILDER_ASSETS")
+    version = versions.chosen_version()
+    # Whoever names a folder of binaries has the default in it, or what counts as that.
+    assets = os.environ.get("KUBEBUILDER_ASSETS") if version == versions.DEFAULT else None
     folders = (Path(assets),) if assets else ()
-    return Binaries((*folders, cache_folder()))
+    return Binaries((*folders, cache_folder(version)))
 
 
-def cache_folder() -> Path:
+def cache_folder(version: str | None = None) -> Path:
     """Where the binaries of these module versions and flags are kept."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "slicewise" / "kube" / cache_key()
+    return Path(base) / "slicewise" / "kube" / cache_key(version or versions.chosen_version())
 
 
-def cache_key() -> str:
+def cache_key(version: str) -> str:
     """A name that changes whenever a version, a checksum or a build flag does."""
     digest = hashlib.sha256()
-    for part in _ingredients():
+    for part in _ingredients(version):
         digest.update(len(part).to_bytes(8, "big") + part)
-    return f"{KUBERNETES}-{digest.hexdigest()[:12]}"
+    return f"{version}-{digest.hexdigest()[:12]}"
 
 
-def _ingredients() -> Iterator[bytes]:
+def _ingredients(version: str) -> Iterator[bytes]:
+    if version != versions.DEFAULT:
+        yield (versions.FOLDER / f"{version}.sum").read_bytes()
+        yield versions.ldflags(version).encode()
+        return
     for module in MODULES:
         yield repr(module).encode()
         for name in ("go.mod", "go.sum"):

@@ -7,7 +7,7 @@ import click
 
 from slicewise_playground.kubelet.simulated_node import SimulatedNode
 from slicewise_testbed.binaries import find_binaries
-from slicewise_testbed.build import ensure_binaries
+from slicewise_testbed.build import ensure_binaries, pin_version
 from slicewise_testbed.control_plane import ControlPlane
 from slicewise_testbed.errors import TestbedError
 from slicewise_testbed.packages import ensure_packages
@@ -46,6 +46,13 @@ def build() -> None:
         # A control plane and simulated nodes do without.
         _say(str(broken))
     click.echo(folder)
+
+
+@main.command("pin")
+@click.argument("version")
+def pin_command(version: str) -> None:
+    """Write the pins of a Kubernetes VERSION such as v1.34.10, so that it can be built and run."""
+    click.echo(pin_version(version, _say))
 
 
 @main.command()

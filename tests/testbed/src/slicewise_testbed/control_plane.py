@@ -1,6 +1,6 @@
 """A Kubernetes control plane: etcd, API server, controller manager and scheduler, as themselves.
 
-Everything listens on loopback or on a unix socket in the testbed's folder.
+Everything listens on loopback, in the testbed's own network, or on a unix socket in its folder.
 It needs no root; real and simulated nodes join it through kubeconfigs it issues.
 """
 
@@ -21,8 +21,10 @@ from slicewise_testbed.kubeconfig import Kubeconfig, write_kubeconfig
 from slicewise_testbed.ports import free_port
 from slicewise_testbed.settings import Settings
 from slicewise_testbed.testbed import Testbed, wait_until
+from slicewise_testbed.versions import chosen_version, minor
 
 READY_SECONDS = 60.0
+_SCHEDULER_READYZ = 31
 ADMIN = ("admin", ("system:masters",))
 
 
@@ -36,7 +38,8 @@ class ControlPlane:
         self.binaries = binaries
         self.settings = settings or Settings()
         self.port = free_port()
-        self.server = f"https://127.0.0.1:{self.port}"
+        self.address = flags.LOOPBACK if bed.network is None else bed.network.address
+        self.server = f"https://{self.address}:{self.port}"
         self._folder = bed.folder / "control-plane"
         self.authority = Authority(self._folder / "pki", "testbed-ca")
         self.admin = self.kubeconfig(*ADMIN)
@@ -44,8 +47,8 @@ class ControlPlane:
 
     def start(self) -> "ControlPlane":
         """Ready for pods: the API answers, service accounts appear, the scheduler is in sync."""
-        paths = flags.Paths.make(self._folder, self.authority)
-        self._apiserver = flags.apiserver(paths, self.port, self.settings)
+        paths = flags.Paths.make(self._folder, self.authority, self.address)
+        self._apiserver = flags.apiserver(paths, self.port, self.settings, self.address)
         self.bed.spawn("etcd", [self.binaries.path("etcd"), *flags.etcd(paths)])
         # The API server backs off for seconds when etcd is not there at its first try.
         wait_until(paths.socket.exists, READY_SECONDS, lambda: f"no etcd: {self.bed.tail('etcd')}")
@@ -77,7 +80,8 @@ class ControlPlane:
         user = self.kubeconfig("system:kube-scheduler")
         path = self._folder / "scheduler.json"
         path.write_text(json.dumps(flags.scheduler_configuration(config, user.path)))
-        argv = flags.scheduler(path, user.path, self._scheduler_port, self.settings)
+        port = self._scheduler_port
+        argv = flags.scheduler(path, user.path, port, self.settings, self.address)
         self.bed.spawn("kube-scheduler", [self.binaries.path("kube-scheduler"), *argv])
         self._wait_ready("kube-scheduler", self._scheduler_access())
 
@@ -130,19 +134,22 @@ class ControlPlane:
             yield json.loads(line)
 
     def _scheduler_access(self) -> Kubeconfig:
-        server = f"https://127.0.0.1:{self._scheduler_port}"
+        server = f"https://{self.address}:{self._scheduler_port}"
         authority = self.authority.certificate.certificate
         path = self._folder / "pki" / "scheduler-endpoint.kubeconfig"
         return write_kubeconfig(path, server, authority, self.admin.user)
 
     def _wait_ready(self, name: str, access: Kubeconfig) -> None:
+        # Schedulers before 1.31 tell their health alone.
+        old = name == "kube-scheduler" and minor(chosen_version()) < _SCHEDULER_READYZ
+        page = "/healthz" if old else "/readyz"
         with Api(access) as api:
 
             def ready() -> bool:
                 if not self.bed.alive(name):
                     raise TestbedError(f"{name} ended: {self.bed.tail(name)}")
                 try:
-                    return api.raw("GET", "/readyz")[0] == 200
+                    return api.raw("GET", page)[0] == 200
                 except (OSError, HTTPException):
                     return False
 

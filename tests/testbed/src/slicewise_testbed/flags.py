@@ -8,9 +8,11 @@ from typing import Any
 
 from slicewise_testbed.certificates import Authority, Pair, write_key
 from slicewise_testbed.settings import Settings
+from slicewise_testbed.versions import chosen_version, minor
 
 AUDIT_LOG = "audit.jsonl"
-_HOSTS = ("127.0.0.1", "10.0.0.1", "localhost", "kubernetes.default", "kubernetes.default.svc")
+LOOPBACK = "127.0.0.1"
+_HOSTS = (LOOPBACK, "10.0.0.1", "localhost", "kubernetes.default", "kubernetes.default.svc")
 _ISSUER = "https://kubernetes.default.svc"
 
 
@@ -27,7 +29,7 @@ class Paths:
     token_key: Path
 
     @classmethod
-    def make(cls, folder: Path, authority: Authority) -> "Paths":
+    def make(cls, folder: Path, authority: Authority, address: str) -> "Paths":
         """All certificates a control plane needs, freshly signed."""
         # The front proxy has an authority of its own: whoever holds a certificate of it may
         # claim to be any user.
@@ -35,7 +37,7 @@ class Paths:
         return cls(
             folder,
             authority=authority.certificate,
-            serving=authority.issue("kube-apiserver", hosts=_HOSTS),
+            serving=authority.issue("kube-apiserver", hosts=(*_HOSTS, address)),
             kubelet_client=authority.issue("kubelet-client", ("system:masters",)),
             proxy_authority=proxy.certificate.certificate,
             proxy_client=proxy.issue("front-proxy-client"),
@@ -65,12 +67,16 @@ def etcd(paths: Paths) -> list[str]:
     ]
 
 
-def apiserver(paths: Paths, port: int, settings: Settings) -> list[str]:
-    """An API server on loopback, with what aggregated APIs and kubelets need."""
+def apiserver(paths: Paths, port: int, settings: Settings, address: str) -> list[str]:
+    """An API server with what aggregated APIs and kubelets need, on loopback or in a network."""
+    # Pods reach it by the address that it advertises, which may not be a loopback one.
+    listen = address if address == LOOPBACK else "0.0.0.0"
     return [
         f"--etcd-servers=unix://{paths.socket}",
-        "--bind-address=127.0.0.1",
-        "--advertise-address=127.0.0.1",
+        f"--bind-address={listen}",
+        f"--advertise-address={address}",
+        # From 1.37 on it ends where its address cannot be that of the Service `kubernetes`.
+        *(_since(37, "--endpoint-reconciler-type=none") if address == LOOPBACK else ()),
         f"--secure-port={port}",
         f"--client-ca-file={paths.authority.certificate}",
         f"--tls-cert-file={paths.serving.certificate}",
@@ -91,7 +97,7 @@ def apiserver(paths: Paths, port: int, settings: Settings) -> list[str]:
         f"--requestheader-client-ca-file={paths.proxy_authority}",
         "--requestheader-allowed-names=front-proxy-client",
         "--requestheader-username-headers=X-Remote-User",
-        "--requestheader-uid-headers=X-Remote-Uid",
+        *_since(32, "--requestheader-uid-headers=X-Remote-Uid"),
         "--requestheader-group-headers=X-Remote-Group",
         "--requestheader-extra-headers-prefix=X-Remote-Extra-",
         f"--proxy-client-cert-file={paths.proxy_client.certificate}",
@@ -124,11 +130,13 @@ def controller_manager(paths: Paths, kubeconfig: Path, settings: Settings) -> li
     ]
 
 
-def scheduler(config: Path, kubeconfig: Path, port: int, settings: Settings) -> list[str]:
+def scheduler(
+    config: Path, kubeconfig: Path, port: int, settings: Settings, address: str
+) -> list[str]:
     """A scheduler that serves its health and metrics to users the API server knows."""
     return [
         f"--config={config}",
-        "--bind-address=127.0.0.1",
+        f"--bind-address={address}",
         f"--secure-port={port}",
         f"--authentication-kubeconfig={kubeconfig}",
         f"--authorization-kubeconfig={kubeconfig}",
@@ -149,6 +157,11 @@ def scheduler_configuration(wanted: Mapping[str, Any], kubeconfig: Path) -> dict
         **wanted,
         "clientConnection": {**connection, **wanted.get("clientConnection", {})},
     }
+
+
+def _since(first: int, *flags: str) -> tuple[str, ...]:
+    """Flags that there are from this minor version on."""
+    return flags if minor(chosen_version()) >= first else ()
 
 
 def _audit(paths: Paths, settings: Settings) -> list[str]:

@@ -37,8 +37,8 @@ def busybox_layer(busybox: Path) -> bytes:
             entry = tarfile.TarInfo(folder)
             entry.type, entry.mode = tarfile.DIRTYPE, 0o1777 if folder == "tmp" else 0o755
             layer.addfile(entry)
-        _add(layer, "etc/passwd", b"root:x:0:0:root:/root:/bin/sh\n", 0o644)
-        _add(layer, "bin/busybox", busybox.read_bytes(), 0o755)
+        add_file(layer, "etc/passwd", b"root:x:0:0:root:/root:/bin/sh\n", 0o644)
+        add_file(layer, "bin/busybox", busybox.read_bytes(), 0o755)
         for command in sorted(set(listed.stdout.split()) - {"busybox"}):
             entry = tarfile.TarInfo(f"bin/{command}")
             entry.type, entry.linkname = tarfile.SYMTYPE, "busybox"
@@ -61,14 +61,14 @@ def write_images(target: Path, images: Sequence[Image]) -> None:
     manifest = []
     with tarfile.open(target, "w") as archive:
         for layer in {image.layer for image in images}:
-            _add(archive, f"{_digest(layer)}.tar", layer, 0o644)
+            add_file(archive, f"{_digest(layer)}.tar", layer, 0o644)
         for image in images:
             described = json.dumps(_configuration(image)).encode()
             name = f"{_digest(described)}.json"
-            _add(archive, name, described, 0o644)
+            add_file(archive, name, described, 0o644)
             layers = [f"{_digest(image.layer)}.tar"]
             manifest.append({"Config": name, "RepoTags": [image.reference], "Layers": layers})
-        _add(archive, "manifest.json", json.dumps(manifest).encode(), 0o644)
+        add_file(archive, "manifest.json", json.dumps(manifest).encode(), 0o644)
 
 
 def _configuration(image: Image) -> dict[str, object]:
@@ -82,7 +82,8 @@ def _configuration(image: Image) -> dict[str, object]:
     }
 
 
-def _add(archive: tarfile.TarFile, name: str, content: bytes, mode: int) -> None:
+def add_file(archive: tarfile.TarFile, name: str, content: bytes, mode: int) -> None:
+    """One file of the archive, with fixed time and owner."""
     entry = tarfile.TarInfo(name)
     entry.size, entry.mode = len(content), mode
     archive.addfile(entry, io.BytesIO(content))

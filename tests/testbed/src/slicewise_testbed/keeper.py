@@ -21,12 +21,16 @@ from slicewise_testbed.reaper import serve
 
 _CGROUPS = Path("/sys/fs/cgroup")
 _PATIENCE_SECONDS = 5.0
+# The word that asks for a network namespace.
+OWN_NETWORK = "network"
 
 
 def main() -> None:
     """Serve the testbed of a folder, hold its lock, and end when the lifeline closes."""
     folder, lock = Path(sys.argv[1]), int(sys.argv[2])
-    lifeline = int(sys.argv[3]) if len(sys.argv) > 3 else None
+    words = sys.argv[3:]
+    apart = OWN_NETWORK in words
+    lifeline = next((int(word) for word in words if word != OWN_NETWORK), None)
     # A program that inherited the lock would make a dead testbed look alive.
     os.set_inheritable(lock, False)
     alone = os.geteuid() == 0
@@ -40,7 +44,7 @@ def main() -> None:
         if lifeline is not None:
             os.close(lifeline)
         kernel.die_with_parent()
-        serve(folder, leash, alone)
+        serve(folder, leash, alone, apart)
         os._exit(0)
     os.close(leash)
     _wait_for_end(child, lifeline)

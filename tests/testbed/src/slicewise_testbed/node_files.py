@@ -14,6 +14,7 @@ import yaml
 
 from slicewise_testbed.certificates import Pair
 from slicewise_testbed.runtimes import Runtime
+from slicewise_testbed.versions import chosen_version, minor
 
 # The kubelet and the CNI plugins set these on the whole machine. A node sees files that hold the
 # wanted values already, so nothing is written and the machine stays as it was.
@@ -124,9 +125,10 @@ def kubelet_settings(address: str, authority: Path, serving: Pair) -> dict[str, 
         },
         "authorization": {"mode": "Webhook"},
         "cgroupDriver": "cgroupfs",
-        "cgroupsPerQOS": False,
+        # Without groups for pods, kubelets panic at sidecars with limits of CPU.
+        "cgroupsPerQOS": True,
         "enforceNodeAllocatable": ["none"],
-        "failCgroupV1": False,
+        **({"failCgroupV1": False} if minor(chosen_version()) >= 31 else {}),
         "failSwapOn": False,
         "localStorageCapacityIsolation": False,
         "makeIPTablesUtilChains": False,

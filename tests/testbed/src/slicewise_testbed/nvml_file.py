@@ -1,7 +1,7 @@
 """A description of GPUs for the C library: one fact a line, a GPU's facts below its line."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -17,11 +17,16 @@ def write_lines(described: Description) -> str:
     return "\n".join([*_list_lines(described), "end", ""])
 
 
-def write_library_file(source: Path, target: Path, name: str = "") -> Description:
-    """Turn a description file into the library's, at once and whole, and return what it says."""
+def write_library_file(
+    source: Path, target: Path, name: str = "", more: Sequence[str] = ()
+) -> Description:
+    """Turn a description file into the library's, at once and whole, and return what it says.
+
+    `more` are facts of the machine that only the library knows.
+    """
     described = read_description(str(source), source.read_bytes(), name)
     draft = target.with_name(f".{target.name}.draft")
-    draft.write_text(write_lines(described))
+    draft.write_text("".join(f"{line}\n" for line in more) + write_lines(described))
     os.replace(draft, target)
     return described
 

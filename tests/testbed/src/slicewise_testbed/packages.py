@@ -1,4 +1,4 @@
-"""The parts that come from the distribution: runc, the CNI plugins, a static busybox, iproute2.
+"""The parts that come from the distribution: runc, CNI plugins, static busybox, iproute2, nftables.
 
 Root gets a missing part installed; anyone else gets one line that says what to install.
 """
@@ -48,7 +48,8 @@ CNI = Package("containernetworking-plugins", _cni_folder)
 BUSYBOX = Package("busybox-static", _static_busybox)
 IPROUTE = Package("iproute2", lambda: _program("ip"))
 ENTER = Package("util-linux", lambda: _program("nsenter"))
-PACKAGES = (RUNC, CNI, BUSYBOX, IPROUTE, ENTER)
+NFTABLES = Package("nftables", lambda: _program("nft"))
+PACKAGES = (RUNC, CNI, BUSYBOX, IPROUTE, ENTER, NFTABLES)
 
 
 def missing_packages() -> tuple[str, ...]:

@@ -1,12 +1,13 @@
 """Real nodes: a kubelet and a containerd each, in a mount namespace of their own.
 
-Both stay in the machine's network, where each node has an address of its own.
+Both stay in the machine's network, or the testbed's own, where each node has an address of its own.
 """
 
 import os
 import signal
 import socket
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from slicewise_testbed.binaries import Binaries
 from slicewise_testbed.control_plane import ControlPlane
@@ -16,6 +17,7 @@ from slicewise_testbed.links import Links, Place
 from slicewise_testbed.node_files import NodeFiles, kubelet_settings
 from slicewise_testbed.packages import BUSYBOX, CNI, PACKAGES, RUNC, locate
 from slicewise_testbed.readiness import node_is_ready
+from slicewise_testbed.services import dns_settings
 from slicewise_testbed.settings import NodeSettings
 from slicewise_testbed.testbed import wait_until
 
@@ -56,9 +58,13 @@ class RealNode:
         """Pods of this node can use these images, with imagePullPolicy Never."""
         archive = self.folder / "images.tar"
         write_images(archive, images)
+        self.import_archive(archive)
+        archive.unlink()
+
+    def import_archive(self, archive: Path) -> None:
+        """Pods of this node can use the images in this file."""
         ctr = [self._binaries.path("ctr"), "--namespace", "k8s.io", "images", "import"]
         self.run_inside(*ctr, *self.settings.runtime.import_flags, str(archive))
-        archive.unlink()
 
     def start_kubelet(self) -> None:
         """The kubelet runs, again if it was stopped; the node is Ready some seconds later."""
@@ -68,6 +74,7 @@ class RealNode:
         authority = plane.authority.certificate.certificate
         settings = {
             **kubelet_settings(self.address, authority, serving),
+            **({} if plane.bed.network is None else dns_settings(plane.address)),
             **self.settings.kubelet,
         }
         arguments = [

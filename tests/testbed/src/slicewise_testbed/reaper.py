@@ -40,8 +40,10 @@ class Process:
     code: asyncio.Future[int]
 
 
-def serve(folder: Path, leash: int, alone: bool) -> None:
+def serve(folder: Path, leash: int, alone: bool, apart: bool = False) -> None:
     """Requests are served until told to end, or until the keeper lets go of the leash."""
+    if apart:
+        kernel.unshare(kernel.CLONE_NEWNET)
     if alone:
         kernel.unshare(kernel.CLONE_NEWNS)
         kernel.mount("none", "/", "", kernel.MS_REC | kernel.MS_PRIVATE)

@@ -19,10 +19,12 @@ from types import TracebackType
 from typing import Any, Self
 
 from slicewise_testbed.errors import TestbedError
-from slicewise_testbed.keeper import remove_traces
+from slicewise_testbed.keeper import OWN_NETWORK, remove_traces
+from slicewise_testbed.networks import Network, find_child, join
 from slicewise_testbed.reaper import SOCKET
 
 PREFIX = "swtb-"
+_WATCHES = 1024
 _LOCK = "keeper.lock"
 _LASTING = "lasting"
 _YOUNG_SECONDS = 10.0
@@ -39,11 +41,17 @@ class Testbed:
         self.folder = folder
         self._keeper = keeper
         self._lifeline: int | None = None
+        self.network: Network | None = None
+        """Its own network; None when it shares the machine's."""
 
     @classmethod
-    def start(cls, *, lasting: bool = False) -> "Testbed":
-        """A new testbed; a lasting one lives until it is closed, others as long as this process."""
+    def start(cls, *, lasting: bool = False, own_network: bool = False) -> "Testbed":
+        """A new testbed; a lasting one lives until it is closed, others as long as this process.
+
+        In a network of its own, which needs root, Services lead to their pods.
+        """
         sweep()
+        _raise_watches()
         folder = _new_folder(lasting)
         lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -52,7 +60,11 @@ class Testbed:
         passed = (lock,) if lasting else (lock, read_end)
         with (folder / "logs" / "keeper").open("wb") as log:
             keeper = subprocess.Popen(
-                [sys.executable, "-m", "slicewise_testbed.keeper", folder, *map(str, passed)],
+                [
+                    *(sys.executable, "-m", "slicewise_testbed.keeper", folder),
+                    *map(str, passed),
+                    *((OWN_NETWORK,) if own_network else ()),
+                ],
                 pass_fds=passed,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -66,6 +78,9 @@ class Testbed:
         bed = cls(folder, keeper)
         bed._lifeline = write_end
         wait_until(bed._answers, 15.0, lambda: f"the keeper does not answer: {bed.tail('keeper')}")
+        if own_network:
+            bed.network = join(find_child(keeper.pid))
+            bed.run("forwarding", ["sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward"])
         return bed
 
     @property
@@ -160,6 +175,15 @@ class Testbed:
         if "error" in reply:
             raise TestbedError(f"{request['do']} {request.get('name', '')}: {reply['error']}")
         return reply
+
+
+def _raise_watches() -> None:
+    """Let several clusters watch files at a time: each node takes dozens of inotify instances."""
+    limit = Path("/proc/sys/fs/inotify/max_user_instances")
+    # Without root the clusters have no real nodes, and need no more than there is.
+    with contextlib.suppress(OSError):
+        if int(limit.read_text()) < _WATCHES:
+            limit.write_text(str(_WATCHES))
 
 
 def wait_until(

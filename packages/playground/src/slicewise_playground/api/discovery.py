@@ -1,13 +1,17 @@
-"""What the API says about itself: versions, groups, resources and the least of OpenAPI.
+"""What the API says about itself: versions, groups, resources and OpenAPI.
 
-kubectl asks OpenAPI only whether the server checks fields by itself; each patch operation says so.
+kubectl asks OpenAPI whether the server checks fields by itself, which each patch operation says,
+and what fields a kind has, for `kubectl explain`. Of the older form it needs a document that it
+can read, and finds the rest in the newer one.
 """
 
 from collections.abc import Mapping, Sequence
 
+from slicewise_playground.api.writes import VERSION
 from slicewise_playground.objects.resources import RESOURCES, ApiResource, Object, groups
+from slicewise_playground.objects.schemas import write_schemas
 
-VERSION = "v1.36.4"
+OPENAPI_PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 FIELD_VALIDATION = {"name": "fieldValidation", "in": "query", "schema": {"type": "string"}}
 SUBRESOURCE_KINDS = {
@@ -18,13 +22,13 @@ SUBRESOURCE_KINDS = {
 }
 
 
-def version() -> Object:
+def version(text: str) -> Object:
     """The answer at /version."""
-    major, minor, _ = VERSION.removeprefix("v").split(".")
+    major, minor = text.removeprefix("v").split(".")[:2]
     return {
         "major": major,
         "minor": minor,
-        "gitVersion": f"{VERSION}+playground",
+        "gitVersion": f"{text}+playground",
         "gitCommit": "",
         "gitTreeState": "clean",
         "buildDate": "1970-01-01T00:00:00Z",
@@ -114,9 +118,30 @@ def openapi_v3(prefix: str) -> Object | None:
                 "openapi": "3.0.0",
                 "info": {"title": "Kubernetes", "version": VERSION},
                 "paths": paths,
-                "components": {"schemas": {}},
+                "components": {"schemas": write_schemas(rows, "#/components/schemas/")},
             }
     return None
+
+
+def openapi_v2() -> Object:
+    """The answer at /openapi/v2 in JSON."""
+    return {
+        "swagger": "2.0",
+        "info": {"title": "Kubernetes", "version": VERSION},
+        "paths": {},
+        "definitions": write_schemas(RESOURCES, "#/definitions/"),
+    }
+
+
+def openapi_v2_protobuf() -> bytes:
+    """The answer at /openapi/v2 that kubectl asks for: its version and title, and no more."""
+    info = _field(1, b"Kubernetes") + _field(2, VERSION.encode())
+    return _field(1, b"2.0") + _field(2, info) + _field(8, b"")
+
+
+def _field(number: int, content: bytes) -> bytes:
+    """A field of protobuf that holds fewer than 128 bytes."""
+    return bytes((number << 3 | 2, len(content))) + content
 
 
 def _openapi_paths(group_version: str, row: ApiResource) -> Mapping[str, Object]:
@@ -208,7 +233,7 @@ def _aggregated_resource(row: ApiResource) -> Object:
     return found
 
 
-PATHS = ["/api", "/apis", "/healthz", "/livez", "/openapi/v3", "/readyz", "/version"]
+PATHS = ["/api", "/apis", "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]
 
 
 def root_paths() -> Object:

@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -37,6 +38,7 @@ from slicewise_playground.objects.patches import (
     merge,
 )
 from slicewise_playground.objects.resources import Object
+from slicewise_playground.objects.schemas import check_fields
 from slicewise_playground.objects.selectors import select
 from slicewise_playground.objects.shapes import check_shape
 from slicewise_playground.objects.strategic_merge import strategic_merge
@@ -108,11 +110,15 @@ class ApiHandler:
         if path in {"/api", "/apis"} and wants_aggregated(request.headers.get("accept", "")):
             body = msgspec.json.encode(discovery.aggregated(core=path == "/api"))
             return HttpResponse(200, body, content_type=discovery.AGGREGATED)
+        if path == "/openapi/v2" and "protobuf" in request.headers.get("accept", ""):
+            kind = discovery.OPENAPI_PROTOBUF
+            return HttpResponse(200, discovery.openapi_v2_protobuf(), content_type=kind)
         fixed = {
             "/": discovery.root_paths,
             "/api": lambda: discovery.core_versions(request.headers.get("host", "")),
             "/apis": discovery.group_list,
-            "/version": discovery.version,
+            "/version": lambda: discovery.version(self.api.version),
+            "/openapi/v2": discovery.openapi_v2,
             "/openapi/v3": discovery.openapi_index,
         }
         if path in fixed:
@@ -213,27 +219,33 @@ class ApiHandler:
             return json_response(SUCCESS, 201)
         if "list" not in target.resource.verbs:
             return json_response(self.answers.review(target.resource, body), 201)
+        warnings = check_fields(target.resource, body, request.query)
         stored = read_body(target.resource, body)
         entry = self.api.create(target, stored, dry_run=_is_dry(request.query))
-        return self._present(target, request).one(entry, 201)
+        return _warn(self._present(target, request).one(entry, 201), warnings)
 
     def _update(self, target: ObjectRef, request: HttpRequest) -> HttpResponse:
         """The object that took the place of another."""
-        body = read_body(target.resource, _read_object(request))
+        given = _read_object(request)
+        warnings = check_fields(target.resource, given, request.query)
+        body = read_body(target.resource, given)
         existed = self.store.get(target.resource.collection, target.key) is not None
         entry = self.api.replace(target, body, dry_run=_is_dry(request.query))
-        return self._present(target, request).one(entry, 200 if existed else 201)
+        return _warn(self._present(target, request).one(entry, 200 if existed else 201), warnings)
 
     def _patch(self, target: ObjectRef, request: HttpRequest) -> HttpResponse:
         """The object after a patch."""
         change = _read_patch(request)
         resource = target.resource
+        warnings: list[str] = []
 
         def apply(item: Object) -> Any:
-            return read_body(resource, change(show(resource, item)))
+            changed = change(show(resource, item))
+            warnings[:] = check_fields(resource, changed, request.query)
+            return read_body(resource, changed)
 
         entry = self.api.patch(target, apply, dry_run=_is_dry(request.query))
-        return self._present(target, request).one(entry)
+        return _warn(self._present(target, request).one(entry), warnings)
 
     def _delete(self, target: ObjectRef, request: HttpRequest) -> HttpResponse:
         """What is left of a deleted object: itself, or a word about it."""
@@ -319,6 +331,15 @@ def _read_patch(request: HttpRequest) -> Any:
     except ValueError as error:
         raise bad_request(str(error)) from error
     return lambda item: PATCHES[content_type](item, body)
+
+
+def _warn(answer: HttpResponse, warnings: list[str]) -> HttpResponse:
+    """The answer with warnings, which kubectl prints."""
+    if not warnings:
+        return answer
+    quoted = (text.replace('"', '\\"') for text in warnings)
+    words = ", ".join(f'299 - "{text}"' for text in quoted)
+    return replace(answer, headers={**answer.headers, "warning": words})
 
 
 def _is_dry(query: Mapping[str, str]) -> bool:

@@ -25,7 +25,7 @@ SCALE = "autoscaling/v1"
 def bind(
     api: EmbeddedApi, target: ObjectRef, binding: Object, *, dry_run: bool = False
 ) -> StoredObject:
-    """Put a pod on a node, merging the binding's labels and annotations in the same write."""
+    """Put a pod on a node, merging the binding's annotations, and labels, in the same write."""
     check_kind("Binding", "v1", binding)
     metadata = binding.get("metadata") or {}
     _check_binding(target, binding, metadata)
@@ -34,7 +34,7 @@ def bind(
         _check_bindable(target, entry.object, metadata)
         pod = {key: dict(part) for key, part in entry.object.items()}
         pod["spec"]["nodeName"] = binding["target"]["name"]
-        for part in ("annotations", "labels"):
+        for part in ("annotations", "labels") if api.binding_labels else ("annotations",):
             if metadata.get(part):
                 pod["metadata"][part] = {**(pod["metadata"].get(part) or {}), **metadata[part]}
         pod["status"].pop("nominatedNodeName", None)

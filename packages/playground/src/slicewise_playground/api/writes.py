@@ -31,6 +31,9 @@ NAMESPACES = find("namespaces")
 PRIORITY_CLASSES = find("priorityclasses")
 SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 GENERATED_LENGTH = 63
+VERSION = "v1.36.4"
+BINDING_LABELS_FROM = 35
+"""The minor version from which the labels of a Binding reach its pod."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +54,19 @@ class ObjectRef:
 class EmbeddedApi:
     """The writing verbs over one store."""
 
-    def __init__(self, store: ObjectStore, now: Callable[[], datetime] | None = None) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        now: Callable[[], datetime] | None = None,
+        version: str = VERSION,
+    ) -> None:
         """Write to the store; `now` stamps what is written."""
         self.store = store
         self.now = now or (lambda: datetime.now(UTC))
+        self.version = version
+        """The Kubernetes version it says it is."""
+        self.binding_labels = int(version.split(".")[1]) >= BINDING_LABELS_FROM
+        """Whether the labels of a Binding reach its pod, as the feature gate says."""
 
     def get(self, target: ObjectRef) -> StoredObject:
         """The current version, or 404."""

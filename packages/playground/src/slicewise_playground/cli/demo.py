@@ -1,5 +1,6 @@
 """`slicewise demo`: every system's examples on simulated nodes, placed by the real extender."""
 
+import contextlib
 import logging
 import signal
 import tempfile
@@ -60,13 +61,21 @@ def demo(
     with (
         tempfile.TemporaryDirectory(prefix="slicewise-demo-") as folder,
         run_demo(0 if once else PORT) as run,
+        contextlib.ExitStack() as stack,
     ):
         path = run.cluster.write_kubeconfig(kubeconfig or Path(folder) / "kubeconfig")
-        say(f"Page {run.page}   # every GPU, live; what is in use is simulated")
+        say(f"Page {run.page}   # every GPU, live; most of what is in use is made up")
         say(f"API server {run.cluster.url}, extender {run.url}, {len(build_nodes())} nodes")
-        run.apply([*manifests, ExampleManifest("slicewise", UNFIT)])
-        placed = run.wait(patience, stop)
-        kept = report(run, placed)
+        # Whether the last one fits depends on where the others are, so it comes after them.
+        placed = True
+        for some in (manifests, [ExampleManifest("slicewise", UNFIT)]):
+            try:
+                run.apply(some)
+            except SlicewiseError as error:
+                raise click.ClickException(str(error)) from error
+            placed = placed and run.wait(patience, stop)
+        uses = run.start_programs(stack, Path(folder), stop)
+        kept = report(run, placed, uses)
         if once:
             raise SystemExit(0 if kept else 1)
         say(f"export KUBECONFIG={path}   # then kubectl get pods -A; Ctrl-C ends the demo")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from slicewise.cli.render.terminal import echo
 from slicewise.httpd import ServerSettings
 from slicewise_playground.cluster import Playground
 from slicewise_playground.controlplane.controllers import WorkloadControllers
@@ -42,6 +43,6 @@ def playground(host: str, port: int, nodes: int, kubeconfig: Path | None) -> Non
         cluster.run(WorkloadControllers(cluster.api).run)
         with cluster:
             path = cluster.write_kubeconfig(kubeconfig or Path(folder) / "kubeconfig")
-            click.echo(f"serving {cluster.url} with {nodes} simulated nodes; Ctrl-C ends it")
-            click.echo(f"export KUBECONFIG={path}")
+            echo(f"serving {cluster.url} with {nodes} simulated nodes; Ctrl-C ends it")
+            echo(f"export KUBECONFIG={path}")
             stop.wait()

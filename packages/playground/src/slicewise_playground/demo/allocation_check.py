@@ -13,8 +13,18 @@ import msgspec
 
 from slicewise.cluster import Ledger, NodeSeen, PodSeen, Problem
 from slicewise.dialects import ALLOCATION, DEFAULT, GPUSCHEDULER, SLICEWISE
+from slicewise.dialects.shared.signed_record import SIGNATURE, judge
 from slicewise.kube.objects import KeyFilter, NodeBody, ObjectReader, PodBody
-from slicewise.model import Allocation, Node, NodeState, Pod, Request, SlicewiseError, Snapshot
+from slicewise.model import (
+    Allocation,
+    Node,
+    NodeState,
+    Pod,
+    RecordTrust,
+    Request,
+    SlicewiseError,
+    Snapshot,
+)
 from slicewise.placement import UNLIMITED, admitted_gpus
 
 # These record nothing in annotations of their own.
@@ -29,15 +39,23 @@ class CheckedPod:
     system: str
     allocation: Allocation | None = None
     broken: str = ""
+    signer: str = ""
+    """The key that signed its record."""
 
 
 class AllocationCheck:
     """The pods and nodes of an API as they are now."""
 
-    def __init__(self, nodes: Iterable[Mapping[str, Any]], pods: Iterable[Mapping[str, Any]]):
-        """Read objects as the API stores them."""
+    def __init__(
+        self,
+        nodes: Iterable[Mapping[str, Any]],
+        pods: Iterable[Mapping[str, Any]],
+        trust: RecordTrust | None = None,
+    ) -> None:
+        """Read objects as the API stores them, and check signatures where there are keys."""
         reader = ObjectReader(KeyFilter(DEFAULT.keys, DEFAULT.keys, DEFAULT.amounts))
-        self.ledger = Ledger(DEFAULT)
+        self.ledger = Ledger(DEFAULT, trust=trust)
+        self._trust = trust
         self.nodes: dict[str, Node] = {}
         for item in nodes:
             notice = reader.read_node_notice(msgspec.convert(item, NodeBody))
@@ -81,7 +99,15 @@ class AllocationCheck:
             bare = {key: text for key, text in pod.annotations.items() if key != ALLOCATION}
             own = dialect.pods.read_allocation(replace(pod, annotations=bare), request, node)
             broken = "" if own == allocation else "its system's own record says otherwise"
-        return CheckedPod(pod, dialect.name, allocation, broken)
+        if self._trust is None:
+            return CheckedPod(pod, dialect.name, allocation, broken)
+        verdict = judge(pod, node, self._trust)
+        if verdict.signed is None:
+            return CheckedPod(pod, dialect.name, allocation, broken or verdict.detail)
+        if verdict.signed.allocation != allocation:
+            broken = broken or "its signed record says otherwise"
+        signer = pod.annotations[SIGNATURE].partition(".")[0]
+        return CheckedPod(pod, dialect.name, allocation, broken, signer)
 
 
 def _check_room(request: Request, node: Node) -> str:

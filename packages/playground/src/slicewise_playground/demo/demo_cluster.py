@@ -1,13 +1,14 @@
 """What the demo starts with: GPU nodes as each system's agents publish them, and the examples."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from slicewise.dialects import ALLOCATION, GPUS, GPUSCHEDULER, write_gpus
-from slicewise.explain.manifests import parse_documents
+from slicewise.explain.manifest_pods import check_template
+from slicewise.explain.manifests import ManifestError, parse_documents, read_template
 from slicewise.model import Gpu, Links, MiB, Node, SlicewiseError
 from slicewise_playground.kubelet.simulated_node import SimulatedNode
 
@@ -21,6 +22,7 @@ _PLURALS: Final = {
     "Pod": "pods",
     "StatefulSet": "statefulsets",
 }
+_WITH_PODS: Final = ("deployments", "pods", "statefulsets")
 
 UNFIT: Final[dict[str, Any]] = {
     "apiVersion": "v1",
@@ -55,10 +57,7 @@ class ExampleManifest:
     @property
     def resource(self) -> str:
         """The plural under which the API knows its kind."""
-        kind = self.document.get("kind")
-        if kind not in _PLURALS:
-            raise SlicewiseError(f"kind={kind!r}: expected {', '.join(_PLURALS)}")
-        return _PLURALS[kind]
+        return _PLURALS[self.document["kind"]]
 
     @property
     def key(self) -> tuple[str, str]:
@@ -89,14 +88,33 @@ def find_examples() -> Path:
 def read_manifests(folder: Path) -> list[ExampleManifest]:
     """Every object in `<system>/*.yaml`, scheduler configurations aside."""
     found = [
-        ExampleManifest(path.parent.name, dict(document))
+        _read_manifest(path, document)
         for path in sorted(folder.glob("*/*.yaml"))
-        for document in parse_documents(str(path), path.read_text())
+        for document in parse_documents(str(path), _read_text(path))
         if document["kind"] != "KubeSchedulerConfiguration"
     ]
     if not found:
         raise SlicewiseError(f"{folder}: expected manifests like gpushare/pod.yaml")
     return found
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ManifestError(f"cannot read {path}: {error}") from error
+
+
+def _read_manifest(path: Path, document: Mapping[str, Any]) -> ExampleManifest:
+    """The object, if the embedded API and the schedulers of the demo can take it."""
+    kind, meta = document["kind"], document.get("metadata")
+    if kind not in _PLURALS:
+        raise ManifestError(f"{path}: kind={kind!r}: expected {', '.join(_PLURALS)}")
+    if not isinstance(meta, Mapping) or not isinstance(meta.get("name"), str):
+        raise ManifestError(f"{path}: {kind}: metadata.name: expected a name")
+    if _PLURALS[kind] in _WITH_PODS:
+        check_template(read_template(str(path), document))
+    return ExampleManifest(path.parent.name, dict(document))
 
 
 def build_nodes() -> list[SimulatedNode]:

@@ -3,15 +3,18 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from slicewise.cli.render.console import EscapingConsole
 from slicewise.cli.render.explain_text import describe
+from slicewise.cli.render.terminal import finish
 from slicewise.model import NodeState, Slice, Snapshot
 from slicewise_playground.demo.allocation_check import CheckedPod
+from slicewise_playground.demo.limited_programs import ProgramUse
 
 _WIDTH: Final = 132
+_KEY_LETTERS: Final = 8
 
 
 def show_pods(
@@ -19,15 +22,15 @@ def show_pods(
 ) -> None:
     """One row per placed pod."""
     table = Table(title="Placed pods")
-    for name in ("pod", "system", "node", "gpus", "why there"):
+    for name in ("pod", "system", "node", "gpus", "signed by", "why there"):
         table.add_column(name, overflow="fold")
     for each in given:
         pod = each.pod
         why = each.broken or whys.get(pod.uid, "")
         gpus = _list_gpus(each)
-        table.add_row(
-            f"{pod.namespace}/{pod.name}", systems.get(pod.uid, each.system), pod.node, gpus, why
-        )
+        system = systems.get(pod.uid, each.system)
+        signer = each.signer[:_KEY_LETTERS]
+        table.add_row(f"{pod.namespace}/{pod.name}", system, pod.node, gpus, signer, why)
     _console().print(table)
 
 
@@ -39,7 +42,7 @@ def show_pending(answer: Mapping[str, Any], event: str) -> None:
         console.print(f"  event: {event}", highlight=False, markup=False, soft_wrap=True)
     # What each GPU lacks is for those who ask.
     for line in describe(dict(answer), gpus=False):
-        console.print(Text.from_ansi(f"  {line}"), soft_wrap=True)
+        console.print(Text.from_ansi(f"  {finish(line)}"), soft_wrap=True)
 
 
 def show_usage(snapshot: Snapshot) -> None:
@@ -50,6 +53,22 @@ def show_usage(snapshot: Snapshot) -> None:
         free = sum(state.untouched(at) for at in range(len(gpus)))
         models = ", ".join(dict.fromkeys(gpu.model for gpu in gpus))
         table.add_row(state.node.name, models, _list_usage(state), f"{free} of {len(gpus)}")
+    _console().print(table)
+
+
+def show_limits(uses: Sequence[ProgramUse]) -> None:
+    """What programs on one GPU were promised, what they have, and what was refused."""
+    table = Table(title=f"Programs on gpu {uses[0].share.gpu.index} of {uses[0].share.pod.node}")
+    for name in ("pod", "promised", "has", "sees", "at its limit"):
+        table.add_column(name, overflow="fold")
+    for each in uses:
+        piece = each.share.piece
+        told = "launches are paced"
+        if each.refused:
+            told = f"CUDA_ERROR_OUT_OF_MEMORY at {each.held_mib} MiB; {told}"
+        promised = f"{piece.cores}% " + (f"{piece.memory} MiB" if piece.memory else "")
+        has = f"{each.cores}% {each.held_mib} MiB"
+        table.add_row(each.share.name, promised, has, f"{each.seen_mib} MiB", each.broken or told)
     _console().print(table)
 
 
@@ -92,7 +111,7 @@ def _list_usage(state: NodeState) -> str:
     return "\n".join(used) or "none"
 
 
-def _console() -> Console:
-    console = Console()
+def _console() -> EscapingConsole:
+    console = EscapingConsole()
     # Tables in files and pipes must not be cut to the width of a terminal that is not there.
-    return console if console.is_terminal else Console(width=_WIDTH)
+    return console if console.is_terminal else EscapingConsole(width=_WIDTH)

@@ -1,4 +1,7 @@
-"""The demo's page: the real one, over the demo's cluster, with use that is made up and says so."""
+"""The demo's page: the real one, over the demo's cluster, with use that is made up and says so.
+
+What programs of the demo use is measured, on a simulated GPU.
+"""
 
 import asyncio
 import contextlib
@@ -8,7 +11,7 @@ import time
 import urllib.error
 import urllib.request
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from slicewise.dashboard.run import DashboardSettings, run_dashboard
@@ -18,7 +21,7 @@ from slicewise.dashboard.usage import MeasuredGpu, MeasuredNode, MeasuredPod
 from slicewise.httpd import ServerSettings
 from slicewise.kube.credentials import Access
 from slicewise.model import NodeState
-from slicewise.state.live import ClusterState
+from slicewise.state.cluster_state import ClusterState
 from slicewise_playground.demo.service_thread import Started, serving
 
 PORT: Final = 8484
@@ -32,23 +35,33 @@ class SimulatedUses:
 
     label = "simulated"
 
-    def __init__(self, state: ClusterState, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        state: ClusterState,
+        clock: Callable[[], float] = time.time,
+        measured: Callable[[], Sequence[MeasuredPod]] = tuple,
+    ) -> None:
+        """Pods that are measured keep what they were measured to use."""
         self._state = state
         self._clock = clock
+        self._measured = measured
 
     async def read(self) -> dict[str, MeasuredNode]:
         """Every node's use at this moment."""
-        now = self._clock()
+        now, measured = self._clock(), self._measured()
         return {
-            state.node.name: simulate_use(state, now)
+            state.node.name: simulate_use(state, now, measured)
             for state in self._state.snapshot()
             if state.node.gpus
         }
 
 
-def simulate_use(state: NodeState, now: float) -> MeasuredNode:
+def simulate_use(
+    state: NodeState, now: float, measured: Sequence[MeasuredPod] = ()
+) -> MeasuredNode:
     """What pods would use of their GPUs; of pods whose GPUs are not known nothing is."""
     uuids = {gpu.index: gpu.uuid for gpu in state.node.gpus}
+    known = {(each.pod, each.uuid): each for each in measured}
     pods = []
     for holding in state.holdings:
         if not holding.certain:
@@ -56,7 +69,8 @@ def simulate_use(state: NodeState, now: float) -> MeasuredNode:
         phase = zlib.crc32(holding.uid.encode()) % 1000 / 1000
         busy = 0.55 + 0.4 * math.sin(2 * math.pi * (now / _MINUTE + phase))
         pods += [
-            MeasuredPod(
+            known.get((holding.pod, uuids[each.gpu]))
+            or MeasuredPod(
                 holding.pod,
                 uuids[each.gpu],
                 round(busy * each.cores),
@@ -75,8 +89,13 @@ def _sum(uuid: str, pods: Iterable[MeasuredPod]) -> MeasuredGpu:
 
 
 @contextlib.contextmanager
-def serve_page(master: str, *, port: int = 0) -> Iterator[str]:
+def serve_page(
+    master: str, *, port: int = 0, measured: Callable[[], Sequence[MeasuredPod]] = tuple
+) -> Iterator[str]:
     """The page's address; another port if this one is taken."""
+
+    def measure(state: ClusterState) -> SimulatedUses:
+        return SimulatedUses(state, measured=measured)
 
     async def serve(stop: asyncio.Event, started: Started) -> None:
         for chosen in (port, 0):
@@ -84,7 +103,7 @@ def serve_page(master: str, *, port: int = 0) -> Iterator[str]:
             page_settings = PageSettings(listen=listen, intervals=UpdateIntervals(usage=1.0))
             settings = DashboardSettings(access=Access(master), page=page_settings)
             try:
-                await run_dashboard(settings, stop, started=started, measure=SimulatedUses)
+                await run_dashboard(settings, stop, started=started, measure=measure)
                 break
             except OSError:
                 if not chosen:
@@ -94,10 +113,10 @@ def serve_page(master: str, *, port: int = 0) -> Iterator[str]:
         yield url
 
 
-def check_page(url: str, nodes: int) -> list[str]:
-    """What is wrong with the page; nothing when its feed tells of so many nodes."""
+def check_page(url: str, nodes: int, pods: Iterable[str] = ()) -> list[str]:
+    """What is wrong with the page; nothing when its feed tells of all nodes and these pods' use."""
     try:
-        _wait_ready(url)
+        wait_ready(url)
         with urllib.request.urlopen(url, timeout=_SECONDS) as response:
             if b"<title>Slicewise</title>" not in response.read():
                 return [f"the page at {url} is not ours"]
@@ -105,12 +124,16 @@ def check_page(url: str, nodes: int) -> list[str]:
             line = next(line for line in feed if line.startswith(b"data: "))
     except (OSError, StopIteration) as error:
         return [f"the page at {url} cannot be read: {error!r}"]
-    found = len(json.loads(line.removeprefix(b"data: "))["nodes"]["rows"])
-    return [] if found == nodes else [f"the page shows {found} nodes of {nodes}"]
+    tables = json.loads(line.removeprefix(b"data: "))
+    found = len(tables["nodes"]["rows"])
+    wrong = [] if found == nodes else [f"the page shows {found} nodes of {nodes}"]
+    uses = tables.get("usage", {"rows": ()})["rows"]
+    used = {pod for _, _, pods in uses for pod, _, cores, _ in pods if cores}
+    return wrong + [f"the page shows no use of {pod}" for pod in pods if pod not in used]
 
 
-def _wait_ready(url: str) -> None:
-    """Return once the page knows the cluster; raises when it does not in time."""
+def wait_ready(url: str) -> None:
+    """Return once a service says that it is ready; raises when it does not in time."""
     end = time.monotonic() + _SECONDS
     while True:
         try:

@@ -11,14 +11,19 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from time import monotonic
 from typing import Any, Final
 
 from slicewise.cli.extender_client import ExtenderTarget, fetch
+from slicewise.dashboard.usage import MeasuredPod
 from slicewise.dialects import ELASTIC, GPUS, GPUSCHEDULER, GPUSHARE, SLICEWISE, TKESTACK, Dialect
 from slicewise.dialects.scheduler_config import build_config
 from slicewise.extender.run import ExtenderSettings, run_extender
+from slicewise.model import SlicewiseError
 from slicewise.model.backoff import Backoff
+from slicewise.state.trust import TRUST_CONFIGMAP
+from slicewise.trust import TrustStore, read_trust
 from slicewise_playground.cluster import Playground
 from slicewise_playground.controlplane.controllers import WorkloadControllers
 from slicewise_playground.controlplane.extender_calls import read_extenders
@@ -31,14 +36,23 @@ from slicewise_playground.demo.allocation_check import AllocationCheck, CheckedP
 from slicewise_playground.demo.demo_cluster import UNFIT, ExampleManifest, build_nodes
 from slicewise_playground.demo.demo_output import (
     say,
+    show_limits,
     show_pending,
     show_pods,
     show_problems,
     show_usage,
 )
-from slicewise_playground.demo.demo_page import check_page, serve_page
+from slicewise_playground.demo.demo_page import check_page, serve_page, wait_ready
+from slicewise_playground.demo.limited_programs import (
+    LimitedPrograms,
+    LimitsNotShownError,
+    ProgramUse,
+    find_shares,
+    run_programs,
+)
 from slicewise_playground.demo.service_thread import Started, serving
 from slicewise_playground.kubelet.simulated_nodes import SimulatedNodes
+from slicewise_playground.objects.errors import ApiError
 
 # Which system's scheduler configuration serves the pods of which dialect.
 _SCHEDULERS: Final[dict[str, Dialect]] = {
@@ -48,6 +62,7 @@ _SCHEDULERS: Final[dict[str, Dialect]] = {
     "gpuscheduler": GPUSCHEDULER,
     "slicewise": SLICEWISE,
 }
+_PACED_SECONDS: Final = 30.0
 _KUBELET: Final = "filtered and scored by model; the kubelet there chooses the GPUs"
 
 
@@ -61,12 +76,32 @@ class DemoRun:
     page: str
     """The page's address."""
     manifests: list[ExampleManifest]
+    programs: list[LimitedPrograms]
+    """What runs on one of its GPUs."""
+
+    def start_programs(
+        self, stack: contextlib.ExitStack, folder: Path, stop: threading.Event
+    ) -> tuple[ProgramUse, ...]:
+        """Programs in two pods of one GPU, once they have come to their shares; none without C."""
+        try:
+            shares = find_shares(self.check())
+            programs = stack.enter_context(run_programs(shares, folder))
+            self.programs.append(programs)
+            # The page reads them until they are stopped.
+            stack.callback(self.programs.clear)
+            return programs.wait(_PACED_SECONDS, stop)
+        except LimitsNotShownError as error:
+            say(f"Limits inside containers are not shown: {error}")
+            return ()
 
     def apply(self, manifests: Sequence[ExampleManifest]) -> None:
         """Create every object; namespaces and quotas first, as whoever runs a cluster would."""
         self.manifests += manifests
         for each in sorted(manifests, key=lambda each: each.pods > 0):
-            self.cluster.create(each.resource, each.document)
+            try:
+                self.cluster.create(each.resource, each.document)
+            except ApiError as error:
+                raise SlicewiseError(f"{each.resource} {'/'.join(each.key)}: {error}") from error
 
     def wait(self, seconds: float, stop: threading.Event) -> bool:
         """Whether all pods but the one that cannot fit were placed, and that one was refused."""
@@ -84,7 +119,10 @@ class DemoRun:
 
     def check(self) -> AllocationCheck:
         """Pods and nodes as the API has them."""
-        return AllocationCheck(self.cluster.objects("nodes"), self.cluster.objects("pods"))
+        namespace, name = TRUST_CONFIGMAP
+        trust = TrustStore()
+        trust.take(read_trust(self.cluster.get("configmaps", name, namespace)["data"]))
+        return AllocationCheck(self.cluster.objects("nodes"), self.cluster.objects("pods"), trust)
 
     def events(self, reason: str) -> dict[str, str]:
         """What events of a reason say, by the UID of their pod."""
@@ -123,8 +161,8 @@ def _is_silent(pod: dict[str, Any]) -> bool:
     return any("nvidia.com/gpu" in (each["resources"].get("limits") or {}) for each in containers)
 
 
-def report(run: DemoRun, placed: bool) -> bool:
-    """Show everything; true when every allocation is as expected."""
+def report(run: DemoRun, placed: bool, uses: Sequence[ProgramUse] = ()) -> bool:
+    """Show everything; true when every allocation is as expected, and every limit held."""
     check = run.check()
     bound = [check.check_pod(pod) for pod in check.pods if pod.node is not None]
     waiting = [pod for pod in check.pods if pod.node is None]
@@ -141,12 +179,18 @@ def report(run: DemoRun, placed: bool) -> bool:
         f"{each.pod.namespace}/{each.pod.name}: {each.broken}" for each in bound if each.broken
     ]
     broken += [f"{each.subject}: {each.trouble}: {each.detail}" for each in check.problems()]
-    broken += check_page(run.page, len(build_nodes()))
+    if uses:
+        show_limits(uses)
+    broken += [f"{each.share.name}: {each.broken}" for each in uses if each.broken]
+    broken += check_page(run.page, len(build_nodes()), [each.share.name for each in uses])
     if not placed:
         broken.append("not every pod was placed in time")
     show_problems(broken)
     if not broken:
         say(f"{len(bound)} pods placed as expected, {len(waiting)} waits with its reasons")
+        if uses:
+            stopped = sum(each.stopped for each in uses)
+            say(f"{len(uses)} programs held to their shares, {stopped} stopped at its memory limit")
     return not broken
 
 
@@ -166,6 +210,7 @@ def run_demo(port: int) -> Iterator[DemoRun]:
     """The cluster with its nodes, controllers and scheduler, the extender it asks, and the page."""
     cluster = Playground()
     found: Future[str] = Future()
+    programs: list[LimitedPrograms] = []
     cluster.run(SimulatedNodes(cluster.api, build_nodes()).run)
     cluster.run(WorkloadControllers(cluster.api).run)
 
@@ -178,10 +223,21 @@ def run_demo(port: int) -> Iterator[DemoRun]:
     with (
         cluster,
         _extending(cluster.url) as url,
-        serve_page(cluster.url, port=port) as page,
+        serve_page(cluster.url, port=port, measured=lambda: _measure(programs)) as page,
     ):
+        # Pods that wait for the extender would be placed in any order.
+        wait_ready(url)
         found.set_result(url)
-        yield DemoRun(cluster, url, page, [])
+        yield DemoRun(cluster, url, page, [], programs)
+
+
+def _measure(programs: Sequence[LimitedPrograms]) -> list[MeasuredPod]:
+    """What programs use now, as the page has it."""
+    return [
+        MeasuredPod(use.share.name, use.share.gpu.uuid, use.cores, use.held_mib)
+        for each in programs
+        for use in each.read()
+    ]
 
 
 def _extending(master: str) -> AbstractContextManager[str]:

@@ -6,7 +6,7 @@ from datetime import datetime
 from ipaddress import IPv4Address
 from typing import Final
 
-from slicewise_playground.api.discovery import VERSION
+from slicewise_playground.api.writes import VERSION
 from slicewise_playground.objects.resources import Object
 
 LEASE_NAMESPACE: Final = "kube-node-lease"

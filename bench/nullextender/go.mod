@@ -1,0 +1,3 @@
+module slicewise.io/bench/nullextender
+
+go 1.24

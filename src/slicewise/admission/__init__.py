@@ -1,0 +1,1 @@
+"""What tenants may write, as policies that the API server evaluates by itself."""

@@ -1,0 +1,243 @@
+"""`slicewise trust`: the keys that records are signed with, the take-over, original agents."""
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import click
+
+from slicewise.cli.cluster_access import (
+    ClusterFlags,
+    CommandFailure,
+    cluster_options,
+    run_connected,
+)
+from slicewise.cli.options import read_namespaced_name, trust_option
+from slicewise.cli.render.terminal import align, echo, echo_json
+from slicewise.kube.client import Client
+from slicewise.model import TrustPolicy, count
+from slicewise.state import trust_admin
+from slicewise.state.settings import open_reader
+from slicewise.state.trust import SIGNING_SECRET
+from slicewise.state.trust_admin import TrustPlaces, TrustStatus
+from slicewise.trust import write_time
+
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+_NAMED = 5
+_OBSTACLES = 20
+
+
+@click.group(short_help="See and change whose records are believed.")
+def trust() -> None:
+    """See and change whose records are believed: keys, the take-over, original agents."""
+
+
+def _place_options(command: F) -> F:
+    """The flags that say where keys and policy are, and in which cluster."""
+    secret = click.option(
+        "--signing-secret",
+        default="/".join(SIGNING_SECRET),
+        show_default=True,
+        help="namespace/name of the Secret with the extender's private keys.",
+    )
+    return cluster_options(trust_option(secret(command)))
+
+
+def _run(flags: dict[str, Any], work: Callable[[Client, TrustPlaces], Awaitable[T]]) -> T:
+    places = TrustPlaces(
+        read_namespaced_name("--trust-configmap", flags.pop("trust_configmap")),
+        read_namespaced_name("--signing-secret", flags.pop("signing_secret")),
+    )
+    return run_connected(ClusterFlags(**flags), lambda client: work(client, places))
+
+
+@trust.command()
+@click.option("-o", "--output", type=click.Choice(["json"]), help="Print JSON, for scripts.")
+@_place_options
+def status(output: str | None, **flags: Any) -> None:
+    """Show keys and which signs, the take-over, original agents, and whose records are signed."""
+    now = int(time.time())
+    found = _run(
+        flags,
+        lambda client, places: trust_admin.read_status(client, open_reader(), places, now),
+    )
+    if output == "json":
+        echo_json(write_status(found))
+        return
+    for line in describe_status(found, now):
+        echo(line)
+
+
+@trust.command()
+@_place_options
+def rotate(**flags: Any) -> None:
+    """Make a new signing key; it is published at once and signs after the overlap.
+
+    The key before it is believed until no pod carries its signature any more.
+    """
+    made = _run(
+        flags,
+        lambda client, places: trust_admin.rotate_key(client, places, int(time.time())),
+    )
+    echo(f"key {made} made; the extender publishes it, and signs with it after the overlap")
+
+
+@trust.command()
+@click.argument("key")
+@_place_options
+def revoke(key: str, **flags: Any) -> None:
+    """Believe no signature of KEY any more, by its identifier or the beginning of it.
+
+    Pods that carry its signature keep running, and their records are reported as forged; their
+    containers do not start again before a take-over has signed them anew.
+    """
+    name, renewed = _run(
+        flags,
+        lambda client, places: trust_admin.revoke_key(client, places, key, int(time.time())),
+    )
+    echo(f"key {name} revoked{'; a new key was made in its place' if renewed else ''}")
+
+
+@trust.group("take-over", short_help="Begin or end a take-over of running pods.")
+def take_over() -> None:
+    """Take over pods that ran before records were signed."""
+
+
+@take_over.command()
+@_place_options
+def begin(**flags: Any) -> None:
+    """Believe pods that run now by their marks, and sign those that agree with their node."""
+    policy = _run(
+        flags,
+        lambda client, places: trust_admin.begin_take_over(client, places, int(time.time())),
+    )
+    echo(f"take-over begun at {write_time(policy.takeover_began)}")
+
+
+@take_over.command()
+@click.option("--force", is_flag=True, help="End it though pods are left that are not signed.")
+@_place_options
+def end(force: bool, **flags: Any) -> None:
+    """Believe no unsigned record any more."""
+    now = int(time.time())
+
+    async def work(client: Client, places: TrustPlaces) -> TrustPolicy:
+        found = await trust_admin.read_status(client, open_reader(), places, now)
+        if found.waiting and not force:
+            raise CommandFailure(
+                f"{count(len(found.waiting), 'running pod')} not signed yet: "
+                f"{_list_some(found.waiting)}; `slicewise trust status` says why, and --force "
+                "ends it anyway"
+            )
+        return await trust_admin.end_take_over(client, places, now)
+
+    policy = _run(flags, work)
+    echo(f"take-over ended at {write_time(policy.takeover_ended)}")
+
+
+@trust.group("original-agents", short_help="Name nodes whose agents cannot verify.")
+def original_agents() -> None:
+    """Name the nodes that keep an original system's agent, which cannot verify records."""
+
+
+@original_agents.command()
+@click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
+@_place_options
+def add(nodes: tuple[str, ...], **flags: Any) -> None:
+    """Believe unsigned records on NODE, a name or a pattern like 'old-*'."""
+    _show_nodes(
+        _run(
+            flags,
+            lambda client, places: trust_admin.change_original_agents(client, places, add=nodes),
+        )
+    )
+
+
+@original_agents.command()
+@click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
+@_place_options
+def remove(nodes: tuple[str, ...], **flags: Any) -> None:
+    """Believe unsigned records on NODE no more."""
+    _show_nodes(
+        _run(
+            flags,
+            lambda client, places: trust_admin.change_original_agents(client, places, remove=nodes),
+        )
+    )
+
+
+def _show_nodes(nodes: tuple[str, ...]) -> None:
+    echo(f"nodes of original agents: {', '.join(nodes) or 'none'}")
+
+
+def write_status(status: TrustStatus) -> dict[str, Any]:
+    """The status as JSON."""
+    policy = status.policy
+    return {
+        "keys": [
+            {
+                "id": key.id,
+                "created": write_time(key.created),
+                "state": key.state,
+                "pods": key.pods,
+            }
+            for key in status.keys
+        ],
+        "takeOver": {
+            "began": write_time(policy.takeover_began),
+            "ended": write_time(policy.takeover_ended),
+            "waiting": list(status.waiting),
+            "obstacles": list(status.obstacles),
+        },
+        "originalAgents": list(policy.original_nodes),
+        "pods": {each.name.lower().replace("_", "-"): n for each, n in status.standings.items()},
+        "doubtful": list(status.doubtful),
+        "notes": list(status.notes),
+    }
+
+
+def describe_status(status: TrustStatus, now: int) -> list[str]:
+    """The status for people."""
+    rows = ["KEY\tAGE\tPODS\tSTATE"]
+    for key in status.keys:
+        age = "unknown" if key.created is None else _spell_age(now - key.created)
+        rows.append(f"{key.id}\t{age}\t{key.pods}\t{key.state}")
+    lines = align(rows) if status.keys else ["no key is published"]
+    lines += ["", f"take-over: {_describe_take_over(status)}"]
+    lines += [f"  {obstacle}" for obstacle in status.obstacles[:_OBSTACLES]]
+    if len(status.obstacles) > _OBSTACLES:
+        lines.append(f"  and {len(status.obstacles) - _OBSTACLES} more; -o json lists all")
+    lines.append(f"nodes of original agents: {', '.join(status.policy.original_nodes) or 'none'}")
+    total = sum(status.standings.values())
+    lines.append(f"{count(total, 'bound pod')} with GPUs")
+    lines += [
+        f"  {number} {standing.value}"
+        for standing, number in sorted(status.standings.items(), key=lambda each: each[0].name)
+    ]
+    if status.doubtful:
+        lines.append(f"not believed: {_list_some(status.doubtful)}")
+    return lines + list(status.notes)
+
+
+def _describe_take_over(status: TrustStatus) -> str:
+    policy = status.policy
+    if policy.takeover_began is None:
+        return "never begun"
+    if policy.taking_over:
+        left = f"{count(len(status.waiting), 'pod')} left to sign"
+        some = f": {_list_some(status.waiting)}" if status.waiting else ""
+        return f"under way since {write_time(policy.takeover_began)}, {left}{some}"
+    return f"ended at {write_time(policy.takeover_ended)}"
+
+
+def _list_some(names: tuple[str, ...]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
+
+
+def _spell_age(seconds: int) -> str:
+    for size, letter in ((86400, "d"), (3600, "h"), (60, "m")):
+        if seconds >= size:
+            return f"{seconds // size}{letter}"
+    return f"{max(seconds, 0)}s"

@@ -1,0 +1,1 @@
+"""Custom resources and Leases of nvidia-gpu-scheduler v0.2.0."""

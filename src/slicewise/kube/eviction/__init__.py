@@ -1,0 +1,1 @@
+"""Evicting pods, and what must be known of them before."""

@@ -1,0 +1,1 @@
+"""Who leads: leases, the fence of writes, and Services that lead to the leader."""

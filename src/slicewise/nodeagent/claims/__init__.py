@@ -1,0 +1,1 @@
+"""GPUs by ResourceClaim: what the node offers, and what its containers receive."""

@@ -1,0 +1,1 @@
+"""Scoring functions of the policies: what each node or GPU is worth to a request."""

@@ -1,0 +1,1 @@
+"""The container image, made from Debian packages and wheels without an engine or a registry."""
