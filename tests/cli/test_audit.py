@@ -5,9 +5,10 @@ from io import StringIO
 import pytest
 from click.testing import CliRunner
 
+from slicewise.cli.audit import show_audit
 from slicewise.cli.main import main
 from slicewise.cli.render.console import EscapingConsole
-from slicewise.cli.render.findings_text import show_audit, write_lines
+from slicewise.diagnose.findings_text import write_audit_lines
 from slicewise.httpd import (
     Answer,
     HttpRequest,
@@ -109,7 +110,7 @@ def test_without_an_agent_nobody_can_tell():
 
 
 def test_a_pipe_gets_one_line_per_finding_without_control_characters():
-    lines = write_lines(FOUND)
+    lines = write_audit_lines(FOUND)
 
     assert lines[0] == "KIND\tSUBJECT\tWHAT\tREMEDY"
     assert lines[1].split("\t")[2] == "[bold]evil\\x1b[2J\\tname[/] runs outside every pod"

@@ -15,25 +15,19 @@ from rich.text import Text
 import builders
 from fakes.cluster import FakeState, FakeWriter
 from slicewise.cli import logs
+from slicewise.cli.audit import show_audit
 from slicewise.cli.main import LazyGroup
 from slicewise.cli.render.console import EscapingConsole
-from slicewise.cli.render.explain_text import describe
-from slicewise.cli.render.findings_text import show_audit, write_findings
-from slicewise.cli.render.terminal import (
-    BAD,
-    echo,
-    echo_json,
-    escape,
-    escape_cell,
-    escape_json,
-    finish,
-    paint,
-)
-from slicewise.cli.render.top_text import write_plain, write_table
+from slicewise.cli.render.terminal import echo, echo_json, finish
+from slicewise.cli.top import write_table
 from slicewise.cluster import Ledger, NodeSeen
 from slicewise.diagnose.findings import Finding, FindingSeverity
+from slicewise.diagnose.findings_text import write_findings
 from slicewise.dialects import DEFAULT
+from slicewise.explain.answer_text import describe
 from slicewise.extender.handlers import Extender
+from slicewise.model.styled_text import BAD, escape, escape_cell, escape_json, paint
+from slicewise.state.usage_text import write_plain
 from slicewise.state.usage_view import view_node
 
 NASTY = (

@@ -19,7 +19,6 @@ from extender.living import Cluster
 from nodeagent import scenes
 from reports.values import gpu, node
 from slicewise.cli.main import main
-from slicewise.cli.render.top_text import write_head, write_plain
 from slicewise.cli.top import read_reports
 from slicewise.cluster import Ledger, NodeSeen, PodSeen
 from slicewise.dialects import ALLOCATION, DEFAULT
@@ -47,6 +46,7 @@ from slicewise.state.node_reports import (
     ReportListReader,
     index_report,
 )
+from slicewise.state.usage_text import write_head, write_plain
 from slicewise.state.usage_view import NodeUsageView, view_node
 
 HALF = {"slicewise.io/cores": "50", "slicewise.io/memory": "1024"}

@@ -7,8 +7,8 @@ import builders
 from extender.living import Cluster
 from fakes.cluster import FakeState, FakeWriter
 from slicewise.cli.main import main
-from slicewise.cli.render.explain_text import describe
 from slicewise.cli.render.terminal import finish
+from slicewise.explain.answer_text import describe
 from slicewise.explain.format import join_numbers
 from slicewise.extender.handlers import Extender
 from slicewise.extender.routes import build_handler

@@ -7,11 +7,11 @@ import trustme
 
 import builders
 from slicewise import __version__
-from slicewise.cli.render.findings_text import write_findings
 from slicewise.cli.render.terminal import finish
 from slicewise.cluster import Problem
 from slicewise.diagnose.agents import AgentAbout, judge_agent
 from slicewise.diagnose.findings import Finding, FindingSeverity
+from slicewise.diagnose.findings_text import write_findings
 from slicewise.diagnose.nodes import check_nodes
 from slicewise.diagnose.scheduler import (
     check_config,

@@ -8,9 +8,9 @@ import pytest
 import builders
 from extender.test_evictor import MEMORY, WHOLE, share
 from fakes.cluster import FakeState, FakeWriter
-from slicewise.cli.render.explain_text import describe
 from slicewise.cluster import PodGone
 from slicewise.dialects.own.pods import KEPT
+from slicewise.explain.answer_text import describe
 from slicewise.explain.explanation import PodInquiry, explain_pod
 from slicewise.extender.decisions import Decisions
 from slicewise.extender.evictor import Evictor

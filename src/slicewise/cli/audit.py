@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+from rich.table import Table
+from rich.text import Text
 
 from slicewise.cli.cluster_access import (
     CannotTell,
@@ -20,9 +22,11 @@ from slicewise.cli.cluster_access import (
     cluster_options,
     run_connected,
 )
-from slicewise.cli.render.findings_text import show_audit
+from slicewise.cli.render.console import EscapingConsole
 from slicewise.cli.render.terminal import echo_json
 from slicewise.diagnose.audit_report import write_audit
+from slicewise.diagnose.findings_text import AUDIT_COLUMNS, sum_up_audit, write_audit_lines
+from slicewise.model.styled_text import escape_cell
 from slicewise.nodeagent.run import AgentOptions, audit_directly
 from slicewise.nodeagent.settings import AgentSettings, Paths
 from slicewise.state.settings import open_reader
@@ -97,6 +101,31 @@ def fetch(url: str) -> dict[str, Any]:
     if not isinstance(answer, dict) or not {"node", "verdict", "findings", "gaps"} <= answer.keys():
         raise CannotTell(f"{page} is not the page of an agent; pass --url")
     return answer
+
+
+def show_audit(answer: Mapping[str, Any], console: EscapingConsole | None = None) -> None:
+    """The answer for people: a table on a terminal, tabs and lines in a pipe."""
+    console = console or EscapingConsole()
+    if console.is_terminal:
+        _show_table(answer, console)
+    else:
+        console.write_lines(write_audit_lines(answer))
+
+
+def _show_table(answer: Mapping[str, Any], console: EscapingConsole) -> None:
+    if answer["findings"]:
+        table = Table(title=f"Audit of {escape_cell(answer['node'])}", show_lines=True)
+        for column in AUDIT_COLUMNS:
+            style = "bold red" if column == "kind" else None
+            table.add_column("what to do" if column == "remedy" else column, style=style)
+        for each in answer["findings"]:
+            # Names of processes and pods are others' words, not markup.
+            table.add_row(*(Text(escape_cell(str(each[column]))) for column in AUDIT_COLUMNS))
+        console.print(table)
+    for gap in answer["gaps"]:
+        console.print(f"not answered: {escape_cell(gap)}", style="yellow", markup=False)
+    style = {"clean": "green", "findings": "red"}.get(answer["verdict"], "yellow")
+    console.print(sum_up_audit(answer), style=style, markup=False, highlight=False)
 
 
 def read_target(flags: Mapping[str, Any]) -> AgentOptions:

@@ -16,9 +16,9 @@ from slicewise.cli.cluster_access import (
     run_connected,
     warn,
 )
-from slicewise.cli.render.findings_text import summarise, write_findings
 from slicewise.cli.render.terminal import echo, echo_json
 from slicewise.diagnose.findings import FindingSeverity, describe_findings
+from slicewise.diagnose.findings_text import summarise, write_findings
 from slicewise.state.cluster_check import ClusterCheck, check_cluster
 from slicewise.state.node_reports import AGENT_PORT
 

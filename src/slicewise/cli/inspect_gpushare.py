@@ -17,13 +17,14 @@ from slicewise.cli.cluster_access import (
 )
 from slicewise.cli.goflags import GoCommand, go_switch, klog_flags, version_flag
 from slicewise.cli.logs import configure_plain_logs
-from slicewise.cli.render.gpushare_text import describe, show_details, show_summary
-from slicewise.cli.render.terminal import echo, echo_text, escape_json
+from slicewise.cli.render.terminal import echo, echo_text
 from slicewise.explain.gpushare_inspect import InspectedNode, read_nodes
+from slicewise.explain.gpushare_text import describe, show_details, show_summary
 from slicewise.kube import sources
 from slicewise.kube.client import Client
 from slicewise.kube.node_details import find_node_details, list_node_details
 from slicewise.kube.reads import list_all
+from slicewise.model.styled_text import escape_json
 from slicewise.state.settings import open_reader
 from slicewise.state.trust import find_trust
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from slicewise.cli.render.terminal import escape, escape_json
+from slicewise.model.styled_text import escape, escape_json
 
 LEVELS: Final = {
     "debug": logging.DEBUG,

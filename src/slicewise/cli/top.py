@@ -12,6 +12,8 @@ from typing import Any
 import click
 from rich.console import Console
 from rich.live import Live
+from rich.table import Table
+from rich.text import Text
 
 from slicewise.cli.cluster_access import (
     ClusterFlags,
@@ -22,7 +24,6 @@ from slicewise.cli.cluster_access import (
 )
 from slicewise.cli.render.console import EscapingConsole
 from slicewise.cli.render.terminal import echo_json, echo_text
-from slicewise.cli.render.top_text import write_plain, write_table
 from slicewise.kube.client import Client
 from slicewise.state.live import LiveState
 from slicewise.state.node_reports import (
@@ -32,6 +33,7 @@ from slicewise.state.node_reports import (
     ReportListReader,
 )
 from slicewise.state.settings import choose_settings
+from slicewise.state.usage_text import HEADINGS, write_head, write_plain, write_rows
 from slicewise.state.usage_view import NodeUsageView, describe_nodes, view_node
 
 
@@ -113,6 +115,24 @@ async def _following(client: Client) -> AsyncIterator[LiveState]:
         yield state
     finally:
         await state.stop()
+
+
+def write_table(
+    nodes: Sequence[NodeUsageView], *, idle: bool = False, most: int | None = None
+) -> Table:
+    """The table for terminals, cut to so many rows."""
+    table = Table(box=None, pad_edge=False, title=write_head(nodes), title_justify="left")
+    for at, name in enumerate(HEADINGS):
+        table.add_column(name, justify="right" if 0 < at < 5 else "left", no_wrap=True)
+    rows = write_rows(nodes, idle=idle)
+    shown = rows if most is None or len(rows) <= most else rows[: max(0, most - 1)]
+    for row in shown:
+        table.add_row(*(Text(cell) for cell in row.cells), style=row.style)
+    if len(shown) < len(rows):
+        table.add_row(
+            Text(f"... {len(rows) - len(shown)} more rows: name nodes to see them"), style="dim"
+        )
+    return table
 
 
 async def _redraw(

@@ -13,9 +13,10 @@ from slicewise.cli.cluster_access import (
     run_connected,
 )
 from slicewise.cli.options import read_namespaced_name, trust_option
-from slicewise.cli.render.terminal import align, echo, echo_json
+from slicewise.cli.render.terminal import echo, echo_json
 from slicewise.kube.client import Client
 from slicewise.model import TrustPolicy, count
+from slicewise.model.styled_text import align
 from slicewise.state import trust_admin
 from slicewise.state.settings import open_reader
 from slicewise.state.trust import SIGNING_SECRET

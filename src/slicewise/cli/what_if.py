@@ -23,8 +23,8 @@ from slicewise.cli.extender_client import (
     read_target,
     target_options,
 )
-from slicewise.cli.render.explain_text import describe_what_if
 from slicewise.cli.render.terminal import echo, echo_json
+from slicewise.explain.answer_text import describe_what_if
 from slicewise.explain.candidates import LeftOut
 from slicewise.explain.manifest_pods import check_template
 from slicewise.explain.manifests import (

@@ -20,8 +20,8 @@ from slicewise.cli.extender_client import (
     read_target,
     target_options,
 )
-from slicewise.cli.render.explain_text import describe, fits_somewhere
 from slicewise.cli.render.terminal import echo, echo_json
+from slicewise.explain.answer_text import describe, fits_somewhere
 from slicewise.explain.defrag_plans import FEW_MOVES, describe_plan
 from slicewise.kube.client import Call, Client
 from slicewise.kube.errors import RefusedError

@@ -21,9 +21,9 @@ from slicewise.cli.extender_client import (
     read_target,
     target_options,
 )
-from slicewise.cli.render.defrag_text import describe_plans
 from slicewise.cli.render.terminal import echo, echo_json
 from slicewise.explain.defrag_plans import describe_mix_plan, describe_plan, find_unfit_shapes
+from slicewise.explain.defrag_text import describe_plans
 from slicewise.extender.handlers import Extender
 from slicewise.kube.client import Client
 from slicewise.model import Pod

@@ -5,9 +5,9 @@ from typing import Any
 
 from slicewise.cli.defrag.command import open_look
 from slicewise.cli.extender_client import ExtenderTarget
-from slicewise.cli.render.terminal import FAINT, GOOD, NOTABLE, escape_cell, paint
 from slicewise.kube.client import Client
 from slicewise.model import count
+from slicewise.model.styled_text import FAINT, GOOD, NOTABLE, escape_cell, paint
 from slicewise.placement.defrag import SearchLimits
 from slicewise.state.defrag.node_groups import (
     NodeGroup,

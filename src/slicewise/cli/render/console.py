@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from slicewise.cli.render.terminal import escape
+from slicewise.model.styled_text import escape
 
 
 class EscapingConsole(Console):

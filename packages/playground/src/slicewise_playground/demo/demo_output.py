@@ -7,8 +7,8 @@ from rich.table import Table
 from rich.text import Text
 
 from slicewise.cli.render.console import EscapingConsole
-from slicewise.cli.render.explain_text import describe
 from slicewise.cli.render.terminal import finish
+from slicewise.explain.answer_text import describe
 from slicewise.model import NodeState, Slice, Snapshot
 from slicewise_playground.demo.allocation_check import CheckedPod
 from slicewise_playground.demo.limited_programs import ProgramUse

@@ -1,15 +1,11 @@
-"""Findings for people: the doctor's by topic, an audit's as a table or as tabs in a pipe."""
+"""Findings for people: the doctor's by topic, an audit's as lines with tabs."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from rich.table import Table
-from rich.text import Text
-
-from slicewise.cli.render.console import EscapingConsole
-from slicewise.cli.render.terminal import BAD, FAINT, GOOD, NOTABLE, escape_cell, paint
 from slicewise.diagnose.findings import Finding, FindingSeverity, group_findings
 from slicewise.model import count
+from slicewise.model.styled_text import BAD, FAINT, GOOD, NOTABLE, escape_cell, paint
 
 _NAMED: Final = 4
 _COLOURS: Final = {
@@ -18,7 +14,7 @@ _COLOURS: Final = {
     FindingSeverity.WARNING: NOTABLE,
     FindingSeverity.PROBLEM: BAD,
 }
-_COLUMNS: Final = ("kind", "subject", "what", "remedy")
+AUDIT_COLUMNS: Final = ("kind", "subject", "what", "remedy")
 
 
 def write_findings(findings: Iterable[Finding]) -> list[str]:
@@ -55,40 +51,20 @@ def _name(subjects: list[str]) -> str:
     return f"{', '.join(subjects[:_NAMED])} and {len(subjects) - _NAMED} more"
 
 
-def show_audit(answer: Mapping[str, Any], console: EscapingConsole | None = None) -> None:
-    """The answer for people: a table on a terminal, tabs and lines in a pipe."""
-    console = console or EscapingConsole()
-    if console.is_terminal:
-        _show_table(answer, console)
-    else:
-        console.write_lines(write_lines(answer))
-
-
-def write_lines(answer: Mapping[str, Any]) -> Sequence[str]:
+def write_audit_lines(answer: Mapping[str, Any]) -> Sequence[str]:
     """One line per finding, its columns set apart by tabs, then what could not be asked."""
-    findings = [[_plain(each[column]) for column in _COLUMNS] for each in answer["findings"]]
-    head = [[column.upper() for column in _COLUMNS]] if findings else []
+    findings = [[_plain(each[column]) for column in AUDIT_COLUMNS] for each in answer["findings"]]
+    head = [[column.upper() for column in AUDIT_COLUMNS]] if findings else []
     rows = ["\t".join(row) for row in (*head, *findings)]
-    return [*rows, *(f"not answered: {_plain(gap)}" for gap in answer["gaps"]), _sum_up(answer)]
+    return [
+        *rows,
+        *(f"not answered: {_plain(gap)}" for gap in answer["gaps"]),
+        sum_up_audit(answer),
+    ]
 
 
-def _show_table(answer: Mapping[str, Any], console: EscapingConsole) -> None:
-    if answer["findings"]:
-        table = Table(title=f"Audit of {_plain(answer['node'])}", show_lines=True)
-        for column in _COLUMNS:
-            style = "bold red" if column == "kind" else None
-            table.add_column("what to do" if column == "remedy" else column, style=style)
-        for each in answer["findings"]:
-            # Names of processes and pods are others' words, not markup.
-            table.add_row(*(Text(_plain(each[column])) for column in _COLUMNS))
-        console.print(table)
-    for gap in answer["gaps"]:
-        console.print(f"not answered: {_plain(gap)}", style="yellow", markup=False)
-    style = {"clean": "green", "findings": "red"}.get(answer["verdict"], "yellow")
-    console.print(_sum_up(answer), style=style, markup=False, highlight=False)
-
-
-def _sum_up(answer: Mapping[str, Any]) -> str:
+def sum_up_audit(answer: Mapping[str, Any]) -> str:
+    """The node and the verdict in one line."""
     verdict = {
         "clean": "every container holds what it was allocated",
         "findings": count(len(answer["findings"]), "finding"),

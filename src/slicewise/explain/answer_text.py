@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final
 
-from slicewise.cli.render.terminal import BAD, FAINT, GOOD, NOTABLE, paint
 from slicewise.explain.defrag_plans import tell_few_moves
 from slicewise.explain.format import join_numbers
 from slicewise.model import count
+from slicewise.model.styled_text import BAD, FAINT, GOOD, NOTABLE, paint
 
 _SHOWN: Final = 10
 _CHANGES: Final = 2

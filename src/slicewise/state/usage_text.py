@@ -4,11 +4,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from rich.table import Table
-from rich.text import Text
-
-from slicewise.cli.render.terminal import align, escape_cell
 from slicewise.explain.format import join_numbers
+from slicewise.model.styled_text import align, escape_cell
 from slicewise.model.words import count
 from slicewise.reports import MeasuredUse
 from slicewise.state.usage_view import ContainerView, GpuView, NodeUsageView, sum_uses
@@ -66,24 +63,6 @@ def write_plain(nodes: Sequence[NodeUsageView], *, idle: bool = False) -> str:
     lines = ["\t".join(HEADINGS)]
     lines += ["\t".join(map(escape_cell, row.cells)) for row in write_rows(nodes, idle=idle)]
     return "\n".join((write_head(nodes), *(line.rstrip() for line in align(lines)))) + "\n"
-
-
-def write_table(
-    nodes: Sequence[NodeUsageView], *, idle: bool = False, most: int | None = None
-) -> Table:
-    """The table for terminals, cut to so many rows."""
-    table = Table(box=None, pad_edge=False, title=write_head(nodes), title_justify="left")
-    for at, name in enumerate(HEADINGS):
-        table.add_column(name, justify="right" if 0 < at < 5 else "left", no_wrap=True)
-    rows = write_rows(nodes, idle=idle)
-    shown = rows if most is None or len(rows) <= most else rows[: max(0, most - 1)]
-    for row in shown:
-        table.add_row(*(Text(cell) for cell in row.cells), style=row.style)
-    if len(shown) < len(rows):
-        table.add_row(
-            Text(f"... {len(rows) - len(shown)} more rows: name nodes to see them"), style="dim"
-        )
-    return table
 
 
 def _write_node(node: NodeUsageView, *, idle: bool) -> Iterator[TopRow]:

@@ -1,4 +1,4 @@
-from slicewise.cli.render.terminal import align
+from slicewise.model.styled_text import align
 
 
 def test_cells_are_as_wide_as_the_widest_of_their_block():

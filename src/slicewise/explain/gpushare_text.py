@@ -6,8 +6,8 @@ The original's own columns, totals and dashes are kept to the letter; `wide` onl
 from collections.abc import Sequence
 from typing import Any
 
-from slicewise.cli.render.terminal import align, escape_cell
 from slicewise.explain.gpushare_inspect import InspectedNode, InspectedPod
+from slicewise.model.styled_text import align, escape_cell
 
 
 def show_summary(nodes: Sequence[InspectedNode], *, wide: bool = False) -> str:

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from slicewise.cli.render.terminal import BAD, FAINT, GOOD, NOTABLE, align, escape_cell, paint
 from slicewise.model import count
+from slicewise.model.styled_text import BAD, FAINT, GOOD, NOTABLE, align, escape_cell, paint
 
 
 def describe_plans(plans: Sequence[Mapping[str, Any]]) -> list[str]:
