@@ -1,8 +1,7 @@
 """`slicewise compare`: every openb trace under every policy, against published and bound."""
 
-import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -12,20 +11,23 @@ from rich.progress import track
 from slicewise.cli.render.console import EscapingConsole
 from slicewise.cli.render.terminal import echo_text
 from slicewise.cli.simulate import data_option, find_data, read_seeds
-from slicewise.model import SlicewiseError, count
+from slicewise.model import SlicewiseError
 from slicewise.placement import read_policy
 from slicewise.sim.batch import LEARNED, ReplayJob, ReplayResult, run_jobs
-from slicewise.sim.bound import Bounds, bound
-from slicewise.sim.drift import DRIFTS, Drift, read_drift
-from slicewise.sim.results import SteadySummary, Summary, mean
+from slicewise.sim.bound import bound
+from slicewise.sim.drift import DRIFTS, read_drift
+from slicewise.sim.tables import (
+    write_allocations,
+    write_drifts,
+    write_moves,
+    write_parity,
+    write_steady,
+)
 from slicewise.sim.trace_source import SourceError, find_openb
 
 POLICIES: Final = (
     "default,default:learned,fgd,best-fit,packing,clustering,dot-product,binpack,spread,random"
 )
-_LARGEST: Final = "8"
-
-Published = Mapping[tuple[str, str, int], Sequence[float]]
 
 
 @click.command()
@@ -101,7 +103,7 @@ def compare(  # noqa: PLR0913 one argument per flag
                 for policy in chosen
             ]
             done = list(_follow(work, jobs or os.cpu_count() or 1))
-            echo_text(_drift_table(done, changes, chosen) + "\n")
+            echo_text(write_drifts(done, changes, chosen) + "\n")
             return
         bounds = {name: bound(folder.read_trace(name)) for name in names}
         work = [
@@ -114,15 +116,17 @@ def compare(  # noqa: PLR0913 one argument per flag
         done = list(_follow(work, jobs or os.cpu_count() or 1))
         if departures is not None:
             plain = [each for each in done if not each.job.moves]
-            echo_text(_steady_table(plain, names, chosen, departures) + "\n")
+            echo_text(write_steady(plain, names, chosen, departures) + "\n")
             if moves is not None:
                 gpus = {name: folder.read_trace(name).capacity / 100 for name in names}
-                echo_text(_defrag_table(done, gpus, chosen, moves) + "\n")
+                echo_text(write_moves(done, gpus, chosen, moves) + "\n")
             return
         published = folder.read_published("alloc")
         for load in (100, 130):
-            echo_text(_table(done, bounds, chosen, load=load, published=published) + "\n")
-        echo_text(_parity(done, published) + "\n")
+            echo_text(
+                write_allocations(done, bounds, chosen, load=load, published=published) + "\n"
+            )
+        echo_text(write_parity(done, published) + "\n")
     except SlicewiseError as error:
         raise click.ClickException(str(error)) from error
 
@@ -133,153 +137,3 @@ def _follow(work: Sequence[ReplayJob], processes: int) -> Iterable[ReplayResult]
     if not console.is_terminal:
         return finished
     return track(finished, "replays", len(work), console=console, transient=True)
-
-
-def _table(
-    done: Sequence[ReplayResult],
-    bounds: Mapping[str, Bounds],
-    policies: Sequence[str],
-    *,
-    load: int,
-    published: Published,
-) -> str:
-    """GPU allocated at one arrived load, in percent of all GPUs; mean over seeds."""
-    seeds = sorted({each.job.seed for each in done})
-    head = ["trace", *policies, "fgd published", "lossless", "most"]
-    rows = []
-    for name, limits in bounds.items():
-        curves = [published.get((name, "fgd", seed)) for seed in seeds]
-        cells = [
-            name,
-            *(_cell(_at(done, name, policy, load)) for policy in policies),
-            _cell(mean(curve[load] for curve in curves if curve is not None)),
-            _cell(limits.lossless),
-            _cell(limits.most) if load == 100 else "-",
-        ]
-        rows.append(cells)
-    title = f"GPU allocated at {load} % arrived load, percent of all GPUs, mean of "
-    return _markdown(title + count(len(seeds), "seed"), head, rows)
-
-
-def _markdown(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = (f"| {' | '.join(row)} |" for row in rows)
-    ruler = f"|---{'|---:' * (len(head) - 1)}|"
-    return "\n".join((f"\n{title}:\n", f"| {' | '.join(head)} |", ruler, *lines))
-
-
-def _at(done: Sequence[ReplayResult], name: str, policy: str, load: int) -> float:
-    return mean(
-        each.summary.allocation[load]
-        for each in done
-        if isinstance(each.summary, Summary) and (each.job.trace, each.job.policy) == (name, policy)
-    )
-
-
-def _steady_table(
-    done: Sequence[ReplayResult], names: Sequence[str], policies: Sequence[str], load: float
-) -> str:
-    """GPU allocated, GPU demand taken and 8-GPU pods taken, with departures."""
-    rows = []
-    for name in names:
-        cells = [name]
-        for policy in policies:
-            runs = [
-                each.summary
-                for each in done
-                if isinstance(each.summary, SteadySummary)
-                and (each.job.trace, each.job.policy) == (name, policy)
-            ]
-            numbers = (
-                mean(run.allocated for run in runs),
-                mean(run.accepted_demand for run in runs),
-                mean(run.accepted_percent.get(_LARGEST, math.nan) for run in runs),
-            )
-            cells.append(" / ".join(map(_cell, numbers)))
-        rows.append(cells)
-    title = f"At {load:.2f} offered load, percent of GPUs allocated / demand taken / 8-GPU pods "
-    return _markdown(title + "taken, mean over seeds", ["trace", *policies], rows)
-
-
-def _defrag_table(
-    done: Sequence[ReplayResult],
-    gpus: Mapping[str, float],
-    policies: Sequence[str],
-    moves: int,
-) -> str:
-    """What moves gain: GPUs allocated and pods of eight GPUs taken, beside how many they were."""
-    rows = []
-    for name, capacity in gpus.items():
-        for policy in policies:
-            plain, moved = (
-                [
-                    each.summary
-                    for each in done
-                    if isinstance(each.summary, SteadySummary)
-                    and (each.job.trace, each.job.policy, each.job.moves) == (name, policy, most)
-                ]
-                for most in (0, moves)
-            )
-            gain = mean(run.allocated for run in moved) - mean(run.allocated for run in plain)
-            eights = (
-                mean(run.accepted_percent.get(_LARGEST, math.nan) for run in runs)
-                for runs in (plain, moved)
-            )
-            numbers = (
-                mean(run.allocated for run in plain),
-                mean(run.allocated for run in moved),
-                gain * capacity / 100,
-                *eights,
-                mean(run.moves_per_1000 for run in moved),
-            )
-            rows.append([name, policy, *map(_cell, numbers)])
-    head = ["trace", "policy", "allocated", "with moves", "GPUs gained", "8-GPU taken",
-            "with moves", "moves per 1,000 arrivals"]  # fmt: skip
-    title = f"With at most {count(moves, 'move')} for a pod that fits nowhere, percent of GPUs"
-    return _markdown(f"{title}, mean over seeds", head, rows)
-
-
-def _drift_table(
-    done: Sequence[ReplayResult], drifts: Sequence[Drift], policies: Sequence[str]
-) -> str:
-    """GPU allocated at the end of each drift, in percent of all GPUs; mean over seeds."""
-    rows = [
-        [
-            drift.name,
-            *(
-                _cell(
-                    mean(
-                        each.summary.at_end
-                        for each in done
-                        if isinstance(each.summary, Summary)
-                        and (each.job.drift, each.job.policy) == (drift, policy)
-                    )
-                )
-                for policy in policies
-            ),
-        ]
-        for drift in drifts
-    ]
-    seeds = {each.job.seed for each in done}
-    title = "GPU allocated after the kind of pods has changed, percent of all GPUs, mean of "
-    return _markdown(title + count(len(seeds), "seed"), ["drift", *policies], rows)
-
-
-def _parity(done: Sequence[ReplayResult], published: Published) -> str:
-    """How far the replays are from the published curves of deterministic policies."""
-    furthest, runs = 0.0, 0
-    for each in done:
-        curve = published.get((each.job.trace, each.job.policy, each.job.seed))
-        if curve is None or each.job.policy == "random" or not isinstance(each.summary, Summary):
-            continue
-        runs += 1
-        pairs = zip(each.summary.allocation, curve, strict=True)
-        gaps = [abs(own - other) for own, other in pairs if not math.isnan(own + other)]
-        furthest = max(furthest, *gaps)
-    return (
-        f"\n{runs} replays have a published curve; "
-        f"the largest difference at any load is {furthest:.4f} points."
-    )
-
-
-def _cell(value: float) -> str:
-    return "-" if math.isnan(value) else f"{value:.2f}"

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -11,24 +10,14 @@ import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from slicewise.cli.render.console import EscapingConsole
-from slicewise.cli.render.queues import show_queues
-from slicewise.cli.render.replays import check_chart, draw_chart, show, show_steady
+from slicewise.cli.render.replays import show, show_queues, show_steady
 from slicewise.cli.render.terminal import echo, echo_json
 from slicewise.model import SlicewiseError
 from slicewise.placement import Policy, read_policy
 from slicewise.placement.fairness import FairRules
-from slicewise.sim.draw import draw_visits
-from slicewise.sim.queue import QueueRecord, replay_queue
-from slicewise.sim.replay import ReplayOptions, replay, replay_visits
-from slicewise.sim.results import (
-    SteadySummary,
-    Summary,
-    as_json,
-    bound_of,
-    describe,
-    summarise,
-    summarise_steady,
-)
+from slicewise.sim.charts import ChartError, check_chart, draw_chart
+from slicewise.sim.results import SteadySummary, Summary, as_json, bound_of, describe
+from slicewise.sim.runs import SimulateSettings, replay_all, replay_queues, replay_steady
 from slicewise.sim.trace_source import (
     DATA,
     SourceError,
@@ -73,18 +62,6 @@ def read_seeds(text: str) -> tuple[int, ...]:
     if not seeds or len(seeds) > 1000:
         raise click.BadParameter(f"{text!r}: expected 1 to 1000 seeds")
     return tuple(seeds)
-
-
-@dataclass(frozen=True, slots=True)
-class SimulateSettings:
-    """What to replay and how."""
-
-    policies: tuple[Policy, ...]
-    seeds: tuple[int, ...]
-    load: int
-    departures: float | None
-    learn: bool
-    fair: FairRules | None = None
 
 
 @click.command()
@@ -160,20 +137,20 @@ def simulate(  # noqa: PLR0913 one argument per flag
 
     Without arguments, replays the small sample that ships with Slicewise.
     """
-    if chart is not None:
-        if departures is not None:
-            raise click.UsageError("--plot draws arrived load: leave --departures away")
-        check_chart(chart)
+    if chart is not None and departures is not None:
+        raise click.UsageError("--plot draws arrived load: leave --departures away")
     if fair_after is not None and departures is None:
         raise click.UsageError("--fair-after is about pods that wait for others to end: "
                                "expected --departures beside it")  # fmt: skip
     fair = None if fair_after is None else FairRules(fair_after, fair_for)
     try:
+        if chart is not None:
+            check_chart(chart)
         chosen = read_policies(policies)
         settings = SimulateSettings(chosen, read_seeds(seeds), load, departures, learn, fair)
         source = _read_source(nodes, pods, data, name)
         _run(source, settings, output, chart)
-    except SourceError as error:
+    except (SourceError, ChartError) as error:
         raise click.UsageError(str(error)) from error
     except SlicewiseError as error:
         raise click.ClickException(str(error)) from error
@@ -204,7 +181,7 @@ def _run(source: TraceSource, settings: SimulateSettings, output: str, chart: Pa
     for note in trace.notes:
         echo(note, err=True)
     if settings.departures is not None and settings.fair is not None:
-        queues = _replay_queues(source, settings, settings.departures)
+        queues = replay_queues(source, settings, settings.departures, _progress)
         if output == "json":
             facts = {"offered_load": settings.departures, "learn": settings.learn}
             echo_json({**describe(trace), **facts, "runs": [each.describe() for each in queues]})
@@ -212,63 +189,20 @@ def _run(source: TraceSource, settings: SimulateSettings, output: str, chart: Pa
             show_queues(queues, trace, settings.departures)
         return
     if settings.departures is not None:
-        steady = _replay_steady(source, settings, settings.departures)
+        steady = replay_steady(source, settings, settings.departures, _progress)
         if output == "json":
             facts = {"offered_load": settings.departures, "learn": settings.learn}
             _print_json(source, facts, steady)
         else:
             show_steady(steady, trace, settings.departures)
         return
-    summaries = _replay_all(source, settings)
+    summaries = replay_all(source, settings, _progress)
     if chart is not None:
         draw_chart(chart, trace, summaries)
     if output == "json":
         _print_json(source, {"load_percent": settings.load, "learn": settings.learn}, summaries)
     else:
         show(summaries, trace, bound_of(trace))
-
-
-def _replay_all(source: TraceSource, settings: SimulateSettings) -> list[Summary]:
-    summaries = []
-    for seed in settings.seeds:
-        arrivals = source.arrivals(seed, settings.load)
-        for policy in settings.policies:
-            with _progress(f"{policy.name} seed {seed}", len(arrivals.order)) as bar:
-                options = ReplayOptions(learn=settings.learn, progress=bar)
-                record = replay(source.trace, arrivals, policy, options)
-            summaries.append(summarise(record, seed))
-    return summaries
-
-
-def _replay_steady(
-    source: TraceSource, settings: SimulateSettings, load: float
-) -> list[SteadySummary]:
-    summaries = []
-    for seed in settings.seeds:
-        visits = draw_visits(source.trace, seed, load)
-        for policy in settings.policies:
-            with _progress(f"{policy.name} seed {seed}", len(visits.order)) as bar:
-                options = ReplayOptions(learn=settings.learn, progress=bar)
-                steady = replay_visits(source.trace, visits, policy, options)
-            summaries.append(summarise_steady(steady, seed))
-    return summaries
-
-
-def _replay_queues(
-    source: TraceSource, settings: SimulateSettings, load: float
-) -> list[QueueRecord]:
-    """Every policy and seed with a queue, without fairness and with it."""
-    records = []
-    for seed in settings.seeds:
-        visits = draw_visits(source.trace, seed, load)
-        for policy in settings.policies:
-            for fair in (None, settings.fair):
-                with _progress(f"{policy.name} seed {seed}", len(visits.order)) as bar:
-                    options = ReplayOptions(settings.learn, fragmentation=False, progress=bar)
-                    record = replay_queue(source.trace, visits, policy, options, fair)
-                record.seed = seed
-                records.append(record)
-    return records
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
+from slicewise.model import count
 from slicewise.placement import shape_of
 from slicewise.sim.bound import Bounds, bound
 from slicewise.sim.record import ReplayRecord, SteadyRecord
@@ -148,3 +149,9 @@ def _clean(value: object) -> object:
     if isinstance(value, dict):
         return {key: _clean(each) for key, each in value.items()}
     return value
+
+
+def name_trace(trace: Trace) -> str:
+    """The trace with the size of its cluster."""
+    gpus = count(trace.capacity // 100, "GPU")
+    return f"{trace.name}: {count(len(trace.nodes), 'node')}, {gpus}"

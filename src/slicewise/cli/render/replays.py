@@ -1,40 +1,19 @@
-"""Replays as people read them: tables, one line that says what was seen, and charts.
-
-A chart draws allocation and fragmentation over arrived load, a line per policy.
-"""
+"""Replays as people read them: tables, and one line that says what was seen."""
 
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TypeVar
 
-import click
 from rich.table import Table
 
 from slicewise.cli.render.console import EscapingConsole
-from slicewise.model import count
 from slicewise.sim.bound import Bounds
+from slicewise.sim.queue import QueueRecord
 from slicewise.sim.record import order_sizes
-from slicewise.sim.results import SteadySummary, Summary, add_counts, mean, mean_curve
+from slicewise.sim.results import SteadySummary, Summary, add_counts, mean, name_trace
 from slicewise.sim.trace import Trace
 
 T = TypeVar("T", Summary, SteadySummary)
-# Told apart with any common form of colour blindness; the last ones are dashed as well.
-_COLOURS: Final = (
-    "#0072B2",
-    "#D55E00",
-    "#009E73",
-    "#CC79A7",
-    "#E69F00",
-    "#56B4E9",
-    "#000000",
-    "#999999",
-)
-_SUFFIXES: Final = (".png", ".svg")
-# Below this load every policy takes everything, and the lines are one.
-_ZOOM: Final = 70
-
-Curves = Mapping[str, Sequence[float]]
 
 
 def show(summaries: Sequence[Summary], trace: Trace, bounds: Bounds | None) -> None:
@@ -79,6 +58,33 @@ def show_steady(summaries: Sequence[SteadySummary], trace: Trace, load: float) -
     )
 
 
+def show_queues(records: Sequence[QueueRecord], trace: Trace, load: float) -> None:
+    """Print each policy without and with fairness: means over seeds, waits in mean stays."""
+    seeds = len({each.seed for each in records})
+    title = name_trace(trace)
+    table = Table(
+        title=f"{title}, mean of {seeds} seeds" if seeds > 1 else title,
+        caption="longest waits in mean stays; waiting pods are those without a node at the end",
+    )
+    table.add_column("policy")
+    for name in ("allocated", "whole: longest", "waiting", "parts: longest", "waiting", "kept"):
+        table.add_column(name, justify="right")
+    for policy in dict.fromkeys(each.policy for each in records):
+        runs = [each for each in records if each.policy == policy]
+        cells = [f"{mean(each.allocated_percent for each in runs):.2f}%"]
+        for whole in (True, False):
+            cells.append(f"{mean(each.longest(whole=whole) for each in runs):.2f}")
+            cells.append(f"{mean(each.count_unbound(whole=whole) for each in runs):.1f}")
+        table.add_row(policy, *cells, f"{mean(each.kept for each in runs):.1f}")
+    console = make_console()
+    console.print(table)
+    console.print(
+        f"Pods came and went at {load:.0%} offered load, and waited where they did not fit.",
+        markup=False,
+        highlight=False,
+    )
+
+
 def _seen(groups: Mapping[str, Sequence[Summary]], trace: Trace, bounds: Bounds | None) -> str:
     idle = {policy: mean(each.unallocated for each in runs) for policy, runs in groups.items()}
     ranked = sorted(idle, key=lambda policy: idle[policy])
@@ -98,12 +104,6 @@ def _table(trace: Trace, seeds: int) -> Table:
         title=f"{title}, mean of {seeds} seeds" if seeds > 1 else title,
         caption="percent of all GPUs; idle and fragmented at 100% arrived load",
     )
-
-
-def name_trace(trace: Trace) -> str:
-    """The trace with the size of its cluster."""
-    gpus = count(trace.capacity // 100, "GPU")
-    return f"{trace.name}: {count(len(trace.nodes), 'node')}, {gpus}"
 
 
 def _head(table: Table, shown: Sequence[str], refused: Mapping[str, int]) -> None:
@@ -139,79 +139,3 @@ def make_console() -> EscapingConsole:
     """Standard output; wide where it is no terminal, so that no cell is cut."""
     console = EscapingConsole()
     return console if console.is_terminal else EscapingConsole(width=120)
-
-
-def check_chart(path: Path) -> None:
-    """Refuse early what could not be drawn at the end."""
-    if path.suffix not in _SUFFIXES:
-        raise click.BadParameter(f"{path}: expected a name that ends in .png or .svg")
-    _load_pyplot()
-
-
-def draw_chart(path: Path, trace: Trace, summaries: Sequence[Summary]) -> None:
-    policies = dict.fromkeys(each.policy for each in summaries)
-    allocation = {
-        name: mean_curve([each.allocation for each in summaries if each.policy == name])
-        for name in policies
-    }
-    fragmentation = {
-        name: mean_curve([each.fragmentation for each in summaries if each.policy == name])
-        for name in policies
-    }
-    pyplot = _load_pyplot()
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(12, 5), layout="constrained")
-    last = max((_last(curve) for curve in allocation.values()), default=0)
-    _draw_lines(left, allocation)
-    left.plot([0, last], [0, last], color="#bbbbbb", linestyle=":", label="all that arrived")
-    left.set(title="GPU allocated", ylabel="percent of all GPUs")
-    _zoom(left, allocation, last)
-    _draw_lines(right, fragmentation)
-    right.set(title="Idle GPU an average pod cannot use", ylabel="percent of all GPUs")
-    right.set_ylim(bottom=0)
-    for axes in (left, right):
-        axes.set_xlabel("arrived load, percent of all GPUs")
-        axes.grid(color="#eeeeee")
-        axes.spines[["top", "right"]].set_visible(False)
-    left.legend(frameon=False, loc="lower right")
-    figure.suptitle(name_trace(trace))
-    figure.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
-    pyplot.close(figure)
-
-
-def _draw_lines(axes: Any, curves: Curves) -> None:
-    for at, (name, curve) in enumerate(curves.items()):
-        # A load that no arrival came near is bridged.
-        known = [(load, value) for load, value in enumerate(curve) if not math.isnan(value)]
-        axes.plot(
-            *zip(*known, strict=True),
-            color=_COLOURS[at % len(_COLOURS)],
-            linestyle="-" if at < len(_COLOURS) else "--",
-            linewidth=1.8,
-            label=name,
-        )
-
-
-def _zoom(axes: Any, curves: Curves, last: int) -> None:
-    if last <= _ZOOM:
-        return
-    seen = [value for curve in curves.values() for value in curve[_ZOOM : last + 1]]
-    known = [value for value in seen if not math.isnan(value)]
-    axes.set_xlim(_ZOOM, last)
-    axes.set_ylim(min(known) - 1, max(known) + 1)
-
-
-def _last(curve: Sequence[float]) -> int:
-    return max((at for at, value in enumerate(curve) if not math.isnan(value)), default=0)
-
-
-def _load_pyplot() -> Any:
-    try:
-        import matplotlib  # noqa: PLC0415 only pictures need it, and it is an extra
-
-        matplotlib.use("agg")
-        from matplotlib import pyplot  # noqa: PLC0415
-    except ImportError as error:
-        raise click.UsageError(
-            "cannot draw: matplotlib is not installed; pip install 'slicewise[plot]'"
-        ) from error
-    return pyplot
