@@ -25,7 +25,7 @@ from bench.page import measure_first_paint
 from bench.spiteful import measure_worst
 from bench.starts import measure_checks
 from bench.trust import measure_signing, measure_verifying
-from slicewise.cli.logs import configure_plain_logs
+from slicewise.cli.render.logs import configure_plain_logs
 
 Measures = Iterator[tuple[str, float]]
 

@@ -26,7 +26,7 @@ from typing import Any, Final
 import aiohttp
 import yaml
 
-from slicewise.cli.logs import configure_plain_logs
+from slicewise.cli.render.logs import configure_plain_logs
 from slicewise.kube.serving.certificates import make_authority
 from slicewise.reports import (
     ContainerReport,

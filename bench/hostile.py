@@ -16,7 +16,7 @@ import msgspec
 
 from bench.cluster import half_full
 from bench.load import memory
-from slicewise.cli.logs import configure_plain_logs
+from slicewise.cli.render.logs import configure_plain_logs
 from slicewise.kube.objects import PodBody
 from slicewise.kube.watch import Seen
 from slicewise.state.live import LiveState

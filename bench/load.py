@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.replica import KEY, MEMORY, SHARE
-from slicewise.cli.logs import configure_plain_logs
+from slicewise.cli.render.logs import configure_plain_logs
 from slicewise.kube.client import Client
 from slicewise.kube.credentials import Access
 from slicewise.state.live import LiveState

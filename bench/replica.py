@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from bench.cluster import GPUS
-from slicewise.cli.logs import configure_plain_logs
+from slicewise.cli.render.logs import configure_plain_logs
 from slicewise.dialects import ALLOCATION, write_gpus
 from slicewise.dialects.shared.signed_record import SIGNATURE
 from slicewise.httpd import HttpRequest, HttpResponse, Server, ServerSettings, Stream

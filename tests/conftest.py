@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from slicewise.cli.logs import configure_plain_logs
+from slicewise.cli.render.logs import configure_plain_logs
 
 settings.register_profile("slicewise", deadline=None, derandomize=bool(os.environ.get("CI")))
 settings.load_profile("slicewise")

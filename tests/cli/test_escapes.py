@@ -14,9 +14,9 @@ from rich.text import Text
 
 import builders
 from fakes.cluster import FakeState, FakeWriter
-from slicewise.cli import logs
 from slicewise.cli.audit import show_audit
 from slicewise.cli.main import LazyGroup
+from slicewise.cli.render import logs
 from slicewise.cli.render.console import EscapingConsole
 from slicewise.cli.render.terminal import echo, echo_json, finish
 from slicewise.cli.top import write_table

@@ -4,8 +4,8 @@ import click
 import pytest
 
 from slicewise.cli.extender import DEFAULT_ADDRESS, extender, read_settings
-from slicewise.cli.logs import read_level
 from slicewise.cli.options import read_address
+from slicewise.cli.render.logs import read_level
 from slicewise.dialects import QuotaLabels
 from slicewise.extender.signing import SigningSettings
 

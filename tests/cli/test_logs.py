@@ -8,7 +8,7 @@ import structlog
 import builders
 from extender import bodies
 from fakes.cluster import FakeState, FakeWriter
-from slicewise.cli.logs import configure_logs, configure_plain_logs
+from slicewise.cli.render.logs import configure_logs, configure_plain_logs
 from slicewise.extender.handlers import Extender
 
 SHARE = {"slicewise.io/cores": 30, "slicewise.io/memory": 4096}

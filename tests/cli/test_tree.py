@@ -9,8 +9,8 @@ import slicewise
 import slicewise_playground
 
 ROOT = Path(slicewise.__file__).parent
-MAX_FILES = 39
-MAX_LINES = 5400
+MAX_FILES = 30
+MAX_LINES = 4000
 
 
 def imports(path: Path) -> set[str]:

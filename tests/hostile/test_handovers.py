@@ -41,7 +41,7 @@ STALL_SECONDS = 0.5
 # The real service with a lease of one second, which no flag sets.
 PROGRAM = """
 import asyncio, sys, uvloop
-from slicewise.cli.logs import configure_logs
+from slicewise.cli.render.logs import configure_logs
 from slicewise.extender.run import ExtenderSettings, run_extender
 from slicewise.httpd import ServerSettings
 from slicewise.kube.leading.fence import LeaseTiming

@@ -15,7 +15,6 @@ from slicewise.admission.policies import MUTATING, PolicySettings, build_binding
 from slicewise.admission.run import COMPONENT, WebhookSettings, run_webhook
 from slicewise.cli.cluster_access import cluster_options
 from slicewise.cli.goflags import version_flag
-from slicewise.cli.logs import configure_logs, read_level
 from slicewise.cli.options import (
     FILE,
     ServiceCommand,
@@ -25,6 +24,7 @@ from slicewise.cli.options import (
     read_tls,
     run_service,
 )
+from slicewise.cli.render.logs import configure_logs, read_level
 from slicewise.cli.render.terminal import echo_text
 from slicewise.httpd import ConnectionLimits, ServerSettings
 from slicewise.kube.kubeconfig import find_access

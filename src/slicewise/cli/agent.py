@@ -10,7 +10,6 @@ from typing import Any, Final, TypeVar
 import click
 
 from slicewise.cli.goflags import go_switch, ignored_flags, klog_flags, version_flag
-from slicewise.cli.logs import configure_logs, read_level
 from slicewise.cli.options import (
     ServiceCommand,
     check_exposure,
@@ -29,6 +28,7 @@ from slicewise.cli.options import (
     trust_option,
     warn_open,
 )
+from slicewise.cli.render.logs import configure_logs, read_level
 from slicewise.cli.render.terminal import echo
 from slicewise.dialects import DEFAULT, original_flags
 from slicewise.dialects.gpushare.pods import GIB, UNITS

@@ -8,7 +8,6 @@ import click
 
 from slicewise import __version__
 from slicewise.cli.cluster_access import ClusterFlags, cluster_options
-from slicewise.cli.logs import configure_logs
 from slicewise.cli.options import (
     FILE,
     ServiceCommand,
@@ -25,6 +24,7 @@ from slicewise.cli.options import (
     run_service,
     trust_option,
 )
+from slicewise.cli.render.logs import configure_logs
 from slicewise.dashboard.run import DashboardSettings, run_dashboard
 from slicewise.dashboard.server import PageSettings
 from slicewise.httpd import ServerSettings, is_loopback

@@ -9,7 +9,6 @@ import click
 import uvloop
 
 from slicewise.cli.goflags import ignored_flags, klog_flags, version_flag
-from slicewise.cli.logs import configure_logs, read_level
 from slicewise.cli.options import (
     FILE,
     Document,
@@ -31,6 +30,7 @@ from slicewise.cli.options import (
     trust_option,
     warn_open,
 )
+from slicewise.cli.render.logs import configure_logs, read_level
 from slicewise.dialects import original_flags
 from slicewise.dialects.gpushare.pods import UNITS as GPUSHARE_UNITS
 from slicewise.extender.run import ExtenderSettings, run_extender

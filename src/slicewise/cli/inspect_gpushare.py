@@ -16,7 +16,7 @@ from slicewise.cli.cluster_access import (
     run_connected,
 )
 from slicewise.cli.goflags import GoCommand, go_switch, klog_flags, version_flag
-from slicewise.cli.logs import configure_plain_logs
+from slicewise.cli.render.logs import configure_plain_logs
 from slicewise.cli.render.terminal import echo, echo_text
 from slicewise.explain.gpushare_inspect import InspectedNode, read_nodes
 from slicewise.explain.gpushare_text import describe, show_details, show_summary

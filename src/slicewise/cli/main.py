@@ -11,13 +11,13 @@ from typing import Any, Final
 import click
 
 from slicewise import __version__
-from slicewise.cli.logs import configure_plain_logs
+from slicewise.cli.render.logs import configure_plain_logs
 from slicewise.cli.render.terminal import escaped_errors
 
 CLUSTER_COMMANDS: Final[Mapping[str, str]] = {
     "audit": "slicewise.cli.audit:audit",
     "cordon": "slicewise.cli.cordon:cordon",
-    "defrag": "slicewise.cli.defrag.command:defrag",
+    "defrag": "slicewise.cli.defrag:defrag",
     "doctor": "slicewise.cli.doctor:doctor",
     "top": "slicewise.cli.top:top",
     "trust": "slicewise.cli.trust:trust",

@@ -10,7 +10,6 @@ import click
 import yaml
 
 from slicewise.cli.goflags import go_switch, klog_flags, note_ignored, version_flag
-from slicewise.cli.logs import configure_logs, read_level
 from slicewise.cli.options import (
     FILE,
     Document,
@@ -24,6 +23,7 @@ from slicewise.cli.options import (
     read_service_name,
     run_service,
 )
+from slicewise.cli.render.logs import configure_logs, read_level
 from slicewise.dialects import original_flags
 from slicewise.extender.run import serve_beside
 from slicewise.httpd import ServerSettings, Tls

@@ -19,7 +19,7 @@ import click
 import yaml
 
 from slicewise.cli.goflags import GoCommand
-from slicewise.cli.logs import LEVELS
+from slicewise.cli.render.logs import LEVELS
 from slicewise.cli.render.terminal import echo
 from slicewise.dialects import QuotaLabels
 from slicewise.httpd import ConnectionLimits, ServerSettings, Tls, is_loopback

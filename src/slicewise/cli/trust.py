@@ -16,17 +16,15 @@ from slicewise.cli.options import read_namespaced_name, trust_option
 from slicewise.cli.render.terminal import echo, echo_json
 from slicewise.kube.client import Client
 from slicewise.model import TrustPolicy, count
-from slicewise.model.styled_text import align
 from slicewise.state import trust_admin
 from slicewise.state.settings import open_reader
 from slicewise.state.trust import SIGNING_SECRET
-from slicewise.state.trust_admin import TrustPlaces, TrustStatus
+from slicewise.state.trust_admin import TrustPlaces
+from slicewise.state.trust_text import describe_status, list_some, write_status
 from slicewise.trust import write_time
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
-_NAMED = 5
-_OBSTACLES = 20
 
 
 @click.group(short_help="See and change whose records are believed.")
@@ -128,7 +126,7 @@ def end(force: bool, **flags: Any) -> None:
         if found.waiting and not force:
             raise CommandFailure(
                 f"{count(len(found.waiting), 'running pod')} not signed yet: "
-                f"{_list_some(found.waiting)}; `slicewise trust status` says why, and --force "
+                f"{list_some(found.waiting)}; `slicewise trust status` says why, and --force "
                 "ends it anyway"
             )
         return await trust_admin.end_take_over(client, places, now)
@@ -170,75 +168,3 @@ def remove(nodes: tuple[str, ...], **flags: Any) -> None:
 
 def _show_nodes(nodes: tuple[str, ...]) -> None:
     echo(f"nodes of original agents: {', '.join(nodes) or 'none'}")
-
-
-def write_status(status: TrustStatus) -> dict[str, Any]:
-    """The status as JSON."""
-    policy = status.policy
-    return {
-        "keys": [
-            {
-                "id": key.id,
-                "created": write_time(key.created),
-                "state": key.state,
-                "pods": key.pods,
-            }
-            for key in status.keys
-        ],
-        "takeOver": {
-            "began": write_time(policy.takeover_began),
-            "ended": write_time(policy.takeover_ended),
-            "waiting": list(status.waiting),
-            "obstacles": list(status.obstacles),
-        },
-        "originalAgents": list(policy.original_nodes),
-        "pods": {each.name.lower().replace("_", "-"): n for each, n in status.standings.items()},
-        "doubtful": list(status.doubtful),
-        "notes": list(status.notes),
-    }
-
-
-def describe_status(status: TrustStatus, now: int) -> list[str]:
-    """The status for people."""
-    rows = ["KEY\tAGE\tPODS\tSTATE"]
-    for key in status.keys:
-        age = "unknown" if key.created is None else _spell_age(now - key.created)
-        rows.append(f"{key.id}\t{age}\t{key.pods}\t{key.state}")
-    lines = align(rows) if status.keys else ["no key is published"]
-    lines += ["", f"take-over: {_describe_take_over(status)}"]
-    lines += [f"  {obstacle}" for obstacle in status.obstacles[:_OBSTACLES]]
-    if len(status.obstacles) > _OBSTACLES:
-        lines.append(f"  and {len(status.obstacles) - _OBSTACLES} more; -o json lists all")
-    lines.append(f"nodes of original agents: {', '.join(status.policy.original_nodes) or 'none'}")
-    total = sum(status.standings.values())
-    lines.append(f"{count(total, 'bound pod')} with GPUs")
-    lines += [
-        f"  {number} {standing.value}"
-        for standing, number in sorted(status.standings.items(), key=lambda each: each[0].name)
-    ]
-    if status.doubtful:
-        lines.append(f"not believed: {_list_some(status.doubtful)}")
-    return lines + list(status.notes)
-
-
-def _describe_take_over(status: TrustStatus) -> str:
-    policy = status.policy
-    if policy.takeover_began is None:
-        return "never begun"
-    if policy.taking_over:
-        left = f"{count(len(status.waiting), 'pod')} left to sign"
-        some = f": {_list_some(status.waiting)}" if status.waiting else ""
-        return f"under way since {write_time(policy.takeover_began)}, {left}{some}"
-    return f"ended at {write_time(policy.takeover_ended)}"
-
-
-def _list_some(names: tuple[str, ...]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
-
-
-def _spell_age(seconds: int) -> str:
-    for size, letter in ((86400, "d"), (3600, "h"), (60, "m")):
-        if seconds >= size:
-            return f"{seconds // size}{letter}"
-    return f"{max(seconds, 0)}s"

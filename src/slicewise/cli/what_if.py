@@ -1,7 +1,6 @@
 """`slicewise what-if -f pod.yaml`: would it fit, where, and what would have to change."""
 
 import sys
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -14,18 +13,10 @@ from slicewise.cli.cluster_access import (
     cluster_options,
     run_connected,
 )
-from slicewise.cli.defrag.node_groups import ask_node_groups, describe_group_text
-from slicewise.cli.extender_client import (
-    ExtenderTarget,
-    add_suggestions,
-    fetch,
-    open_call,
-    read_target,
-    target_options,
-)
+from slicewise.cli.extender_target import read_target, target_options
 from slicewise.cli.render.terminal import echo, echo_json
 from slicewise.explain.answer_text import describe_what_if
-from slicewise.explain.candidates import LeftOut
+from slicewise.explain.defrag_text import describe_node_groups
 from slicewise.explain.manifest_pods import check_template
 from slicewise.explain.manifests import (
     ManifestError,
@@ -33,11 +24,10 @@ from slicewise.explain.manifests import (
     parse_documents,
     read_templates,
 )
+from slicewise.extender.client.calls import ExtenderTarget
+from slicewise.extender.client.questions import ask_address, ask_cluster, ask_node_groups
 from slicewise.kube.client import Client
-from slicewise.state.candidates import SchedulerView
-from slicewise.state.settings import open_reader
-
-WantedPod = tuple[dict[str, Any], list[str] | None, LeftOut]
+from slicewise.model import SlicewiseError
 
 
 @click.command("what-if", short_help="Say where pods would go if they came now.")
@@ -86,7 +76,10 @@ def what_if(
     if replicas is not None:
         templates = [_resize(each, replicas) for each in templates]
     if target.url:
-        answer = ask_address(target, templates, namespace or "default")
+        try:
+            answer = ask_address(target, templates, namespace or "default")
+        except SlicewiseError as error:
+            raise CannotTell(str(error)) from error
     else:
 
         async def ask(client: Client) -> dict[str, Any]:
@@ -116,7 +109,7 @@ def _tell_groups(
     answer = run_connected(cluster, ask, CannotTell)
     if quiet:
         echo_json(answer)
-    for line in () if quiet else describe_group_text(answer):
+    for line in () if quiet else describe_node_groups(answer):
         echo(line)
     raise SystemExit(0 if answer["fits"] else 1)
 
@@ -157,72 +150,7 @@ def read_text(path: Path) -> str:
         raise CannotTell(f"cannot read {path}: not YAML: {error}") from error
 
 
-def ask_address(
-    target: ExtenderTarget, templates: Sequence[PodTemplate], namespace: str
-) -> dict[str, Any]:
-    """What an extender says, which knows GPUs and nothing of taints and selectors."""
-    daemon = next((each.name for each in templates if each.per_node), None)
-    if daemon is not None:
-        raise CannotTell(
-            f"DaemonSet {daemon}: its nodes are known to the API alone; leave --url out"
-        )
-    wanted: list[WantedPod] = [(pod, None, []) for pod in _make_all(templates, namespace)]
-    return _combine(fetch(target, "/what-if", body=_body(wanted)) if wanted else _NOTHING, wanted)
-
-
-async def ask_cluster(
-    client: Client,
-    target: ExtenderTarget,
-    templates: Sequence[PodTemplate],
-    namespace: str | None = None,
-) -> dict[str, Any]:
-    """What the cluster's state says, about the nodes the scheduler would ask about."""
-    candidates = await SchedulerView.read(client, open_reader())
-    home = namespace or client.access.namespace
-    wanted = [each_pod for each in templates for each_pod in _want(each, candidates, home)]
-    if not wanted:
-        return _NOTHING
-    async with open_call(client, target) as ask:
-        answer = _combine(await ask("/what-if", _body(wanted)), wanted)
-        first, (pod, _, left_out) = answer["pods"][0], wanted[0]
-        # Later pods were refused by a cluster that has the earlier ones on it.
-        await add_suggestions(ask, pod, first, left_out)
-        return answer
-
-
-_NOTHING: dict[str, Any] = {"fits": True, "fitting": 0, "pods": []}
-
-
 def _resize(template: PodTemplate, replicas: int) -> PodTemplate:
     if template.per_node:
         return template
     return replace(template, count=replicas)
-
-
-def _make_all(templates: Sequence[PodTemplate], namespace: str) -> Iterator[dict[str, Any]]:
-    for each in templates:
-        for at in range(each.count):
-            yield each.make(at, namespace)
-
-
-def _want(template: PodTemplate, candidates: SchedulerView, namespace: str) -> Iterator[WantedPod]:
-    """Each pod with the nodes it may go to; a DaemonSet has one for each of them."""
-    names, left_out = candidates.choose(template.pod["spec"])
-    if template.per_node:
-        for at, name in enumerate(names):
-            yield template.make(at, namespace), [name], []
-        return
-    for at in range(template.count):
-        yield template.make(at, namespace), names, left_out
-
-
-def _body(wanted: Sequence[WantedPod]) -> dict[str, Any]:
-    return {"Pods": [{"Pod": pod, "NodeNames": names} for pod, names, _ in wanted]}
-
-
-def _combine(answer: dict[str, Any], wanted: Sequence[WantedPod]) -> dict[str, Any]:
-    """The answer with the nodes that were never asked about."""
-    for told, (_, _, left_out) in zip(answer["pods"], wanted, strict=True):
-        if left_out and not told["fits"]:
-            told["leftOut"] = left_out
-    return answer

@@ -1,4 +1,4 @@
-"""Plans of moves in words: what fits after which moves, and who was not considered."""
+"""Plans of moves in words: what fits after which moves, and what new nodes would take."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -46,3 +46,31 @@ def _describe(plan: Mapping[str, Any]) -> list[str]:
 
 def _place(where: Mapping[str, str]) -> str:
     return f"{escape_cell(where['node'])} gpu {where['gpus']}"
+
+
+def describe_node_groups(answer: Mapping[str, Any]) -> list[str]:
+    """What new nodes would take, groups first, then what each pod needs."""
+    lines = []
+    for group in answer["groups"]:
+        name = paint(escape_cell(group["group"]), bold=True)
+        if not group["nodes"]:
+            lines.append(f"{name}: no pod that waits needs it and fits on it")
+            continue
+        total = sum(map(len, group["pods"]))
+        lines.append(f"{name}: {count(group['nodes'], 'new node')} for {count(total, 'pod')}")
+        for at, taken in enumerate(group["pods"], 1):
+            lines.append(f"  node {at}: {', '.join(map(escape_cell, taken))}")
+    lines += [_describe_need(pod) for pod in answer["pods"]]
+    return lines or ["no pod waits for GPUs"]
+
+
+def _describe_need(pod: Mapping[str, Any]) -> str:
+    name = escape_cell(pod["pod"])
+    if pod["needs"] == "nothing":
+        return paint(f"{name}: fits now", GOOD)
+    if pod["needs"] == "moves":
+        moves = count(pod["moves"], "move")
+        return paint(f"{name}: fits after {moves}, so no node need be bought for it", NOTABLE)
+    if not pod["groups"]:
+        return paint(f"{name}: fits on no group's nodes: {escape_cell(pod['asks'])}", FAINT)
+    return f"{name}: needs a node of {', '.join(map(escape_cell, pod['groups']))}"

@@ -1,5 +1,6 @@
 """What plans of moves are made from: the ledger, pods, and nodes as a scheduler sees them."""
 
+import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -24,6 +25,7 @@ from slicewise.placement.defrag import (
 from slicewise.state.candidates import SchedulerView
 from slicewise.state.defrag.movable_pods import Budgets, find_obstacle
 from slicewise.state.queries import PodQueries
+from slicewise.state.settings import open_reader
 
 UNCERTAIN: Final = "holds GPUs that are not known for certain"
 
@@ -134,3 +136,16 @@ _PLACING: Final = ("nodeSelector", "affinity", "tolerations")
 def _read_amounts(spec: Mapping[str, Any]) -> list[Any]:
     containers = (*(spec.get("initContainers") or ()), *(spec.get("containers") or ()))
     return [each.get("resources") for each in containers]
+
+
+class DefragReader:
+    """Reads the cluster as it is whenever it is called; the ledger beneath stays current."""
+
+    def __init__(self, client: Client, queries: PodQueries) -> None:
+        self._client = client
+        self._queries = queries
+        self._reader = open_reader()
+
+    async def __call__(self, planned: frozenset[str] = frozenset()) -> DefragView:
+        reading = await ClusterReading.read(self._client, self._reader)
+        return DefragView(self._queries, reading, time.time(), planned)

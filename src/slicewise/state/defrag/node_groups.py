@@ -96,6 +96,34 @@ def fill_group(group: NodeGroup, pods: Sequence[PendingPod]) -> list[list[str]]:
     return [each.taken for each in bought]
 
 
+def describe_groups(groups: Sequence[NodeGroup], pods: Sequence[PendingPod]) -> dict[str, Any]:
+    """The answer as JSON; only pods that neither fit now nor after moves are given new nodes."""
+    needing = [pod for pod in pods if pod.moves is None]
+    filled = {group.name: fill_group(group, needing) for group in groups}
+    takers = {
+        pod.name: [
+            name for name, nodes in filled.items() if any(pod.name in each for each in nodes)
+        ]
+        for pod in needing
+    }
+    return {
+        "groups": [
+            {"group": name, "nodes": len(nodes), "pods": nodes} for name, nodes in filled.items()
+        ],
+        "pods": [
+            {
+                "pod": pod.name,
+                "asks": pod.query.asks,
+                "needs": "node" if pod.moves is None else "moves" if pod.moves else "nothing",
+                **({"moves": pod.moves} if pod.moves else {}),
+                **({"groups": takers[pod.name]} if pod.moves is None else {}),
+            }
+            for pod in pods
+        ],
+        "fits": all(takers.values()),
+    }
+
+
 def group_admits(group: NodeGroup, pod: PendingPod) -> bool:
     """Whether a scheduler would ask about an empty node of the group."""
     required = read_node_requirements(pod.spec)

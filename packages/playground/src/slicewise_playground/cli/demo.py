@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from slicewise.cli.logs import configure_logs
+from slicewise.cli.render.logs import configure_logs
 from slicewise.model import SlicewiseError
 from slicewise_playground.demo.demo_cluster import (
     UNFIT,

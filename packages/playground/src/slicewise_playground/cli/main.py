@@ -2,7 +2,7 @@
 
 import click
 
-from slicewise.cli.logs import configure_plain_logs
+from slicewise.cli.render.logs import configure_plain_logs
 from slicewise_playground import __version__
 from slicewise_playground.cli.demo import demo
 from slicewise_playground.cli.playground import playground

@@ -15,10 +15,10 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Final
 
-from slicewise.cli.extender_client import ExtenderTarget, fetch
 from slicewise.dashboard.usage import MeasuredPod
 from slicewise.dialects import ELASTIC, GPUS, GPUSCHEDULER, GPUSHARE, SLICEWISE, TKESTACK, Dialect
 from slicewise.dialects.scheduler_config import build_config
+from slicewise.extender.client.calls import ExtenderTarget, fetch
 from slicewise.extender.run import ExtenderSettings, run_extender
 from slicewise.model import SlicewiseError
 from slicewise.model.backoff import Backoff

@@ -1,8 +1,6 @@
 """`slicewise defrag [POD]`: prints a plan of moves, and carries it out when told to."""
 
-import contextlib
-import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,27 +12,23 @@ from slicewise.cli.cluster_access import (
     cluster_options,
     run_connected,
 )
-from slicewise.cli.extender_client import (
-    ExtenderTarget,
-    ask_running,
-    open_here,
-    read_target,
-    target_options,
-)
+from slicewise.cli.extender_target import read_target, target_options
 from slicewise.cli.render.terminal import echo, echo_json
-from slicewise.explain.defrag_plans import describe_mix_plan, describe_plan, find_unfit_shapes
+from slicewise.explain.defrag_plans import describe_plan
 from slicewise.explain.defrag_text import describe_plans
-from slicewise.extender.handlers import Extender
+from slicewise.extender.client.calls import ExtenderTarget, ask_running, open_defrag
 from slicewise.kube.client import Client
 from slicewise.model import Pod
-from slicewise.placement.defrag import DefragPlan, SearchLimits, plan_moves
-from slicewise.state.defrag.defrag_view import ClusterReading, DefragView
-from slicewise.state.defrag.marks import find_mark, write_mark
-from slicewise.state.defrag.node_groups import sort_pending
+from slicewise.placement.defrag import DefragPlan, SearchLimits
+from slicewise.state.defrag.defrag_view import DefragReader
 from slicewise.state.defrag.plan_runner import PlanEdges, PlanRunner, PlanStoppedError
-from slicewise.state.settings import open_reader
-
-Plans = list[dict[str, Any]]
+from slicewise.state.defrag.plan_search import (
+    Plans,
+    find_waiting,
+    mark_waiting,
+    plan_mix,
+    plan_waiting,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +94,7 @@ def defrag(pod: str | None, output: str | None, **flags: Any) -> None:
         raise click.UsageError("--evict: pass --service or --url, by which room is kept")
 
     async def work(client: Client) -> Plans:
-        async with open_look(client, target) as look:
+        async with open_defrag(client, target) as look:
             return await _Command(client, target, wanted, look).run()
 
     plans = run_connected(ClusterFlags(**flags), work, CannotTell)
@@ -114,29 +108,9 @@ def _read_marks(flags: dict[str, Any]) -> float | None:
     return seconds if flags.pop("mark") else None
 
 
-class Look:
-    """Reads the cluster as it is whenever it is called; the ledger beneath stays current."""
-
-    def __init__(self, client: Client, extender: Extender) -> None:
-        self._client = client
-        self._queries = extender.decisions.queries
-        self._reader = open_reader()
-
-    async def __call__(self, planned: frozenset[str] = frozenset()) -> DefragView:
-        reading = await ClusterReading.read(self._client, self._reader)
-        return DefragView(self._queries, reading, time.time(), planned)
-
-
-@contextlib.asynccontextmanager
-async def open_look(client: Client, target: ExtenderTarget) -> AsyncIterator[Look]:
-    """A ledger of this process, kept current, to plan on."""
-    async with open_here(client, target) as extender:
-        yield Look(client, extender)
-
-
 class _Command:
     def __init__(
-        self, client: Client, target: ExtenderTarget, wanted: DefragFlags, look: Look
+        self, client: Client, target: ExtenderTarget, wanted: DefragFlags, look: DefragReader
     ) -> None:
         self._client = client
         self._target = target
@@ -147,12 +121,18 @@ class _Command:
     async def run(self) -> Plans:
         view = await self._look()
         if self._wanted.mark_seconds is not None:
-            await self._mark(view, self._wanted.mark_seconds)
+            seconds = self._wanted.mark_seconds
+            async for line in mark_waiting(self._client, view, self._limits, seconds):
+                self._say(line)
         if self._wanted.pod is None:
-            plans = self._plan_all(view) or self._plan_mix(view)
+            plans = plan_waiting(view, self._limits) or plan_mix(view, self._limits)
             self._show(plans)
             return plans
-        pod = self._find(view, self._wanted.pod)
+        space, _, name = self._wanted.pod.rpartition("/")
+        home = space or self._wanted.namespace or self._client.access.namespace
+        pod = find_waiting(view, home, name)
+        if pod is None:
+            raise CannotTell(f"pod '{home}/{name}': no such pod asks for GPUs and has no node")
         query = view.ask(pod)
         outcome = view.plan(query, self._limits)
         told = describe_plan(query, outcome, view.obstacles)
@@ -162,65 +142,25 @@ class _Command:
         return [told]
 
     def _show(self, plans: Plans) -> None:
-        for line in () if self._wanted.quiet else describe_plans(plans):
-            echo(line)
+        for line in describe_plans(plans):
+            self._say(line)
 
-    def _find(self, view: DefragView, word: str) -> Pod:
-        space, _, name = word.rpartition("/")
-        home = space or self._wanted.namespace or self._client.access.namespace
-        for pod in view.waiting():
-            if (pod.namespace, pod.name) == (home, name):
-                return pod
-        raise CannotTell(f"pod '{home}/{name}': no such pod asks for GPUs and has no node")
-
-    def _plan_all(self, view: DefragView) -> Plans:
-        """Plans of all pods that wait and fit nowhere."""
-        found = []
-        for pod in view.waiting():
-            query = view.ask(pod)
-            if query.planner.place(query.snapshot, query.wanted) is None:
-                outcome = view.plan(query, self._limits)
-                found.append(describe_plan(query, outcome, view.obstacles))
-        return found
-
-    def _plan_mix(self, view: DefragView) -> Plans:
-        """The plan that makes most room for the moves it takes, for a shape of the learned mix."""
-        state = view.queries.state
-        planner, snapshot = state.planner(), state.snapshot()
-        movable = list(view.movable.values())
-        found = []
-        for shape in find_unfit_shapes(planner, snapshot):
-            outcome = plan_moves(planner, snapshot, shape.wanted, movable, self._limits)
-            told = describe_mix_plan(planner, snapshot, shape, outcome, view.obstacles)
-            moves = len(told.get("moves", ())) or 1
-            found.append((outcome.plan is not None, shape.part * shape.shape.demand / moves, told))
-        best = max(found, key=lambda each: each[:2], default=None)
-        return [] if best is None else [best[2]]
-
-    async def _mark(self, view: DefragView, seconds: float) -> None:
-        """Write marks on the pods that wait, where they differ from what stands there."""
-        for pending in sort_pending(view, self._limits):
-            facts = view.reading.pods[pending.query.pod.uid]
-            mark = find_mark(facts, pending.moves, time.time(), seconds)
-            if mark is not None and await write_mark(self._client, mark):
-                word = "marked" if pending.moves else "not marked any more"
-                if not self._wanted.quiet:
-                    echo(f"{pending.name} {word}")
+    def _say(self, line: str, *, err: bool = False) -> None:
+        if not self._wanted.quiet:
+            echo(line, err=err)
 
     async def _carry_out(self, pod: Pod, plan: DefragPlan) -> dict[str, Any]:
         done: list[str] = []
 
         def say(text: str) -> None:
             done.append(text)
-            if not self._wanted.quiet:
-                echo(text)
+            self._say(text)
 
         edges = PlanEdges(self._client, self._look, self._keep, say, self._wanted.seconds)
         try:
             node = await PlanRunner(edges, pod, plan).run()
         except PlanStoppedError as error:
-            if not self._wanted.quiet:
-                echo(f"stopped: {error}", err=True)
+            self._say(f"stopped: {error}", err=True)
             return {"done": done, "stopped": str(error)}
         say(f"{pod.namespace}/{pod.name} is on node {node}")
         return {"done": done, "node": node}

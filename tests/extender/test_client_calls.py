@@ -7,8 +7,7 @@ import pytest
 
 import builders
 from fakes.cluster import FakeState, FakeWriter
-from slicewise.cli.cluster_access import CannotTell
-from slicewise.cli.extender_client import ExtenderTarget, open_call
+from slicewise.extender.client.calls import ExtenderTarget, NoAnswerError, open_call
 from slicewise.extender.handlers import Extender
 from slicewise.extender.routes import build_handler
 from slicewise.httpd import HttpResponse
@@ -71,5 +70,5 @@ def test_pods_are_foretold_through_the_proxy():
     ],
 )
 def test_what_the_proxy_or_the_extender_refuses_is_said(service, pods, words):
-    with pytest.raises(CannotTell, match=words):
+    with pytest.raises(NoAnswerError, match=words):
         ask(service, "/what-if", {"Pods": pods})

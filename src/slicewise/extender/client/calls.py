@@ -13,13 +13,9 @@ import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 from urllib.parse import urlencode
 
-import click
-
-from slicewise.cli.cluster_access import FILE, CannotTell, warn
-from slicewise.cli.options import quota_label_options
 from slicewise.dialects import QuotaLabels
 from slicewise.explain.candidates import LeftOut, name_short_nodes
 from slicewise.extender.handlers import Extender
@@ -27,16 +23,18 @@ from slicewise.extender.run import open_extender
 from slicewise.kube.client import Call, Client
 from slicewise.kube.errors import RefusedError
 from slicewise.model import SlicewiseError
-from slicewise.placement import read_policy
+from slicewise.state.defrag.defrag_view import DefragReader
 from slicewise.state.settings import choose_settings
 
-F = TypeVar("F", bound=Callable[..., Any])
 ExtenderCall = Callable[[str, Any], Awaitable[dict[str, Any]]]
-"""Posts a body to a path of the extender; raises CannotTell when there is no answer."""
-URL: Final = "SLICEWISE_URL"
+"""Posts a body to a path of the extender; raises NoAnswerError when there is no answer."""
 _SYNC_SECONDS: Final = 120.0
 # No scheduler waits for answers while this process places pods for itself.
 _MAX_PODS: Final = 10_000
+
+
+class NoAnswerError(SlicewiseError):
+    """What was asked cannot be told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,52 +43,17 @@ class ExtenderTarget:
 
     url: str | None = None
     ca: Path | None = None
+    """PEM authority that its certificate must be from."""
     cert: Path | None = None
+    """PEM client certificate and key to show it."""
     service: str | None = None
+    """Namespace, name and port of the Service, as `namespace/name:port`."""
     policy: str = "default"
+    """The placement policy where this process answers."""
     labels: QuotaLabels = field(default_factory=QuotaLabels)
-
-    def __post_init__(self) -> None:
-        if self.url and self.service:
-            raise click.UsageError("--url and --service are two ways to ask: pass one")
-        try:
-            read_policy(self.policy)
-        except SlicewiseError as error:
-            raise click.BadParameter(str(error), param_hint="--policy") from error
-
-
-def target_options(command: F) -> F:
-    flags = (
-        click.option("--url", envvar=URL, help=f"Ask the extender at this address [env {URL}]."),
-        click.option(
-            "--ca", type=FILE, help="With --url: PEM authority that its certificate must be from."
-        ),
-        click.option(
-            "--cert", type=FILE, help="With --url: PEM client certificate and key to show it."
-        ),
-        click.option(
-            "--service", help="Ask the extender behind this Service, as namespace/name:port."
-        ),
-        click.option(
-            "--policy",
-            default="default",
-            show_default=True,
-            help="Placement policy to assume where no extender is asked.",
-        ),
-    )
-    command = quota_label_options(environment="SLICEWISE_")(command)
-    for flag in reversed(flags):
-        command = flag(command)
-    return command
-
-
-def read_target(flags: dict[str, Any]) -> ExtenderTarget:
-    """Which extender to ask, taken out of a command's flags."""
-    labels = QuotaLabels(flags.pop("model_label") or None, flags.pop("pool_label") or None)
-    return ExtenderTarget(
-        **{key: flags.pop(key) for key in ("url", "ca", "cert", "service", "policy")},
-        labels=labels,
-    )
+    """The labels of nodes that the quota's models and pools are told by, where it does."""
+    warn: Callable[[str], None] = lambda _: None
+    """Hears of what could not be looked at."""
 
 
 def fetch(
@@ -110,9 +73,9 @@ def fetch(
         with urllib.request.urlopen(request, timeout=30, context=context) as response:
             answer: dict[str, Any] = json.load(response)
     except urllib.error.HTTPError as error:
-        raise CannotTell(_read_error(error.read(), error.code)) from error
+        raise NoAnswerError(_read_error(error.read(), error.code)) from error
     except (OSError, ValueError) as error:
-        raise CannotTell(f"cannot ask {url}: {error}; pass --url") from error
+        raise NoAnswerError(f"cannot ask {url}: {error}; pass --url") from error
     return answer
 
 
@@ -129,15 +92,22 @@ async def open_call(client: Client, target: ExtenderTarget) -> AsyncIterator[Ext
 @contextlib.asynccontextmanager
 async def open_here(client: Client, target: ExtenderTarget) -> AsyncIterator[Extender]:
     """An extender of this process, on the cluster as it is and becomes."""
-    settings = await choose_settings(client, target.policy, warn)
+    settings = await choose_settings(client, target.policy, target.warn)
     settings = replace(settings, quota_labels=target.labels)
     async with contextlib.AsyncExitStack() as stack:
         try:
             opened = open_extender(client, settings, _SYNC_SECONDS)
             extender = await stack.enter_async_context(opened)
         except TimeoutError as error:
-            raise CannotTell(f"the cluster was not read within {_SYNC_SECONDS:.0f} s") from error
+            raise NoAnswerError(f"the cluster was not read within {_SYNC_SECONDS:.0f} s") from error
         yield extender
+
+
+@contextlib.asynccontextmanager
+async def open_defrag(client: Client, target: ExtenderTarget) -> AsyncIterator[DefragReader]:
+    """A ledger of this process, kept current, to plan moves on."""
+    async with open_here(client, target) as extender:
+        yield DefragReader(client, extender.decisions.queries)
 
 
 async def ask_running(client: Client, target: ExtenderTarget, path: str, body: Any) -> Any:
@@ -155,7 +125,7 @@ def _ask_here(extender: Extender) -> ExtenderCall:
         else:
             response = await extender.explain(data, {})
         if response.status != 200:
-            raise CannotTell(_read_error(bytes(response.body), response.status))
+            raise NoAnswerError(_read_error(bytes(response.body), response.status))
         answer: dict[str, Any] = json.loads(response.body)
         return answer
 
@@ -165,7 +135,7 @@ def _ask_here(extender: Extender) -> ExtenderCall:
 def _ask_service(client: Client, service: str) -> ExtenderCall:
     namespace, _, name = service.rpartition("/")
     if not name:
-        raise CannotTell(f"--service={service!r}: expected namespace/name:port")
+        raise NoAnswerError(f"--service={service!r}: expected namespace/name:port")
     home = f"/api/v1/namespaces/{namespace or 'kube-system'}/services/{name}/proxy"
 
     async def ask(path: str, body: Any) -> dict[str, Any]:
@@ -173,7 +143,7 @@ def _ask_service(client: Client, service: str) -> ExtenderCall:
             content = await client.send(Call("create", "services/proxy", home + path), body)
         except RefusedError as error:
             # The extender's own errors come through as they are, and are no Status.
-            raise CannotTell(_read_error(error.message.encode(), error.code)) from error
+            raise NoAnswerError(_read_error(error.message.encode(), error.code)) from error
         answer: dict[str, Any] = json.loads(content)
         return answer
 
