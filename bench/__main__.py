@@ -10,6 +10,7 @@ from bench.agent import measure_calls, measure_idle, measure_memory, measure_pre
 from bench.bindrate import measure_bind_rate
 from bench.decisions import measure_cold, measure_decisions, measure_tables
 from bench.defrag import measure_plans
+from bench.dra_openb import measure_openb_claims
 from bench.events import measure_events
 from bench.extender import measure_filter, measure_writes
 from bench.fanout import measure_fanout
@@ -62,6 +63,7 @@ BENCHES: Final[Mapping[str, Callable[[], Measures]]] = {
     "agent.api_calls_per_pod": measure_calls,
     "page.first_paint.5000": partial(measure_first_paint, 5000),
     "cluster.bind_rate": measure_bind_rate,
+    "dra.openb": measure_openb_claims,
     "api.fanout.5000": measure_fanout,
 }
 
