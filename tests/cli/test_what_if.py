@@ -7,6 +7,9 @@ from click.testing import CliRunner
 from extender.living import Cluster
 from slicewise.cli.main import main
 from slicewise.cli.what_if import read_files
+from slicewise.kube.dra.slices import SliceDevice, write_spec
+from slicewise.model import MiB
+from slicewise.model.claim import DRIVER
 
 CAPACITY = {
     "cpu": "64",
@@ -150,7 +153,7 @@ def test_files_and_folders_are_read_in_order(tmp_path):
     (tmp_path / "a.json").write_text(json.dumps(pod("first")))
     (tmp_path / "notes.txt").write_text("not: [")
 
-    found = read_files(tmp_path, tmp_path / "a.json")
+    found = read_files(tmp_path, tmp_path / "a.json").templates
 
     assert [each.name for each in found] == ["first", "second", "first"]
 
@@ -223,4 +226,90 @@ def test_every_workload_has_its_number_of_pods(tmp_path, document, counts):
     path = tmp_path / "pods.yaml"
     path.write_text(yaml.safe_dump(document))
 
-    assert [each.count for each in read_files(path)] == counts
+    assert [each.count for each in read_files(path).templates] == counts
+
+
+# Claims
+
+
+def share_template(name="half", cores="50", **more):
+    exactly = {
+        "deviceClassName": DRIVER,
+        "capacity": {"requests": {"cores": cores, "memory": "1Gi"}},
+        **more,
+    }
+    devices = {"requests": [{"name": "gpu", "exactly": exactly}]}
+    return {
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": name},
+        "spec": {"spec": {"devices": devices}},
+    }
+
+
+def claiming(name="p", template="half"):
+    return pod(name, {}, resourceClaims=[{"name": "g", "resourceClaimTemplateName": template}])
+
+
+@pytest.fixture(scope="module")
+def offering():
+    """Two nodes that offer two GPUs each to claims."""
+    with Cluster(nodes=2, gpus=2, capacity=CAPACITY) as cluster:
+        api = cluster.wait_ready().playground
+        for node in ("n0", "n1"):
+            devices = [SliceDevice(f"{node}-{at}", MiB(40960), {"index": at}) for at in range(2)]
+            body = {"metadata": {"name": node}, "spec": write_spec(node, devices, 1)}
+            api.create("resourceslices", body)
+        api.create("deviceclasses", {"metadata": {"name": DRIVER}, "spec": {}})
+        api.create("resourceclaimtemplates", share_template("known", "100"))
+        yield cluster
+
+
+def test_pod_with_a_claim_is_told_its_node_and_gpu(offering, tmp_path):
+    result = run(offering, tmp_path, share_template(), claiming())
+
+    assert result.exit_code == 0, result.output
+    assert result.output == ("it fits\n  default/p: node n0, g: 50 percent and 1024 MiB of gpu 0\n")
+
+
+def test_claims_of_earlier_pods_count_for_later_ones(offering, tmp_path):
+    template = claiming(template="known")["spec"]
+    several = workload("Deployment", replicas=5, template=template)
+    result = run(offering, tmp_path, several, words=("-o", "json"))
+
+    told = json.loads(result.stdout)
+    assert result.exit_code == 1
+    assert [each.get("node") for each in told["pods"]] == ["n0", "n0", "n1", "n1", None]
+    (request,) = told["pods"][4]["claims"][0]["requests"]
+    assert request["nodes"][0]["gpus"][0]["missing"] == ["100 percent"]
+
+
+def test_claim_that_fits_nowhere_is_told_per_node_what_lacks(offering, tmp_path):
+    result = run(offering, tmp_path, share_template(cores="120"), claiming())
+
+    assert result.exit_code == 1
+    assert "default/p: no node for g: 120 percent and 1024 MiB of a GPU" in result.output
+    assert "0 of 2 nodes that offer GPUs to claims can take it" in result.output
+    assert "gpu 1: lacks 20 percent" in result.output
+
+
+def test_nodes_that_the_scheduler_leaves_out_take_no_claims(offering, tmp_path):
+    only = claiming()
+    only["spec"]["nodeName"] = None
+    only["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "n1"}
+    result = run(offering, tmp_path, share_template(), only)
+
+    assert "default/p: node n1, g: 50 percent" in result.output, result.output
+
+
+def test_template_that_is_nowhere_is_exit_code_2(offering, tmp_path):
+    result = run(offering, tmp_path, claiming(template="none"))
+
+    assert result.exit_code == 2
+    assert "claim g: there is no such template, neither in the cluster nor in" in result.output
+
+
+def test_claims_cannot_be_asked_of_an_extender_alone(offering, tmp_path):
+    result = run(offering, tmp_path, claiming(), words=("--url", offering.url))
+
+    assert result.exit_code == 2
+    assert "its claims are known to the API alone; leave --url out" in result.output

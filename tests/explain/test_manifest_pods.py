@@ -3,11 +3,11 @@ import json
 import pytest
 
 from slicewise.explain.manifest_pods import check_template
-from slicewise.explain.manifests import ManifestError, read_templates
+from slicewise.explain.manifests import ManifestError, read_manifests
 
 
 def check(document):
-    for template in read_templates("f.yaml", json.dumps(document)):
+    for template in read_manifests("f.yaml", json.dumps(document)).templates:
         check_template(template)
 
 

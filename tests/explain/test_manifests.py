@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from slicewise.explain.manifests import ManifestError, parse_documents, read_templates
+from slicewise.explain.manifests import ManifestError, parse_documents, read_manifests
 
 POD = {"containers": [{"name": "c"}]}
 
@@ -29,15 +29,15 @@ def test_items_of_a_typed_list_have_its_kind():
     ],
 )
 def test_pods_are_counted_at_a_time_and_in_total(document, counts):
-    (template,) = read_templates("f.yaml", json.dumps(document))
+    (template,) = read_manifests("f.yaml", json.dumps(document)).templates
 
     assert (template.count, template.total) == counts
 
 
 def test_objects_that_make_no_pods_are_passed_over():
-    assert read_templates("f.yaml", "kind: Secret\n---\nkind: ConfigMap\n") == []
+    assert read_manifests("f.yaml", "kind: Secret\n---\nkind: ConfigMap\n").templates == []
 
 
 def test_text_that_is_no_yaml_names_its_file():
     with pytest.raises(ManifestError, match=r"cannot read f\.yaml: not YAML"):
-        read_templates("f.yaml", "a: [")
+        read_manifests("f.yaml", "a: [")

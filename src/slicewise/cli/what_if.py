@@ -20,9 +20,10 @@ from slicewise.explain.defrag_text import describe_node_groups
 from slicewise.explain.manifest_pods import check_template
 from slicewise.explain.manifests import (
     ManifestError,
+    Manifests,
     PodTemplate,
     parse_documents,
-    read_templates,
+    read_manifests,
 )
 from slicewise.extender.client.calls import ExtenderTarget
 from slicewise.extender.client.questions import ask_address, ask_cluster, ask_node_groups
@@ -72,18 +73,19 @@ def what_if(
         raise click.UsageError("pass -f for pods, or --node-template for nodes")
     if groups is not None:
         _tell_groups(target, groups, ClusterFlags(**flags), quiet=output == "json")
-    templates = read_files(*files)
+    manifests = read_files(*files)
     if replicas is not None:
-        templates = [_resize(each, replicas) for each in templates]
+        resized = [_resize(each, replicas) for each in manifests.templates]
+        manifests = replace(manifests, templates=resized)
     if target.url:
         try:
-            answer = ask_address(target, templates, namespace or "default")
+            answer = ask_address(target, manifests.templates, namespace or "default")
         except SlicewiseError as error:
             raise CannotTell(str(error)) from error
     else:
 
         async def ask(client: Client) -> dict[str, Any]:
-            return await ask_cluster(client, target, templates, namespace)
+            return await ask_cluster(client, target, manifests, namespace)
 
         answer = run_connected(ClusterFlags(**flags), ask, CannotTell)
     if output == "json":
@@ -114,15 +116,15 @@ def _tell_groups(
     raise SystemExit(0 if answer["fits"] else 1)
 
 
-def read_files(*paths: Path) -> list[PodTemplate]:
-    """Every pod template in these files and folders, in the order given."""
+def read_files(*paths: Path) -> Manifests:
+    """Every pod template in these files and folders, in the order given, and their claims."""
     try:
-        found = [
-            template
+        listed = [
+            read_manifests(str(file), read_text(file))
             for path in paths
             for file in find_files(path)
-            for template in read_templates(str(file), read_text(file))
         ]
+        found = [template for each in listed for template in each.templates]
         for template in found:
             check_template(template)
     except ManifestError as error:
@@ -130,7 +132,7 @@ def read_files(*paths: Path) -> list[PodTemplate]:
     if not found:
         where = ", ".join(map(str, paths))
         raise CannotTell(f"{where}: expected a pod, or a workload with a pod template")
-    return found
+    return Manifests(found, [claim for each in listed for claim in each.claims])
 
 
 def find_files(path: Path) -> list[Path]:

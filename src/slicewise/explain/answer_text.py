@@ -137,7 +137,9 @@ def _describe_place(pods: Sequence[Mapping[str, Any]]) -> str:
     pod = pods[0]
     if "node" not in pod:
         return f"  {_name(pods)}: {pod['summary']}"
-    return f"  {_name(pods)}: node {paint(pod['node'], GOOD)}, {'; '.join(pod['allocation'])}"
+    told = f"  {_name(pods)}: node {paint(pod['node'], GOOD)}, {'; '.join(pod['allocation'])}"
+    untried = ", ".join(pod.get("notTried", ()))
+    return f"{told} (not tried: {untried})" if untried else told
 
 
 def _describe_refused(pods: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -147,6 +149,8 @@ def _describe_refused(pods: Sequence[Mapping[str, Any]]) -> list[str]:
         f"    {_summarise(first)}",
     ]
     lines += [f"    {line}" for line in _describe_verdict(first)]
+    for claim in first.get("claims", ()):
+        lines += [f"    {line}" for line in describe_claim(claim)]
     if first.get("leftOut"):
         lines.append(f"    {_describe_left_out(first['leftOut'])}")
     return lines
@@ -160,7 +164,12 @@ def _name(pods: Sequence[Mapping[str, Any]]) -> str:
 def claim_fits(claim: Mapping[str, Any]) -> bool:
     """Whether the claim has its GPUs, or could have them now."""
     if "requests" in claim:
-        return all(each["fits"] for each in claim["requests"])
+        # Of alternatives, one is enough.
+        groups: dict[str, bool] = {}
+        for each in claim["requests"]:
+            name = each["request"].partition("/")[0]
+            groups[name] = groups.get(name, False) or each["fits"]
+        return all(groups.values())
     return "holds" in claim and "reason" not in claim
 
 

@@ -70,15 +70,15 @@ def _explain(
     held: Held,
     classes: Mapping[str, tuple[str, ...]],
 ) -> dict[str, Any]:
-    told: dict[str, Any] = {"request": request.name, "asks": _describe(request)}
-    problem = _find_problem(request, devices, classes)
+    told: dict[str, Any] = {"request": request.name, "asks": describe_claim_request(request)}
+    problem = find_problem(request, devices, classes)
     if problem is not None:
         return {**told, "fits": False, "problem": problem, "nodes": []}
     selectors = (*classes[request.device_class], *request.selectors)
     nodes: dict[str, list[dict[str, Any]]] = {}
     doubtful: set[str] = set()
     for device in devices:
-        missing = _find_missing(request, device, held.get((device.node, device.name), (0, 0)))
+        missing = find_lacking(request, device, held.get((device.node, device.name), (0, 0)))
         for each in selectors:
             try:
                 chosen = matches(each, device)
@@ -96,7 +96,7 @@ def _explain(
     return {**told, "notEvaluated": sorted(doubtful)} if doubtful else told
 
 
-def _find_problem(
+def find_problem(
     request: ClaimRequest,
     devices: Sequence[OfferedDevice],
     classes: Mapping[str, tuple[str, ...]],
@@ -111,7 +111,9 @@ def _find_problem(
         names = ", ".join(request.strange)
         return f"capacity {names}: expected {' or '.join(CAPACITIES)}, which is all GPUs have"
     if not devices:
-        return "no node offers GPUs to claims: label nodes with slicewise.io/dra=all or shared"
+        return (
+            "no node asked offers GPUs to claims: label nodes with slicewise.io/dra=all or shared"
+        )
     return None
 
 
@@ -120,7 +122,7 @@ def _tell_node(name: str, gpus: list[dict[str, Any]], needed: int) -> dict[str, 
     return {"node": name, "fits": fitting >= needed, "fitting": fitting, "gpus": gpus}
 
 
-def _find_missing(request: ClaimRequest, device: OfferedDevice, held: tuple[int, int]) -> list[str]:
+def find_lacking(request: ClaimRequest, device: OfferedDevice, held: tuple[int, int]) -> list[str]:
     """What the device lacks; a share that names no amount is the whole GPU."""
     cores = device.whole_cores if request.cores is None else request.cores
     memory = device.whole_memory if request.memory is None else int(request.memory)
@@ -132,7 +134,7 @@ def _find_missing(request: ClaimRequest, device: OfferedDevice, held: tuple[int,
     return missing
 
 
-def _describe(request: ClaimRequest) -> str:
+def describe_claim_request(request: ClaimRequest) -> str:
     if request.cores is None and request.memory is None:
         what = "a whole GPU"
     else:

@@ -5,7 +5,7 @@ It is given texts; whoever calls it opens the files.
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import yaml
@@ -13,6 +13,8 @@ import yaml
 from slicewise.model import SlicewiseError
 
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+CLAIM_KINDS: Final = frozenset(("DeviceClass", "ResourceClaim", "ResourceClaimTemplate"))
+"""Objects that say what the claims of pods ask for."""
 # Objects that stand beside workloads in their files and make no pods.
 WITHOUT_PODS: Final = frozenset(
     (
@@ -21,7 +23,7 @@ WITHOUT_PODS: Final = frozenset(
         "Namespace", "NetworkPolicy",
         "PersistentVolume", "PersistentVolumeClaim", "PodDisruptionBudget", "PriorityClass",
         "ResourceQuota", "Role", "RoleBinding", "Secret", "Service", "ServiceAccount",
-        "StorageClass",
+        "StorageClass", *CLAIM_KINDS,
     )
 )  # fmt: skip
 
@@ -57,6 +59,14 @@ class PodTemplate:
         return {"metadata": meta, "spec": self.pod["spec"], "status": {"phase": "Pending"}}
 
 
+@dataclass(frozen=True, slots=True)
+class Manifests:
+    """Pod templates, and the classes, claims and templates of claims that stand beside them."""
+
+    templates: list[PodTemplate]
+    claims: list[Mapping[str, Any]] = field(default_factory=list)
+
+
 def parse_documents(name: str, text: str) -> Iterator[Mapping[str, Any]]:
     """Every object in a file's text, lists taken apart; `name` is how errors call the file."""
     try:
@@ -89,13 +99,13 @@ def _flatten(name: str, document: object) -> Iterator[Mapping[str, Any]]:
         yield from _flatten(name, {"kind": kind.removesuffix("List"), **item} if bare else item)
 
 
-def read_templates(name: str, text: str) -> list[PodTemplate]:
-    """Every pod template in a file's text, in the order it has."""
-    return [
-        read_template(name, document)
-        for document in parse_documents(name, text)
-        if document["kind"] not in WITHOUT_PODS
-    ]
+def read_manifests(name: str, text: str) -> Manifests:
+    """The pod templates of a file's text and what claims ask for, in the order it has."""
+    documents = list(parse_documents(name, text))
+    return Manifests(
+        [read_template(name, each) for each in documents if each["kind"] not in WITHOUT_PODS],
+        [each for each in documents if each["kind"] in CLAIM_KINDS],
+    )
 
 
 def read_template(name: str, document: Mapping[str, Any]) -> PodTemplate:

@@ -5,8 +5,9 @@ from typing import Any, Final
 
 from slicewise.explain.answer_text import fits_somewhere
 from slicewise.explain.candidates import LeftOut
+from slicewise.explain.claim_what_if import ClaimOutcome, add_claims
 from slicewise.explain.defrag_plans import FEW_MOVES, describe_plan
-from slicewise.explain.manifests import PodTemplate
+from slicewise.explain.manifests import Manifests, PodTemplate
 from slicewise.extender.client.calls import (
     ExtenderTarget,
     NoAnswerError,
@@ -20,7 +21,7 @@ from slicewise.kube.errors import RefusedError
 from slicewise.kube.reads import read_one
 from slicewise.placement.defrag import SearchLimits
 from slicewise.state.candidates import SchedulerView
-from slicewise.state.claim_queries import explain_claims
+from slicewise.state.claim_queries import explain_claims, index_manifests, place_pod_claims
 from slicewise.state.defrag.node_groups import describe_groups, read_groups, sort_pending
 from slicewise.state.settings import open_reader
 
@@ -100,6 +101,9 @@ def ask_address(
         raise NoAnswerError(
             f"DaemonSet {daemon}: its nodes are known to the API alone; leave --url out"
         )
+    claiming = next((each.name for each in templates if each.pod["spec"].get("resourceClaims")), "")
+    if claiming:
+        raise NoAnswerError(f"{claiming}: its claims are known to the API alone; leave --url out")
     wanted: list[WantedPod] = [(pod, None, []) for pod in _make_all(templates, namespace)]
     return _combine(fetch(target, "/what-if", body=_body(wanted)) if wanted else _NOTHING, wanted)
 
@@ -107,20 +111,30 @@ def ask_address(
 async def ask_cluster(
     client: Client,
     target: ExtenderTarget,
-    templates: Sequence[PodTemplate],
+    manifests: Manifests,
     namespace: str | None = None,
 ) -> dict[str, Any]:
     """What the cluster's state says, about the nodes the scheduler would ask about."""
     candidates = await SchedulerView.read(client, open_reader())
     home = namespace or client.access.namespace
-    wanted = [each_pod for each in templates for each_pod in _want(each, candidates, home)]
+    wanted = [
+        each_pod for each in manifests.templates for each_pod in _want(each, candidates, home)
+    ]
     if not wanted:
         return _NOTHING
+    try:
+        index = index_manifests(manifests.claims, home)
+        outcomes = await place_pod_claims(client, wanted, index)
+    except RefusedError as error:
+        raise NoAnswerError(f"claims may not be read: {error.message}") from error
+    wanted = [_narrow(each, outcomes.get(at)) for at, each in enumerate(wanted)]
     async with open_call(client, target) as ask:
         answer = _combine(await ask("/what-if", _body(wanted)), wanted)
+        add_claims(answer, outcomes)
         first, (pod, _, left_out) = answer["pods"][0], wanted[0]
         # Later pods were refused by a cluster that has the earlier ones on it.
-        await add_suggestions(ask, pod, first, left_out)
+        if "claims" not in first:
+            await add_suggestions(ask, pod, first, left_out)
         return answer
 
 
@@ -139,6 +153,12 @@ def _want(template: PodTemplate, candidates: SchedulerView, namespace: str) -> I
         return
     for at in range(template.count):
         yield template.make(at, namespace), names, left_out
+
+
+def _narrow(wanted: WantedPod, outcome: ClaimOutcome | None) -> WantedPod:
+    """The pod put to the nodes alone that can take its claims, where there are any."""
+    pod, _, left_out = wanted
+    return (pod, list(outcome.places), left_out) if outcome and outcome.places else wanted
 
 
 def _body(wanted: Sequence[WantedPod]) -> dict[str, Any]:

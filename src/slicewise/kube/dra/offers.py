@@ -35,10 +35,7 @@ async def list_classes(client: Client) -> dict[str, tuple[str, ...]]:
     """The selectors of every device class, by its name."""
     call = Call("list", "deviceclasses", f"{_GROUP}/deviceclasses")
     body = await read_one(client, call, dict)
-    return {
-        each["metadata"]["name"]: _read_selectors(each.get("spec") or {})
-        for each in (body or {}).get("items") or ()
-    }
+    return {each["metadata"]["name"]: read_class(each) for each in (body or {}).get("items") or ()}
 
 
 async def find_wanted(client: Client, namespace: str, name: str) -> WantedClaim | None:
@@ -46,6 +43,25 @@ async def find_wanted(client: Client, namespace: str, name: str) -> WantedClaim 
     path = f"{_GROUP}/namespaces/{quote(namespace, safe='')}/resourceclaims/{quote(name, safe='')}"
     body = await read_one(client, Call("get", "resourceclaims", path), dict)
     return None if body is None else read_wanted(body)
+
+
+async def find_template(client: Client, namespace: str, name: str) -> dict[str, Any] | None:
+    """A template of claims; None when there is none of that name."""
+    home = f"{_GROUP}/namespaces/{quote(namespace, safe='')}/resourceclaimtemplates"
+    call = Call("get", "resourceclaimtemplates", f"{home}/{quote(name, safe='')}")
+    found: dict[str, Any] | None = await read_one(client, call, dict)
+    return found
+
+
+def read_template_claim(body: dict[str, Any], namespace: str, name: str) -> WantedClaim:
+    """The claim of this name that the template would make."""
+    spec = (body.get("spec") or {}).get("spec") or {}
+    return read_wanted({"metadata": {"namespace": namespace, "name": name}, "spec": spec})
+
+
+def read_class(body: dict[str, Any]) -> tuple[str, ...]:
+    """The selectors of a device class."""
+    return _read_selectors(body.get("spec") or {})
 
 
 def read_wanted(body: dict[str, Any]) -> WantedClaim:

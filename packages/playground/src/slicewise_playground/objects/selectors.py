@@ -47,6 +47,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     "secrets": ("type",),
     "jobs.batch": ("status.successful",),
     "replicasets.apps": ("status.replicas",),
+    "resourceslices.resource.k8s.io": ("spec.driver", "spec.nodeName"),
 }
 REGARDING = "regarding."
 
