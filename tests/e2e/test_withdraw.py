@@ -33,28 +33,28 @@ def describe(node):
     return {"metadata": meta, "spec": found["spec"], "status": status}
 
 
-def wait_gone(node):
-    """The kubelet has noticed that no agent serves our resources."""
+def withdraw(node):
+    """What the command says, once the kubelet has noticed that no agent serves our resources."""
+    said = node.withdraw()
 
     def gone():
         amounts = node.node_object()["status"]["allocatable"]
         return all(amounts.get(name, "0") == "0" for name in (*DEFAULT.resources, CARRIER))
 
     wait_until(gone, 60, lambda: "the kubelet still offers our resources")
+    return said
 
 
 def test_node_is_as_before_the_agent_came(agent_node):
     # The node is shared, and an agent of an earlier test may have been here.
-    wait_gone(agent_node)
-    agent_node.withdraw()
+    withdraw(agent_node)
     before = describe(agent_node)
     agent_node.start_agent()
     agent_node.wait_allocatable("slicewise.io/cores", "nvidia.com/gpu")
     published = describe(agent_node)
     assert published != before
     agent_node.stop_agent()
-    wait_gone(agent_node)
 
-    assert f"node {agent_node.node.name}:" in agent_node.withdraw()
+    assert f"node {agent_node.node.name}:" in withdraw(agent_node)
     assert "nvidia.com/gpu.product" not in before["metadata"]["labels"]
     assert describe(agent_node) == before
