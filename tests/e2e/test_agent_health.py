@@ -17,7 +17,7 @@ XID = 79
 def test_gpu_with_an_xid_takes_no_pod_until_it_is_well_and_no_pod_is_touched(
     agent_node: AgentNode,
 ) -> None:
-    agent_node.start_agent("--recover-seconds=3")
+    agent_node.start_agent("--recover-seconds=15")
     agent_node.wait_allocatable(*LIMITS)
     agent_node.start_extender("--policy=spread")
     agent_node.cluster.apply(*(speak(f"on-{at}", LIMITS, ["main"]) for at in range(8)))
