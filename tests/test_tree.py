@@ -18,6 +18,7 @@ CONTRACTS: list[dict[str, Any]] = PROJECT["tool"]["importlinter"]["contracts"]
 
 MOST_MODULES = 25
 MOST_LINES = 62_000
+MOST_FILE_LINES = 410
 # Where "card" is another system's word and is quoted: a file's path, and a part of its line.
 FOREIGN_CARDS = (
     ("src/slicewise/nodeagent/compat/compat_metrics.py", '("node", "card")'),
@@ -75,6 +76,15 @@ def test_no_folder_has_more_modules_than_one_can_survey():
     counts = {str(each.relative_to(ROOT)): len(list(each.glob("*.py"))) for each in folders}
 
     assert {name: count for name, count in counts.items() if count > MOST_MODULES} == {}
+
+
+def test_no_file_is_longer_than_one_can_read_at_once():
+    counts = {
+        str(path.relative_to(ROOT)): len(path.read_text().splitlines())
+        for path in sources(PRODUCT, PLAYGROUND)
+    }
+
+    assert {name: count for name, count in counts.items() if count > MOST_FILE_LINES} == {}
 
 
 def test_product_stays_within_its_lines():

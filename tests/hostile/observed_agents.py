@@ -12,10 +12,11 @@ from typing import Any
 import msgspec
 
 from e2e.truth import read_pieces
-from slicewise.cluster.grants import PodGrants, find_overfull, read_grants, what_would_start
+from hostile.pod_grants import read_grants
 from slicewise.dialects import DEFAULT
 from slicewise.kube.objects import NodeBody, PodBody
 from slicewise.model import Node
+from slicewise.model.grants import PodGrants, find_overfull, what_would_start
 from slicewise.state.settings import open_reader
 from slicewise.trust import TrustStore, read_trust
 from slicewise_testbed.api import Api

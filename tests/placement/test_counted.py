@@ -88,17 +88,19 @@ def test_refused_pod_is_told_to_name_the_carrier():
 @pytest.mark.parametrize(
     ("limits", "found"),
     [
-        ({"slicewise.io/memory": 1}, {"c0": {CARRIER: 1}}),
-        ({"elasticgpu.io/gpu-memory": 1}, {"c0": {CARRIER: 1}}),
-        ({"elasticgpu.io/gpu-memory": 1, CARRIER: 1}, {}),
-        ({"elasticgpu.io/gpu-memory": 1, "elasticgpu.io/gpu-core": 5}, {}),
-        ({"elasticgpu.io/gpu-core": 5}, {}),
-        ({"aliyun.com/gpu-mem": 1}, {}),
-        ({"cpu": 1}, {}),
+        ({"slicewise.io/memory": 1}, {"slicewise.io/memory"}),
+        ({"elasticgpu.io/gpu-memory": 1}, {"elasticgpu.io/gpu-memory"}),
+        ({"elasticgpu.io/gpu-memory": 1, CARRIER: 1}, set()),
+        ({"elasticgpu.io/gpu-memory": 1, "elasticgpu.io/gpu-core": 5}, set()),
+        ({"elasticgpu.io/gpu-core": 5}, set()),
+        ({"aliyun.com/gpu-mem": 1}, set()),
+        ({"cpu": 1}, set()),
     ],
 )
-def test_containers_that_need_the_carrier_are_found(limits, found):
-    assert DEFAULT.find_carriers(builders.pod(limits=limits)) == found
+def test_resources_that_need_the_carrier_are_found(limits, found):
+    request = DEFAULT.read_request(builders.pod(limits=limits))
+
+    assert request.lone & DEFAULT.countable == found
 
 
 @pytest.mark.parametrize("text", ["", "nonsense", "[]", '{"resources":3}', '{"resources":{"a":1}}'])

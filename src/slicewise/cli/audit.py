@@ -3,11 +3,8 @@
 The node's agent is asked, or, without one, the sources that the agent itself would ask.
 """
 
-import json
 import socket
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -26,16 +23,16 @@ from slicewise.cli.render.console import EscapingConsole
 from slicewise.cli.render.terminal import echo_json
 from slicewise.diagnose.audit_report import write_audit
 from slicewise.diagnose.findings_text import AUDIT_COLUMNS, sum_up_audit, write_audit_lines
+from slicewise.model import SlicewiseError
 from slicewise.model.styled_text import escape_cell
 from slicewise.nodeagent.run import AgentOptions, audit_directly
 from slicewise.nodeagent.settings import AgentSettings, Paths
+from slicewise.state.probes import fetch_audit
 from slicewise.state.settings import open_reader
 
 DEFAULT_URL: Final = "http://127.0.0.1:5678"
 _CODES: Final = {"clean": 0, "findings": 1}
 _CANNOT_TELL: Final = 2
-# An audit that finds something looks twice, and the kubelet may take its time.
-_SECONDS: Final = 60.0
 _PATH = click.Path(path_type=Path)
 
 
@@ -78,7 +75,7 @@ def audit(url: str, output: str, direct: bool, **flags: Any) -> None:
         )
         answer = write_audit(found)
     else:
-        answer = fetch(url)
+        answer = _fetch(url)
     if output == "json":
         echo_json(answer)
     else:
@@ -86,21 +83,13 @@ def audit(url: str, output: str, direct: bool, **flags: Any) -> None:
     sys.exit(_CODES.get(answer["verdict"], _CANNOT_TELL))
 
 
-def fetch(url: str) -> dict[str, Any]:
-    page = f"{url.rstrip('/')}/audit"
+def _fetch(url: str) -> dict[str, Any]:
     try:
-        with urllib.request.urlopen(page, timeout=_SECONDS) as response:
-            answer = json.load(response)
-    except urllib.error.HTTPError as error:
-        error.close()
-        raise CannotTell(f"{page} answered {error.code}; pass --url") from error
-    except (OSError, ValueError) as error:
+        return fetch_audit(url)
+    except SlicewiseError as error:
         raise CannotTell(
-            f"cannot ask {page}: {error}; run it on the node of an agent, or pass --url or --direct"
+            f"{error}; run it on the node of an agent, or pass --url or --direct"
         ) from error
-    if not isinstance(answer, dict) or not {"node", "verdict", "findings", "gaps"} <= answer.keys():
-        raise CannotTell(f"{page} is not the page of an agent; pass --url")
-    return answer
 
 
 def show_audit(answer: Mapping[str, Any], console: EscapingConsole | None = None) -> None:

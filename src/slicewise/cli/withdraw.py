@@ -9,8 +9,12 @@ from slicewise.cli.cluster_access import ClusterFlags, cluster_options, run_conn
 from slicewise.cli.options import read_namespaced_name
 from slicewise.cli.render.terminal import echo
 from slicewise.kube.client import Client
-from slicewise.kube.ownership import delete_with_role
-from slicewise.nodeagent.gpus.withdrawal import WithdrawalPhase, WithdrawalSettings, remove_specs
+from slicewise.nodeagent.gpus.withdrawal import (
+    WithdrawalPhase,
+    WithdrawalSettings,
+    remove_own_role,
+    remove_specs,
+)
 from slicewise.nodeagent.gpus.withdrawal import withdraw as withdraw_nodes
 
 _FOLDER: Final = click.Path(file_okay=False, exists=True, path_type=Path)
@@ -52,7 +56,9 @@ def withdraw(*, specs: Path | None, dissolve: str | None, dry_run: bool, **flags
             echo(done.text)
             count += 1
         if dissolve is not None and not dry_run:
-            await _dissolve(client, *read_namespaced_name("--dissolve", dissolve))
+            namespace, name = read_namespaced_name("--dissolve", dissolve)
+            if await remove_own_role(client, namespace, name):
+                echo(f"{name} deleted")
         return count
 
     if not run_connected(ClusterFlags(flags["kubeconfig"], flags["context"]), clean):
@@ -60,13 +66,3 @@ def withdraw(*, specs: Path | None, dissolve: str | None, dry_run: bool, **flags
     if specs is not None and not dry_run:
         for path in remove_specs(specs):
             echo(f"{path} deleted")
-
-
-async def _dissolve(client: Client, namespace: str, name: str) -> None:
-    dependents = {
-        "clusterrolebindings": f"/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/{name}",
-        "serviceaccounts": f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}",
-        "deployments": f"/apis/apps/v1/namespaces/{namespace}/deployments/{name}",
-    }
-    if await delete_with_role(client, name, dependents):
-        echo(f"{name} deleted")

@@ -3,11 +3,12 @@
 A dialect translates between text and model and never places.
 """
 
+from slicewise.dialects.catalog import QuotaLabels
 from slicewise.dialects.elastic import ELASTIC
 from slicewise.dialects.gpuscheduler import GPUSCHEDULER
 from slicewise.dialects.gpushare import GPUSHARE
 from slicewise.dialects.own import SLICEWISE
-from slicewise.dialects.registry import DEFAULT, Dialects, QuotaLabels, build_dialects
+from slicewise.dialects.registry import DEFAULT, Dialects, build_dialects
 from slicewise.dialects.shared.dialect import Dialect
 from slicewise.dialects.shared.inventory import (
     AGENT,

@@ -4,10 +4,11 @@ A pod speaks one dialect; a node may be published by several, and the most exact
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import wraps
 from typing import Final, ParamSpec, TypeVar
 
+from slicewise.dialects.catalog import DialectCatalog, QuotaLabels
 from slicewise.dialects.elastic import ELASTIC
 from slicewise.dialects.gpuscheduler import GPUSCHEDULER
 from slicewise.dialects.gpushare import GPUSHARE, build_gpushare
@@ -16,28 +17,20 @@ from slicewise.dialects.shared import limits
 from slicewise.dialects.shared.dialect import Dialect
 from slicewise.dialects.shared.inventory import cordon_gpus, read_counted
 from slicewise.dialects.shared.isolation import (
-    CEILING,
-    ISOLATION,
     add_terms,
     read_pod_ceiling,
     read_pod_wish,
 )
-from slicewise.dialects.shared.offers import OfferedEdition
 from slicewise.dialects.shared.publication import NodeFacts, Publication, join_publications
-from slicewise.dialects.shared.records import ALLOCATION
-from slicewise.dialects.shared.routes import ExtenderConfig, ExtenderRoute, SnapshotRoute
-from slicewise.dialects.shared.signed_record import SIGNATURE
 from slicewise.dialects.shared.started_gpus import STARTED_GPUS, StartedGpus, read_started_gpus
 from slicewise.dialects.spelling import Spelling
 from slicewise.dialects.tkestack import TKESTACK
 from slicewise.model import (
-    FULL,
     NO_RULES,
     UNLIMITED_USE,
     Allocation,
     ContainerRequest,
     DialectError,
-    Gpu,
     Host,
     IsolationRules,
     MiB,
@@ -50,8 +43,6 @@ from slicewise.model import (
     model_matches,
 )
 
-# Of which a resource may have too many units for a kubelet.
-_LARGE_GPU: Final = Gpu(0, "", "", MiB(81920), minor=0)
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -72,31 +63,18 @@ def contained(read: Callable[P, R]) -> Callable[P, R]:
     return read_contained
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaLabels:
-    """The labels of nodes by which a cluster's own quota names models and pools."""
-
-    model: str | None = None
-    """The label of the model, beside what the node reports of its GPUs."""
-    pool: str | None = None
-    """The label of the pool, in place of those that the systems know."""
-
-
-class Dialects:
+class Dialects(DialectCatalog):
     """Several dialects as one; nodes are read by the first that finds GPUs."""
 
     def __init__(self, dialects: Sequence[Dialect], labels: QuotaLabels | None = None) -> None:
-        self.dialects = dialects
-        self._labels = labels = labels or QuotaLabels()
-        self._owners = _find_owners(dialects)
+        super().__init__(dialects, labels or QuotaLabels())
         self._by_unit: dict[MiB, Dialects] = {}
         self._targets = tuple(key for each in dialects for key in each.pods.target_keys)
         known = tuple(key for each in dialects for key in each.node.pool_labels)
-        self._pool_labels = known if labels.pool is None else (labels.pool,)
-        self.spelling = Spelling(self._owners)
+        pool = self.labels.pool
+        self._pool_labels = known if pool is None else (pool,)
+        self.spelling = Spelling(self.owners)
         """Finds which resource was meant by a name that none of them knows."""
-        self.routes = _join_routes(dialects)
-        """The paths that schedulers post to; systems may share one that means the same."""
 
     def with_labels(self, labels: QuotaLabels) -> "Dialects":
         """The same where nodes are labelled so; labels that name nothing change nothing."""
@@ -107,7 +85,7 @@ class Dialects:
         if unit is None:
             return self
         told = (_convert(each, unit, everywhere=True) for each in self.dialects)
-        return Dialects(tuple(told), self._labels)
+        return Dialects(tuple(told), self.labels)
 
     def on(self, node: Node) -> "Dialects":
         """The same in the unit that this node counts memory in."""
@@ -116,83 +94,18 @@ class Dialects:
             return self
         known = self._by_unit.get(unit)
         if known is None:
-            known = Dialects(tuple(_convert(each, unit) for each in self.dialects), self._labels)
+            known = Dialects(tuple(_convert(each, unit) for each in self.dialects), self.labels)
             self._by_unit[unit] = known
         return known
-
-    @property
-    def resources(self) -> frozenset[str]:
-        """Every resource name that any of the dialects owns."""
-        return frozenset(self._owners)
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """How every key begins that is read, so that edges can leave the others out."""
-        own = (key for key in (self._labels.model, self._labels.pool) if key is not None)
-        return tuple(dict.fromkeys((*own, *(key for each in self.dialects for key in each.keys))))
-
-    @property
-    def amounts(self) -> tuple[str, ...]:
-        """How every resource begins whose amounts are read."""
-        return (*self.keys, "cpu", "memory")
-
-    @property
-    def marks(self) -> tuple[str, ...]:
-        """Every annotation and label of pods that a system writes, `*` for whatever follows."""
-        found = (key for each in self.dialects for key in each.pods.marks)
-        return tuple(sorted(dict.fromkeys((ALLOCATION, SIGNATURE, *found))))
-
-    @property
-    def amount_rules(self) -> tuple[limits.AmountRule, ...]:
-        """Which amounts can be served, of every resource that has a rule."""
-        found = (rule for each in self.dialects for rule in each.pods.amount_rules)
-        return tuple(sorted(found, key=lambda rule: rule.resource))
-
-    @property
-    def pod_keys(self) -> frozenset[str]:
-        """Every annotation and label of pods that is read."""
-        own = (ALLOCATION, SIGNATURE, ISOLATION, CEILING)
-        return frozenset((*own, *(key for each in self.dialects for key in each.pods.keys)))
-
-    @property
-    def pod_key_prefixes(self) -> tuple[str, ...]:
-        """How those begin that are named after containers."""
-        return tuple(key for each in self.dialects for key in each.pods.key_prefixes)
-
-    @property
-    def pod_amounts(self) -> frozenset[str]:
-        """Every resource of pods that is read."""
-        return frozenset((*self._owners, limits.CARRIER, "cpu", "memory"))
-
-    def find_carriers(self, pod: Pod) -> Mapping[str, Mapping[str, int]]:
-        """What to add to the limits of containers that large nodes would give no GPU, by name.
-
-        They ask for memory alone, which such nodes can only count. It changes nothing of what
-        they ask for; whoever admits pods may add it.
-        """
-        dialect = self.claim(pod)
-        lone = () if dialect is None else limits.list_lone(pod, dialect.pods.resources)
-        return {name: {limits.CARRIER: 1} for name, resource in lone if resource in self.countable}
-
-    @property
-    def countable(self) -> frozenset[str]:
-        """The resources that bring GPUs, and that a node with many units of them only counts."""
-        editions = (edition for each in self.dialects for edition in each.agent.editions)
-        return frozenset(
-            each.name
-            for edition in editions
-            for each in edition.resources[1:]
-            if each.carries and each.per_gpu(_LARGE_GPU) > FULL
-        )
 
     def claim(self, pod: Pod) -> Dialect | None:
         """The dialect in which the pod asks for GPUs; None when it asks for none."""
         named = {
-            self._owners[resource].name
+            self.owners[resource].name
             for container in pod.containers
             for amounts in (container.limits, container.requests)
             for resource in amounts
-            if resource in self._owners
+            if resource in self.owners
         }
         if not named:
             return None
@@ -264,7 +177,7 @@ class Dialects:
             named = {*each.limits, *each.requests}
             # What the node only counts brings a container no GPU but by the carrier.
             idle = frozenset() if limits.CARRIER in named else node.counted
-            if not self._owners.keys() & named - idle:
+            if not self.owners.keys() & named - idle:
                 continue
             systems = (dialect.pods.most_shares(each) for dialect in self.on(node).dialects)
             asked = tuple(shares for given in systems for shares in given)
@@ -323,7 +236,7 @@ class Dialects:
         """The node with its GPUs, its pool, and its CPU and main memory."""
         published = (dialect.node.read_node(notice) for dialect in self.dialects)
         node = next((found for found in published if found is not None), Node(notice.name))
-        node = _name_models(node, notice.labels.get(self._labels.model or "", ""))
+        node = _name_models(node, notice.labels.get(self.labels.model or "", ""))
         return replace(
             cordon_gpus(node, notice),
             host=limits.read_node_host(notice),
@@ -351,47 +264,6 @@ class Dialects:
         offered = frozenset(editions)
         return join_publications([each.node.publish(facts, offered) for each in self.dialects])
 
-    @property
-    def heartbeats(self) -> tuple[str, ...]:
-        """The annotations in which agents say that they live."""
-        found = (each.node.heartbeat for each in self.dialects)
-        return tuple(key for key in found if key is not None)
-
-    @property
-    def editions(self) -> Mapping[str, OfferedEdition]:
-        """Everything that an agent can offer, by name."""
-        return {edition.name: edition for each in self.dialects for edition in each.agent.editions}
-
-    def find_editions(self, names: Iterable[str]) -> tuple[OfferedEdition, ...]:
-        known = self.editions
-        chosen = []
-        for name in dict.fromkeys(names):
-            if name not in known:
-                raise DialectError(f"dialect {name!r}: expected {', '.join(known)}")
-            chosen.append(known[name])
-        return tuple(chosen)
-
-    @property
-    def default_editions(self) -> tuple[str, ...]:
-        """The editions that an agent offers which is told nothing."""
-        return tuple(name for name, edition in self.editions.items() if edition.by_default)
-
-    @property
-    def views(self) -> tuple[SnapshotRoute, ...]:
-        """The paths at which tools look at the cluster."""
-        return tuple(view for each in self.dialects for view in each.scheduler.views)
-
-    @property
-    def uncounted(self) -> frozenset[str]:
-        """The resources that schedulers themselves do not count."""
-        configs = self.extender_configs.values()
-        return frozenset(name for each in configs if each.ignored for name in each.resources)
-
-    @property
-    def extender_configs(self) -> Mapping[str, ExtenderConfig]:
-        """How schedulers are configured, by name."""
-        return {config.name: config for each in self.dialects for config in each.scheduler.configs}
-
 
 def _first_value(given: Mapping[str, str], keys: Iterable[str]) -> str | None:
     return next((given[key] for key in keys if given.get(key)), None)
@@ -412,27 +284,6 @@ def _read_started(notice: NodeNotice) -> StartedGpus:
     except DialectError:
         # It narrows what is charged; without it nothing is known.
         return {}
-
-
-def _find_owners(dialects: Sequence[Dialect]) -> dict[str, Dialect]:
-    owners: dict[str, Dialect] = {}
-    for dialect in dialects:
-        for resource in sorted(dialect.pods.resources):
-            owner = owners.setdefault(resource, dialect)
-            if owner is not dialect:
-                raise DialectError(
-                    f"{resource} is owned by {owner.name} and {dialect.name}: expected one"
-                )
-    return owners
-
-
-def _join_routes(dialects: Sequence[Dialect]) -> dict[str, ExtenderRoute]:
-    found: dict[str, ExtenderRoute] = {}
-    for dialect in dialects:
-        for route in dialect.scheduler.routes:
-            if found.setdefault(route.path, route) != route:
-                raise DialectError(f"dialect {dialect.name}: {route.path} is another's route")
-    return found
 
 
 def _convert(dialect: Dialect, unit: MiB, *, everywhere: bool = False) -> Dialect:

@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from slicewise.kube.client import Call, Client
 from slicewise.kube.objects import (
     ContainerBody,
     ObjectReader,
@@ -19,6 +20,7 @@ from slicewise.kube.objects import (
     PodStatus,
     ResourcesBody,
 )
+from slicewise.kube.reads import read_one
 from slicewise.kube.sources import LIVE_PODS, by_uid
 from slicewise.kube.watch import WatchSource
 from slicewise.model import Pod, Role
@@ -139,6 +141,15 @@ def local_pods(reader: ObjectReader, node: str) -> WatchSource[LocalPodBody, Loc
         key=by_uid,
         query={"fieldSelector": f"spec.nodeName={node},{LIVE_PODS}"},
     )
+
+
+async def find_local_pod(
+    client: Client, reader: ObjectReader, namespace: str, name: str
+) -> LocalPod | None:
+    """The pod of this name as the API server has it now, if there is one."""
+    call = Call("get", "pods", f"/api/v1/namespaces/{namespace}/pods/{name}")
+    body = await read_one(client, call, LocalPodBody)
+    return None if body is None else read_local_pod(reader, body)
 
 
 def read_local_pod(reader: ObjectReader, body: LocalPodBody) -> LocalPod:

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -13,13 +14,12 @@ from slicewise import __version__
 from slicewise.dialects import AGENT, Dialects, build_dialects
 from slicewise.dialects.shared.offers import OfferedEdition, OfferedResource
 from slicewise.dialects.shared.publication import NodeFacts
-from slicewise.kube.client import Call, Client
+from slicewise.kube.client import Client
 from slicewise.kube.events import EventRecorder
-from slicewise.kube.local_pods import LocalPod, LocalPodBody, local_pods, read_local_pod
+from slicewise.kube.local_pods import LocalPod, find_local_pod, local_pods
 from slicewise.kube.node_patch import EVERYTHING
 from slicewise.kube.objects import KeyFilter, ObjectReader
 from slicewise.kube.pod_writer import PodWriter
-from slicewise.kube.reads import read_one
 from slicewise.kube.sources import one_node
 from slicewise.kube.watch import Informer, Seen, WatchEvent, WatchMonitor
 from slicewise.kubelet.holders import PodResourcesClient
@@ -217,7 +217,7 @@ class Agent:
             self.dialects,
             self.pods,
             self._context,
-            read_pod=self._read_pod,
+            read_pod=partial(find_local_pod, edges.client, self.reader),
             wait_seconds=settings.record_seconds,
         )
         host = HostDevices(paths.dev, settings.require_gpus, self.inventory.hardware.driver)
@@ -337,11 +337,6 @@ class Agent:
     def _context(self) -> NodeContext:
         labels = {} if self.notice is None else dict(self.notice.labels)
         return NodeContext(self.inventory.node, self.settings.places, labels)
-
-    async def _read_pod(self, namespace: str, name: str) -> LocalPod | None:
-        call = Call("get", "pods", f"/api/v1/namespaces/{namespace}/pods/{name}")
-        body = await read_one(self._edges.client, call, LocalPodBody)
-        return None if body is None else read_local_pod(self.reader, body)
 
     @property
     def annotations(self) -> Mapping[str, str]:

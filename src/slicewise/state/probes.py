@@ -1,12 +1,13 @@
 """Asking running processes about themselves: the nodes' agents, and an extender at its address."""
 
 import asyncio
+import json
 import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import msgspec
@@ -15,12 +16,19 @@ from slicewise.diagnose.agents import AgentAbout, ExtenderAbout
 from slicewise.kube.client import Client
 from slicewise.kube.errors import KubeError, RefusedError
 from slicewise.kube.reads import read_page
-from slicewise.model import NodeDetails
+from slicewise.model import NodeDetails, SlicewiseError
 
 _SECONDS: Final = 5.0
+# An audit that finds something looks twice, and the kubelet may take its time.
+_AUDIT_SECONDS: Final = 60.0
+_AUDIT_KEYS: Final = {"node", "verdict", "findings", "gaps"}
 _AT_ONCE: Final = 32
 _FORBIDDEN: Final = (401, 403)
 _MISSING: Final = 404
+
+
+class ProbeError(SlicewiseError):
+    """A process that was asked about itself does not answer as expected."""
 
 
 async def ask_agents(
@@ -82,3 +90,19 @@ def _ask_ready(url: str, trust: ssl.SSLContext) -> int:
         if code != _MISSING:
             break
     return code
+
+
+def fetch_audit(url: str) -> dict[str, Any]:
+    """The page on which the agent at this address compares allocations with what is held."""
+    page = f"{url.rstrip('/')}/audit"
+    try:
+        with urllib.request.urlopen(page, timeout=_AUDIT_SECONDS) as response:
+            answer = json.load(response)
+    except urllib.error.HTTPError as error:
+        error.close()
+        raise ProbeError(f"{page} answered {error.code}") from error
+    except (OSError, ValueError) as error:
+        raise ProbeError(f"cannot ask {page}: {error}") from error
+    if not isinstance(answer, dict) or not answer.keys() >= _AUDIT_KEYS:
+        raise ProbeError(f"{page} is not the page of an agent")
+    return answer

@@ -1,1 +1,1 @@
-"""Answers as people read them: text, tables and charts."""
+"""What people read: escaped text, tables and log lines."""

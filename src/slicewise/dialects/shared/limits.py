@@ -100,18 +100,13 @@ CARRIER: Final = "slicewise.io/carrier"
 
 def find_lone(pod: Pod, resources: Collection[str]) -> frozenset[str]:
     """Those of the resources by which alone some container asks."""
-    return frozenset(name for _, name in list_lone(pod, resources))
-
-
-def list_lone(pod: Pod, resources: Collection[str]) -> list[tuple[str, str]]:
-    """Each container that asks by one of the resources alone, and that resource."""
-    found = []
+    found = set()
     for each in pod.containers:
         named = {*each.limits, *each.requests}
-        asked = [name for name in sorted(named) if name in resources]
+        asked = [name for name in named if name in resources]
         if len(asked) == 1 and CARRIER not in named:
-            found.append((each.name, asked[0]))
-    return found
+            found.add(asked[0])
+    return frozenset(found)
 
 
 def check_containers(pod: Pod) -> None:

@@ -21,6 +21,7 @@ from slicewise.kube import sources
 from slicewise.kube.client import Client
 from slicewise.kube.node_patch import EVERYTHING, NodePatch, NodePatcher
 from slicewise.kube.objects import ObjectReader
+from slicewise.kube.ownership import delete_with_role
 from slicewise.kube.reads import list_all
 from slicewise.model import NodeNotice, find_count
 from slicewise.nodeagent.gpus.publisher import PUBLISHED, read_published
@@ -136,3 +137,13 @@ def remove_specs(folder: Path) -> list[Path]:
     for path in found:
         path.unlink(missing_ok=True)
     return found
+
+
+async def remove_own_role(client: Client, namespace: str, name: str) -> bool:
+    """Delete the ClusterRole of this name, and with it what the chart runs a withdrawal under."""
+    dependents = {
+        "clusterrolebindings": f"/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/{name}",
+        "serviceaccounts": f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}",
+        "deployments": f"/apis/apps/v1/namespaces/{namespace}/deployments/{name}",
+    }
+    return await delete_with_role(client, name, dependents)

@@ -19,8 +19,6 @@ MAGIC: Final = b"SWGRANT1"
 VERSION: Final = 1
 SIZE: Final = 4096
 MOST_DEVICES: Final = 16
-UNPACED: Final = 9700
-"""A ceiling from here on, in hundredths of a percent, is not paced."""
 ONE: Final = 1 << 16
 """The scale 1.0."""
 BURST_NS: Final = 20_000_000

@@ -4,10 +4,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import builders
-from slicewise.cluster.grants import PodGrants, find_overfull, read_grants, what_would_start
+from hostile.pod_grants import read_grants
 from slicewise.dialects.shared.records import ALLOCATION
 from slicewise.dialects.shared.signed_record import SIGNATURE, write_signed_record
 from slicewise.model import Allocation, ContainerAllocation, Phase, Role
+from slicewise.model.grants import PodGrants, find_overfull, what_would_start
 from slicewise.trust import PublicKeys, SigningKey, TrustStore
 
 NODE = builders.node("n0", gpus=2, memory=40960)

@@ -6,17 +6,7 @@ from collections.abc import Collection
 from slicewise.dialects import DEFAULT, Dialects
 from slicewise.dialects.shared.signed_record import judge
 from slicewise.model import DialectError, Node, Pod, RecordTrust
-from slicewise.model.grants import (
-    GrantConflict,
-    PodGrants,
-    StartPlan,
-    find_overfull,
-    what_would_start,
-)
-
-__all__ = [
-    "GrantConflict", "PodGrants", "StartPlan", "find_overfull", "read_grants", "what_would_start",
-]  # fmt: skip
+from slicewise.model.grants import PodGrants
 
 
 def read_grants(
