@@ -65,6 +65,7 @@ class RequestMapping(msgspec.Struct, rename="camel", gc=False):
 
     container_name: str = ""
     request_name: str = ""
+    resource_name: str = ""
 
 
 class ClaimStatusBody(msgspec.Struct, rename="camel", gc=False):
@@ -182,6 +183,8 @@ class KeyFilter:
     annotations: tuple[str, ...] = ()
     amounts: tuple[str, ...] = ("cpu", "memory")
     pods: PodKeys | None = None
+    gpus: frozenset[str] = frozenset()
+    """Resources by which pods ask for GPUs; where none is named, a claim may serve any of them."""
 
 
 class InternPool:
@@ -247,8 +250,18 @@ class ObjectReader:
             oversized=oversized,
             ends=read_time(meta.deletion_timestamp),
             preempts=spec.preemption_policy != "Never",
-            by_claim=body.status.extended_resource_claim_status is not None,
+            by_claim=self._is_by_claim(body.status.extended_resource_claim_status, containers),
         )
+
+    def _is_by_claim(self, claim: ClaimStatusBody | None, containers: Sequence[Container]) -> bool:
+        """Whether a claim serves every GPU that the pod asks for by name, and not other devices."""
+        if claim is None or not self._filter.gpus:
+            return claim is not None
+        named = {name for each in containers for name in (*each.limits, *each.requests)}
+        asked = named & self._filter.gpus
+        return bool(asked) and asked <= {
+            each.resource_name for each in claim.request_mappings or ()
+        }
 
     def read_node_notice(self, body: NodeBody) -> NodeNotice:
         """What the node's agents published."""

@@ -108,7 +108,8 @@ class Agent:
         self.starts = StartCounts()
         keys = self.dialects.keys
         self.client = edges.client
-        self.reader = ObjectReader(KeyFilter(keys, keys, self.dialects.amounts))
+        amounts, gpus = self.dialects.amounts, self.dialects.resources
+        self.reader = ObjectReader(KeyFilter(keys, keys, amounts, gpus=gpus))
         self.writes = PodWriter(edges.client, self.reader)
         self.flags = PodFlagWriter(self.writes)
         self.events = EventRecorder(edges.client, COMPONENT)

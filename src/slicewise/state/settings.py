@@ -63,7 +63,8 @@ def choose_keys(dialects: Dialects, labels: tuple[str, ...] = ()) -> KeyFilter:
         amounts=dialects.pod_amounts,
         doubtful=lambda name: dialects.spelling.find(name) is not None,
     )
-    return KeyFilter((*dialects.keys, *labels), dialects.keys, dialects.amounts, pods)
+    keys = (*dialects.keys, *labels)
+    return KeyFilter(keys, dialects.keys, dialects.amounts, pods, dialects.resources)
 
 
 async def choose_settings(
