@@ -20,7 +20,7 @@ from slicewise.cluster import (
     PodGone,
     PodSeen,
 )
-from slicewise.cluster.adoption import UnassignedPod, assign_all
+from slicewise.cluster.adoption import MOST_UNASSIGNED, UnassignedPod, assign_all
 from slicewise.dialects import DEFAULT, apply_record
 from slicewise.model import Allocation, NodeState, Phase, charge
 from slicewise.placement import PlacementRequest, Planner
@@ -373,3 +373,51 @@ def test_what_was_assigned_on_another_node_is_not_kept():
     found = assign_all(NodeState.empty(mixed()), [pod], GpuChooser())
 
     assert found["u0"].node == "n0"
+
+
+def crowd(count=1000, **facts):
+    models = [f"model-{at}" for at in range(count)]
+    return [plain(f"u{at:04}", model=models[at], **facts) for at in range(count)]
+
+
+def test_thousand_pods_on_a_node_cost_no_more_than_it_can_run():
+    asked = []
+
+    def choose(state, unassigned):
+        asked.append(unassigned.uid)
+        return GpuChooser()(state, unassigned)
+
+    ledger = Ledger(DEFAULT, choose)
+    ledger.apply(NodeSeen(mixed()))
+    for pod in crowd():
+        ledger.apply(PodSeen(pod))
+
+    ledger.snapshot()
+
+    assert 0 < len(asked) <= 2 * MOST_UNASSIGNED
+    waiting = [each for each in ledger.problems() if "pods of its node wait" in each.detail]
+    assert len(waiting) == 1000 - MOST_UNASSIGNED
+
+
+def test_crowd_of_one_namespace_leaves_gpus_to_others_within_their_turn():
+    ledger = ledger_of(*crowd(), plain("z0", namespace="other"), plain("z1", namespace="other"))
+
+    assert {uid for uid, found in gpus(ledger).items() if found} == {"z0", "z1"}
+
+
+def test_pod_of_a_crowd_gets_a_gpu_when_those_before_it_are_gone():
+    ledger = ledger_of(*(plain(f"u{at:04}") for at in range(MOST_UNASSIGNED + 2)))
+    last = f"u{MOST_UNASSIGNED + 1:04}"
+    assert gpus(ledger)[last] is None
+
+    for at in range(MOST_UNASSIGNED):
+        ledger.apply(PodGone(f"u{at:04}"))
+
+    assert gpus(ledger)[last] is not None
+    assert not ledger.problems()
+
+
+def test_crowd_on_a_node_without_our_agent_may_have_any_of_its_gpus():
+    ledger = ledger_of(*crowd(phase=Phase.RUNNING), node=mixed(agent=False))
+
+    assert min(used(ledger)) >= 100

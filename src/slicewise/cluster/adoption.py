@@ -3,11 +3,14 @@
 They are chosen only when somebody looks at the ledger, so that a whole list of pods comes in
 first: those that name their GPUs are counted before the others get what is left. A choice is kept
 while it fits, so that GPUs change hands only when they must; one that is being recorded on its
-pod is kept in any case.
+pod is kept in any case. Whoever writes `spec.nodeName` may put any number of pods on a node, so
+that only so many are looked at as a node can run.
 """
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from heapq import nsmallest
 from typing import Final
 
 from slicewise.cluster.bound_pods import UNNAMED, count_gpus
@@ -39,6 +42,10 @@ from slicewise.placement import (
 from slicewise.placement.budget import ADOPT_STEPS
 
 _CACHED: Final = 1024
+# More than kubelets run on a node by default.
+MOST_UNASSIGNED: Final = 128
+"""How many pods of a node are given GPUs at a time."""
+_SURPLUS: Final = f"{UNNAMED}; more than {MOST_UNASSIGNED} pods of its node wait for GPUs"
 ChooseGpus = Callable[[NodeState, "UnassignedPod"], Allocation | None]
 """Which GPUs of a node an unassigned pod gets of what is free there; None when too few are."""
 
@@ -131,12 +138,13 @@ class Adoption:
                 dirty.discard(name)
 
     def _assign_on(self, name: str) -> None:
-        uids = sorted(self._holdings.unassigned.get(name, ()))
+        unassigned = self._holdings.unassigned.get(name, set())
         rest = self._holdings.store.get(name)
         if rest is None:
-            self._forget(uids)
+            self._forget(unassigned)
             return
-        pods = []
+        uids = sorted(self._leave_surplus(unassigned, rest.node))
+        rest, pods = self._holdings.store.get(name) or rest, []
         for uid in uids:
             rest, entry = rest.release(uid), self._entries[uid]
             assert entry.request is not None
@@ -145,12 +153,34 @@ class Adoption:
         over = self._find_over_quota(rest, pods)
         within = [each for each in pods if each.uid not in over]
         found = assign_all(rest, within, self._choose)
+        # Whoever gets none comes last, when nothing changes any more.
+        explained: dict[Request, str] = {}
         for uid in sorted(uids, key=lambda uid: found.get(uid) is None):
             entry = self._entries[uid]
             if uid in over:
                 self._refuse(entry, over[uid])
             else:
-                rest = self._charge(entry, rest, found[uid])
+                rest = self._charge(entry, rest, found[uid], explained)
+
+    def _leave_surplus(self, uids: set[str], node: Node) -> set[str]:
+        """Those of the pods that are given GPUs; the others wait for their turn."""
+        if len(uids) <= MOST_UNASSIGNED:
+            return uids
+        turns: Counter[str] = Counter()
+        ranks: dict[str, tuple[bool, bool, int, str]] = {}
+        for entry in sorted((self._entries[uid] for uid in uids), key=_keep_order):
+            assert entry.pod is not None
+            # Namespaces take turns, so that none keeps the others waiting.
+            turn = turns[entry.pod.namespace]
+            turns[entry.pod.namespace] += 1
+            ranks[entry.uid] = not entry.pinned, entry.chosen is None, turn, entry.uid
+        kept = set(nsmallest(MOST_UNASSIGNED, ranks, key=lambda uid: ranks[uid]))
+        for uid in uids - kept:
+            entry = self._entries[uid]
+            # What was said of it before is said of it still.
+            if entry.problem is None or entry.problem.detail != _SURPLUS:
+                self._leave_without(entry, node, _SURPLUS)
+        return kept
 
     def listed(self) -> tuple[AdoptedPod, ...]:
         uids = sorted(uid for uids in self._holdings.unassigned.values() for uid in uids)
@@ -213,32 +243,47 @@ class Adoption:
         assert entry.node is not None
         self._waiting[pod.namespace] = totals, nodes | {entry.node}
 
-    def _forget(self, uids: list[str]) -> None:
+    def _forget(self, uids: Iterable[str]) -> None:
         for uid in uids:
             entry = self._entries[uid]
             entry.chosen, entry.pinned, entry.problem = None, False, None
 
-    def _charge(self, entry: PodEntry, rest: NodeState, allocation: Allocation | None) -> NodeState:
+    def _charge(
+        self,
+        entry: PodEntry,
+        rest: NodeState,
+        allocation: Allocation | None,
+        explained: dict[Request, str],
+    ) -> NodeState:
         """Charge a pod its allocation, or every GPU of its node if too little was free.
 
-        The node is returned with the allocation on it, so that the next can tell what is missing.
+        The node is returned with the allocation on it, so that the next can tell what is missing;
+        why the same is missing for others is in `explained`.
         """
-        pod, entry.chosen = entry.pod, allocation
+        pod, request = entry.pod, entry.request
         assert pod is not None
+        assert request is not None
+        request = request.on(rest.node)
+        if allocation is None:
+            if request not in explained:
+                explained[request] = f"{UNNAMED}; {explain(rest, request, UNLIMITED)}"
+            self._leave_without(entry, rest.node, explained[request])
+            return rest
+        entry.chosen, entry.problem = allocation, None
+        charges = charge(request, allocation)
+        self._holdings.hold(entry, charges, request.host)
+        return rest.hold(Holding(entry.uid, pod.namespace, pod.name, charges))
+
+    def _leave_without(self, entry: PodEntry, node: Node, detail: str) -> None:
+        """Give the pod no GPU; it may have any of them where our agent does not run."""
+        assert entry.pod is not None
         assert entry.request is not None
-        request = entry.request.on(rest.node)
-        if allocation is not None:
-            entry.problem = None
-            charges = charge(request, allocation)
-            self._holdings.hold(entry, charges, request.host)
-            return rest.hold(Holding(entry.uid, pod.namespace, pod.name, charges))
-        refusal = explain(rest, request, UNLIMITED)
-        entry.problem = problem_of(pod, ProblemKind.MISSING_ALLOCATION, f"{UNNAMED}; {refusal}")
+        request, entry.chosen = entry.request.on(node), None
+        entry.problem = problem_of(entry.pod, ProblemKind.MISSING_ALLOCATION, detail)
         # Our agent starts nothing without a record, so what it waits for is free for others.
-        charges = () if rest.node.agent else charge_everywhere(request, rest.node)
+        charges = () if node.agent else charge_everywhere(request, node)
         gpus = count_gpus(request) if charges else None
         self._holdings.hold(entry, charges, request.host, gpus=gpus)
-        return rest
 
 
 def assign_all(
@@ -260,10 +305,16 @@ def _assign(
     state: NodeState, pods: Sequence[UnassignedPod], choose: ChooseGpus
 ) -> dict[str, Allocation | None]:
     found: dict[str, Allocation | None] = {}
+    # The node only fills up, so that what had no room once has none later.
+    without_room: set[Request] = set()
     for pod in pods:
-        allocation = pod.chosen if _keeps(state, pod) else choose(state, pod)
+        allocation = pod.chosen if _keeps(state, pod) else None
+        if allocation is None and pod.request not in without_room:
+            allocation = choose(state, pod)
         found[pod.uid] = allocation
-        if allocation is not None:
+        if allocation is None:
+            without_room.add(pod.request)
+        else:
             charges = charge(pod.request, allocation)
             state = state.hold(Holding(pod.uid, "", "", charges))
     return found
@@ -286,7 +337,7 @@ def _options(state: NodeState, pod: UnassignedPod) -> int:
     return len(admitted_gpus(state, pod.request, UNLIMITED))
 
 
-def _keep_order(pod: UnassignedPod) -> tuple[bool, bool, str]:
+def _keep_order(pod: UnassignedPod | PodEntry) -> tuple[bool, bool, str]:
     """Who keeps what was chosen comes first."""
     return not pod.pinned, pod.chosen is None, pod.uid
 
