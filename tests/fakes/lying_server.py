@@ -10,7 +10,7 @@ import json
 from collections.abc import AsyncIterator, Callable
 from random import Random
 
-from slicewise.kube.errors import LostError
+from slicewise.kube.errors import LostError, TooLargeError
 
 Garble = Callable[[bytes], bytes]
 
@@ -50,6 +50,7 @@ class LyingServer:
         self.silent_lists = False
         self.bookmarks = True
         self.lists = 0
+        self.largest_page = 0
         self._history: list[tuple[int, bytes]] = []
         self._page = page
 
@@ -75,13 +76,17 @@ class LyingServer:
         await asyncio.sleep(0)
         start = int(call.query.get("continue", 0))
         names = sorted(self.pods)
-        rest = names[start + self._page :]
+        end = start + min(self._page, int(call.query["limit"]))
         meta = {"resourceVersion": str(self.version)}
-        if rest:
-            meta["continue"] = str(start + self._page)
-        items = [self.pods[name] for name in names[start : start + self._page]]
+        if names[end:]:
+            meta["continue"] = str(end)
+        items = [self.pods[name] for name in names[start:end]]
         body = {"kind": "PodList", "apiVersion": "v1", "metadata": meta, "items": items}
-        return self.garble_page(_encode(body) + b"\n")
+        content = self.garble_page(_encode(body) + b"\n")
+        if len(content) > call.most_bytes:
+            raise TooLargeError("a page is too large")
+        self.largest_page = max(self.largest_page, len(content))
+        return content
 
     @contextlib.asynccontextmanager
     async def stream(self, call, seconds: float) -> AsyncIterator[AsyncIterator[bytes]]:

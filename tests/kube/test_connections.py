@@ -8,7 +8,7 @@ import pytest
 from kube.lines import client
 from slicewise.kube.client import Call
 from slicewise.kube.connections import write_request
-from slicewise.kube.errors import LostError, RefusedError, UnreachedError
+from slicewise.kube.errors import LostError, RefusedError, TooLargeError, UnreachedError
 
 GET = Call("get", "pods", "/api/v1/pods/a b", {"limit": "1", "continue": "x/y&z"})
 CREATE = Call("create", "pods", "/api/v1/pods")
@@ -245,3 +245,25 @@ def test_request_is_quoted_and_names_its_host():
 def test_head_that_holds_a_line_break_is_not_sent(text):
     with pytest.raises(ValueError, match="line break"):
         write_request("GET", "/", {"Authorization": text}, None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(reply("x" * 200), id="length"),
+        pytest.param(
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + "1\r\nx\r\n" * 200,
+            id="chunks",
+        ),
+        pytest.param("HTTP/1.1 200 OK\r\n" + "a: b\r\n" * 200, id="headers"),
+        pytest.param("HTTP/1.1 200 OK\r\n\r\n" + "x" * 200, id="until-closed"),
+    ],
+)
+def test_answer_without_end_is_given_up_when_it_is_too_large(text):
+    async def work():
+        async with ScriptedServer(text) as server, client(server.url, attempts=3) as line:
+            with pytest.raises(TooLargeError, match="over 100 bytes"):
+                await line.read(Call("get", "pods", "/api/v1/pods", most_bytes=100))
+        return server
+
+    assert asyncio.run(work()).connections == 1

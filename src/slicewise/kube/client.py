@@ -22,13 +22,21 @@ from weakref import WeakSet
 import msgspec
 
 from slicewise.kube.connections import (
+    MOST_BYTES,
+    AnswerTooLargeError,
     ConnectionPool,
     HttpAnswer,
     NoConnectionError,
     write_request,
 )
 from slicewise.kube.credentials import Access
-from slicewise.kube.errors import KubeError, LostError, RefusedError, UnreachedError
+from slicewise.kube.errors import (
+    KubeError,
+    LostError,
+    RefusedError,
+    TooLargeError,
+    UnreachedError,
+)
 from slicewise.kube.leading.fence import Fence, open_socket, reset
 from slicewise.kube.objects import StatusBody
 from slicewise.model.backoff import Backoff
@@ -50,6 +58,8 @@ class Call:
     resource: str
     path: str
     query: Mapping[str, str] = field(default_factory=dict)
+    most_bytes: int = MOST_BYTES
+    """How large its answer may be."""
 
 
 class CallCounter:
@@ -246,7 +256,8 @@ class Client:
             if content is not None and self.fence is not None:
                 # It may have closed while the connection was made.
                 self.fence.check()
-            return await connection.exchange(request, limit - (monotonic() - began))
+            left = limit - (monotonic() - began)
+            return await connection.exchange(request, left, call.most_bytes)
         finally:
             pool.release(connection)
 
@@ -283,6 +294,9 @@ class Client:
         except NoConnectionError as error:
             self.calls.count(call, "unreached")
             raise UnreachedError(f"cannot reach {self.access.server}: {error}") from error
+        except AnswerTooLargeError as error:
+            self.calls.count(call, "too large")
+            raise TooLargeError(f"answer to {call.verb} {call.path} is {error}") from error
         except (OSError, TimeoutError) as error:
             self.calls.count(call, "lost")
             what = str(error) or type(error).__name__

@@ -20,6 +20,12 @@ _IDLE_SECONDS: Final = 15.0
 _MOST_IDLE: Final = 32
 # What of a stream may wait to be taken before reading is paused.
 _MOST_WAITING: Final = 1 << 20
+MOST_BYTES: Final = 64 << 20
+"""How large an answer may be where nobody says otherwise."""
+
+
+class AnswerTooLargeError(Exception):
+    """The answer is over what its caller wants."""
 
 
 class NoConnectionError(OSError):
@@ -45,7 +51,8 @@ class HttpConnection(asyncio.Protocol):
         self._answer: asyncio.Future[HttpAnswer] | None = None
         self._headers: dict[str, str] = {}
         self._pieces: list[bytes] = []
-        self._waiting = 0
+        self._waiting = self._size = 0
+        self._most = MOST_BYTES
         self._streams = self._flows = self._paused = self._complete = False
         self._stirred: asyncio.Future[None] | None = None
         self._failure: Exception | None = None
@@ -53,9 +60,12 @@ class HttpConnection(asyncio.Protocol):
         self.usable = False
         """Whether another request may be sent."""
 
-    async def exchange(self, request: bytes, seconds: float) -> HttpAnswer:
+    async def exchange(
+        self, request: bytes, seconds: float, most_bytes: int = MOST_BYTES
+    ) -> HttpAnswer:
         """The answer to a request; whatever else happens ends the connection."""
         self.usable = self._complete = False
+        self._most, self._size = most_bytes, 0
         answer: asyncio.Future[HttpAnswer] = self._loop.create_future()
         self._answer = answer
         self._transport.write(request)
@@ -130,6 +140,7 @@ class HttpConnection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+        self._measure(len(name) + len(value))
 
     def on_headers_complete(self) -> None:
         if self._streams and 200 <= self._parser.get_status_code() < 300:
@@ -144,6 +155,16 @@ class HttpConnection(asyncio.Protocol):
                 self._paused = True
                 self._transport.pause_reading()
             self._stir()
+        else:
+            self._measure(len(body))
+
+    def _measure(self, more: int) -> None:
+        """Give an answer up that is larger than its caller wants."""
+        self._size += more
+        if self._size > self._most:
+            self._pieces = []
+            self._fail(AnswerTooLargeError(f"over {self._most} bytes"))
+            self.abort()
 
     def on_message_complete(self) -> None:
         if self._parser.get_status_code() < 200:

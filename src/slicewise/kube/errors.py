@@ -46,5 +46,9 @@ class FencedError(UnreachedError):
     """We no longer lead, or not for long enough, so the write was not sent."""
 
 
+class TooLargeError(KubeError):
+    """The answer was larger than the caller wants it, and was not read to its end."""
+
+
 class LostError(KubeError):
     """The request was sent and its answer never came whole; it may have been carried out."""

@@ -1,6 +1,6 @@
 """One-shot reads: whole lists, single objects, and pages of services behind the node proxy."""
 
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -9,12 +9,12 @@ from slicewise.kube.client import Call, Client
 from slicewise.kube.errors import LostError, RefusedError
 from slicewise.kube.objects import ListBody, ObjectReader, PodBody
 from slicewise.kube.watch import UNREADABLE, KubeObject, WatchSource
+from slicewise.kube.watch.list_pages import ListPages
 from slicewise.model import Pod
 
 B = TypeVar("B", bound=KubeObject)
 V = TypeVar("V")
 T = TypeVar("T")
-_PAGE: Final = 500
 
 
 async def list_all(client: Client, source: WatchSource[B, V]) -> list[V]:
@@ -23,11 +23,10 @@ async def list_all(client: Client, source: WatchSource[B, V]) -> list[V]:
     body: Any = source.body
     decoder: msgspec.json.Decoder[ListBody[B]] = msgspec.json.Decoder(ListBody[body])
     found: list[V] = []
-    token = ""
+    token, pages = "", ListPages(client, source.resource, source.path)
+    call = Call("list", source.resource, source.path)
     while True:
-        query = {**source.query, "limit": str(_PAGE), **({"continue": token} if token else {})}
-        call = Call("list", source.resource, source.path, query)
-        page = decode_answer(decoder, call, await client.read(call))
+        page = decode_answer(decoder, call, await pages.read(source.query, token))
         found += [source.read(each) for each in page.items or ()]
         token = page.metadata.continue_
         if not token:

@@ -19,6 +19,7 @@ import structlog
 from slicewise.kube.client import Call, Client
 from slicewise.kube.errors import KubeError, LostError, RefusedError
 from slicewise.kube.watch.bad_objects import BadObjects
+from slicewise.kube.watch.list_pages import PAGE, PAGE_BYTES, ListPages
 from slicewise.kube.watch.watched_objects import (
     B,
     Listing,
@@ -40,8 +41,10 @@ _LINE_BYTES: Final = 16 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchSettings:
-    page: int = 500
+    page: int = PAGE
     """How many objects one page of a list holds."""
+    page_bytes: int = PAGE_BYTES
+    """How large a page may be; of larger objects it holds fewer."""
     watch_seconds: float = 25.0
     """After how long a watch is ended by the server, at least; at most a fifth longer."""
     stale_seconds: float = 42.0
@@ -79,6 +82,9 @@ class Informer(Generic[B, V]):
         self._source = source
         self._settings = settings
         self._clock = clock or asyncio.get_running_loop().time
+        self._list_pages = ListPages(
+            client, source.resource, source.path, page=settings.page, most=settings.page_bytes
+        )
         self._objects = WatchedObjects(source, handle, self.bad, self._clock)
         self._listed_at = 0.0
         self._proven_at: float | None = None
@@ -220,12 +226,7 @@ class Informer(Generic[B, V]):
                 await asyncio.gather(fetch, return_exceptions=True)
 
     async def _fetch(self, token: str) -> bytes:
-        query = {**self._source.query, "limit": str(self._settings.page)}
-        if token:
-            query["continue"] = token
-        return await self._client.read(
-            Call("list", self._source.resource, self._source.path, query)
-        )
+        return await self._list_pages.read(self._source.query, token)
 
     async def _watch(self) -> None:
         """Hand over changes until the watch ends, its version expires or the connection breaks."""
