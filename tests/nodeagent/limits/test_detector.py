@@ -125,7 +125,7 @@ def test_overhead_is_learned_from_containers_all_of_whose_processes_are_held():
     detector.look(sample(pod, scenes.process(7), scenes.process(8), at=1005.0))
 
     assert figures.observed == [
-        (("uid-p0", "c0"), "GPU-0", GPU.gpu.model, 300 << 20),
+        (("uid-p0", "c0"), "GPU-0", (pod.namespace, GPU.gpu.model), 300 << 20),
     ]
 
 

@@ -2,11 +2,14 @@
 
 import os
 import struct
-from contextlib import closing
+import subprocess
+import sys
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 
 import pytest
 
+from slicewise.nodeagent.limits import usage_file
 from slicewise.nodeagent.limits.feed import LimitFeed
 from slicewise.nodeagent.limits.grant_file import DeviceGrant, LimitGrant, read_grant
 from slicewise.nodeagent.limits.limit_folders import LimitFolders
@@ -33,6 +36,27 @@ class PlayedContainer:
         with open(self.folder / "usage", "r+b") as file:
             file.seek(4096)
             file.write(struct.pack("<qqQQ", self.spent, self.spent, 1, self.throttled))
+
+    @contextmanager
+    def hold_slot(self):
+        """A process that holds the first slot, and says that it uses nothing."""
+        path = self.folder / "usage"
+        with open(path, "r+b") as file:
+            file.seek(32)
+            file.write(struct.pack("<Q", 1))
+            file.seek(usage_file.METERS)
+            file.write(struct.pack("<II", 1, 41))
+        program = (
+            "import fcntl,sys;f=open(sys.argv[1],'r+b');"
+            f"fcntl.lockf(f,fcntl.LOCK_EX,1,{usage_file.LOCKS});print('held',flush=True);input()"
+        )
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        with subprocess.Popen([sys.executable, "-c", program, path], **pipes) as holder:
+            try:
+                assert holder.stdout.readline() == b"held\n"
+                yield
+            finally:
+                holder.kill()
 
     @property
     def grant(self):
@@ -175,10 +199,27 @@ def test_overhead_is_what_the_driver_counts_beyond_the_slots(bench):
     container = bench.add("u1")
     bench.run(1)
     for counted in (300, 200, 250):
-        bench.feed.observe(container.key, "GPU-0", "A10", counted << 20)
+        bench.feed.observe(container.key, "GPU-0", ("ml", "A10"), counted << 20)
     bench.run(1)
 
     assert container.device.overhead_bytes == 200 << 20
+
+
+def test_context_is_learned_from_containers_of_the_own_namespace_alone(bench):
+    with ExitStack() as stack:
+        liar, fellow, other = (bench.add(uid) for uid in ("u1", "u2", "u3"))
+        for each in (liar, fellow, other):
+            stack.enter_context(each.hold_slot())
+        bench.run(11)
+        for _ in range(40):
+            # Its slots say nothing of the gigabyte that it has.
+            bench.feed.observe(liar.key, "GPU-0", ("liars", "A10"), 1 << 30)
+        bench.feed.observe(fellow.key, "GPU-0", ("liars", "A10"), 0)
+        bench.feed.observe(other.key, "GPU-0", ("ml", "A10"), 300 << 20)
+        bench.run(1)
+
+    assert fellow.device.context_bytes == 1 << 30
+    assert other.device.context_bytes == 300 << 20
 
 
 def test_limited_container_is_told_with_its_figures(bench):

@@ -1,6 +1,7 @@
 """Grant and usage files, byte by byte as the library has them, and whatever is done to them."""
 
 import contextlib
+import errno
 import os
 import random
 import struct
@@ -284,3 +285,36 @@ def test_link_by_units_leads_to_the_container(tmp_path):
     folders.remove_alias("abc")
     folders.remove("uid-1")
     assert folders.pods() == folders.aliases() == ()
+
+
+def test_tenant_that_fills_the_tmpfs_keeps_no_container_from_its_files(tmp_path, monkeypatch):
+    folders, really = LimitFolders(tmp_path), os.posix_fallocate
+    folders.write(GRANT, "v1")
+    usage, times = folders.folder("uid-1", "main") / "usage", iter(range(4))
+
+    def allocate(file, start, size):
+        # It is as large as the tmpfs again each time that it was cut back, but for the last.
+        if usage.stat().st_size > 1 << 20:
+            raise OSError(errno.ENOSPC, "no space")
+        if next(times, None) is not None:
+            os.truncate(usage, 64 << 20)
+            raise OSError(errno.ENOSPC, "no space")
+        really(file, start, size)
+
+    monkeypatch.setattr(os, "posix_fallocate", allocate)
+    os.truncate(usage, 64 << 20)
+    folders.write(replace(GRANT, uid="uid-2"), "v1")
+
+    assert list(folders.containers()) == [("uid-1", "main"), ("uid-2", "main")]
+    assert usage.stat().st_size == 122_880
+
+
+def test_tmpfs_that_is_full_of_honest_files_is_told_at_once(tmp_path, monkeypatch):
+    def allocate(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", allocate)
+
+    with pytest.raises(LimitFileError, match="the tmpfs of limits may be full"):
+        LimitFolders(tmp_path).write(GRANT, "v1")
+    assert list(LimitFolders(tmp_path).containers()) == []

@@ -13,7 +13,7 @@ import structlog
 
 from slicewise.kube.outcomes import PodEvent
 from slicewise.model import BYTES_PER_MIB, HOOKED, Gpu, Isolation, IsolationTier, Percent, Pod
-from slicewise.nodeagent.limits.feed import ContainerKey, LimitedContainer
+from slicewise.nodeagent.limits.feed import ContainerKey, LimitedContainer, UseOrigin
 from slicewise.nodeagent.usage.node_usage import ContainerUsage, HeldGpu, NodeUsage
 
 _log = structlog.get_logger(__name__)
@@ -72,7 +72,7 @@ class LimitFigures(Protocol):
     def limited(self) -> Mapping[ContainerKey, LimitedContainer]:
         """What is known of every limited container."""
 
-    def observe(self, key: ContainerKey, uuid: str, model: str, counted_bytes: int) -> None:
+    def observe(self, key: ContainerKey, uuid: str, origin: UseOrigin, counted_bytes: int) -> None:
         """Learn what the driver counts for a container's processes."""
 
 
@@ -133,7 +133,8 @@ class LimitDetector:
     def _observe(self, each: ContainerUsage, held: HeldGpu, pids: frozenset[int]) -> None:
         if held.answers and held.pids and pids.issuperset(held.pids):
             gpu, key = held.device.gpu, (each.pod.uid, each.container.name)
-            self._figures.observe(key, gpu.uuid, gpu.model, held.memory * BYTES_PER_MIB)
+            origin = (each.pod.namespace, gpu.model)
+            self._figures.observe(key, gpu.uuid, origin, held.memory * BYTES_PER_MIB)
 
     def _judge(
         self,

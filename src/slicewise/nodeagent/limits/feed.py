@@ -33,10 +33,13 @@ _RESCAN: Final = 10
 _HUNGRY_NS: Final = 150_000_000
 _MOST_RATE: Final = 2 * control.ALL
 _LEARNED: Final = 32
+_MOST_ORIGINS: Final = 1024
 _HUNDREDTHS: Final = 100
 
 ContainerKey = tuple[str, str]
 """A pod's UID and a container's name."""
+UseOrigin = tuple[str, str]
+"""A namespace and a GPU's model."""
 
 
 class ComputeSource(Protocol):
@@ -218,7 +221,7 @@ class LimitFeed:
         self._driver = driver
         self._clock = clock_ns
         self._fed: dict[ContainerKey, _FedContainer] = {}
-        self._learned: dict[str, deque[int]] = {}
+        self._learned: dict[UseOrigin, deque[int]] = {}
         self._ticks = 0
         self._last = 0
         self.limited: Mapping[ContainerKey, LimitedContainer] = {}
@@ -246,8 +249,12 @@ class LimitFeed:
         if rescan:
             self.limited = {key: each.tell(now) for key, each in self._fed.items()}
 
-    def observe(self, key: ContainerKey, uuid: str, model: str, counted_bytes: int) -> None:
-        """Learn what the driver counts for a container's processes on one of its GPUs."""
+    def observe(self, key: ContainerKey, uuid: str, origin: UseOrigin, counted_bytes: int) -> None:
+        """Learn what the driver counts for a container's processes on one of its GPUs.
+
+        A tenant writes its own count, so what is learned from it is believed for its namespace
+        alone.
+        """
         fed = self._fed.get(key)
         if fed is None:
             return
@@ -256,10 +263,12 @@ class LimitFeed:
                 gpu.extra.append(counted_bytes - gpu.tracked)
                 gpu.overhead = control.find_overhead(tuple(gpu.extra))
                 if fed.pids and gpu.overhead:
-                    known = self._learned.setdefault(model, deque(maxlen=_LEARNED))
+                    if len(self._learned) >= _MOST_ORIGINS:
+                        self._learned.clear()
+                    known = self._learned.setdefault(origin, deque(maxlen=_LEARNED))
                     known.append(gpu.overhead // len(fed.pids))
-                if model in self._learned:
-                    gpu.context_bytes = int(statistics.median(self._learned[model]))
+                if origin in self._learned:
+                    gpu.context_bytes = int(statistics.median(self._learned[origin]))
 
     async def run(self) -> None:
         """Feed until cancelled, off the event loop, for a driver may be slow."""

@@ -36,6 +36,8 @@ LIBRARY: Final = "library"
 BY_UNITS: Final = "by-units"
 _MOUNT_OPTIONS: Final = b"size=64m,nr_inodes=8192,mode=0755"
 _MOST_BYTES: Final = 64 << 20
+# A tenant takes longer to fill the tmpfs again than a container's files take to be made.
+_TRIES: Final = 20
 _NOSUID, _NODEV, _NOEXEC = 2, 4, 8
 
 
@@ -119,6 +121,20 @@ class LimitFolders:
         if folder.is_dir():
             self._renew(folder, grant, library)
             return
+        for left in reversed(range(_TRIES)):
+            try:
+                self._make(folder, grant, library)
+            except OSError as error:
+                # A tenant may have made its file as large as the tmpfs, and do so again.
+                if left and error.errno == errno.ENOSPC and self._restore_sizes():
+                    continue
+                raise LimitFileError(
+                    f"cannot make {folder}: {error.strerror}; the tmpfs of limits may be full"
+                ) from error
+            return
+
+    def _make(self, folder: Path, grant: LimitGrant, library: str) -> None:
+        """Make the container's files whole, or none of them."""
         scratch = folder.with_name(f"{SCRATCH}{secrets.token_hex(4)}")
         try:
             make_folder(scratch)
@@ -127,12 +143,21 @@ class LimitFolders:
             _create(scratch / USAGE, usage_file.write_usage(now), 0o666)
             _create(scratch / LIBRARY, library.encode(), 0o444)
             os.rename(scratch, folder)
-        except OSError as error:
+        except OSError:
             with contextlib.suppress(Exception):
                 remove(scratch)
-            raise LimitFileError(
-                f"cannot make {folder}: {error.strerror}; the tmpfs of limits may be full"
-            ) from error
+            raise
+
+    def _restore_sizes(self) -> bool:
+        """Cut every usage file back that its tenant has made larger; whether there was one."""
+        found = False
+        for uid, container in self.containers():
+            path = self.root / uid / container / USAGE
+            with contextlib.suppress(OSError):
+                if path.stat().st_size > usage_file.SIZE:
+                    os.truncate(path, usage_file.SIZE)
+                    found = True
+        return found
 
     def _renew(self, folder: Path, grant: LimitGrant, library: str) -> None:
         """Keep what is right; what is not is written in place, for inodes are mounted."""
