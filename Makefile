@@ -106,7 +106,7 @@ manifests: kube ## render the manifests in deploy/ from the chart
 kubectl: setup ## build the kubectl plugins as single files into out/kubectl/, with krew manifests
 	$(BIN)/python supply/single_files.py
 
-demo: setup ## place every system's examples on simulated nodes; ONCE=1 checks and leaves
+demo: setup ## place every system's examples on simulated nodes; ONCE=1 checks them and exits
 	@$(BIN)/slicewise demo $(if $(ONCE),--once)
 
 table: setup ## every openb trace under every policy, with the bounds

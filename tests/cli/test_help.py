@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from slicewise.cli import main as product
 
@@ -42,3 +43,13 @@ def test_every_option_has_help_that_ends_as_a_sentence(name):
         for each in options
         if not each.hidden and not is_sentence(each.help)
     ] == []
+
+
+@pytest.mark.parametrize(
+    "name", [each for each in COMMANDS if isinstance(COMMANDS[each], click.Group)]
+)
+def test_no_line_of_a_list_of_commands_is_cut(name):
+    listed = CliRunner().invoke(COMMANDS[name], ["--help"]).output.partition("Commands:")[2]
+
+    assert listed.strip()
+    assert [line for line in listed.splitlines() if line.endswith("...")] == []

@@ -68,7 +68,7 @@ def read_policies(flags: dict[str, Any], name: str = _DEFAULTS.name) -> PolicySe
     )
 
 
-@click.command("admission-policies")
+@click.command("admission-policies", short_help="Print admission policies for kubectl apply.")
 @policy_options
 @click.option("--visible-devices", is_flag=True, help="Also forbid pods to set "
               "NVIDIA_VISIBLE_DEVICES to anything but none or void.")  # fmt: skip
@@ -85,7 +85,12 @@ def admission_policies(*, visible_devices: bool, **flags: Any) -> None:
     echo_text(yaml.safe_dump_all(objects, sort_keys=False, width=100))
 
 
-@click.command("admission-webhook", cls=ServiceCommand, service="admission-webhook")
+@click.command(
+    "admission-webhook",
+    cls=ServiceCommand,
+    service="admission-webhook",
+    short_help="Serve the policies as a webhook.",
+)
 @click.option("--address", default=DEFAULT_ADDRESS, show_default=True,
               help="host:port to listen on, always with TLS.")  # fmt: skip
 @click.option("--name", default=COMPONENT, show_default=True,
@@ -107,7 +112,7 @@ def admission_policies(*, visible_devices: bool, **flags: Any) -> None:
 @log_options
 @version_flag()
 def admission_webhook(**flags: Any) -> None:
-    """Answer API servers that evaluate no policies: the same defaults and the same refusals."""
+    """Serve the same defaults and refusals to API servers that evaluate no policies."""
     configure_logs(read_level(flags))
     try:
         settings = read_webhook(flags)

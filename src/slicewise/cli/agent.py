@@ -72,6 +72,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.command(
     cls=ServiceCommand,
     service="agent",
+    short_help="Run on a GPU node: hand out its GPUs.",
     config_names=("--config", "-c", "--config-file"),
     config_default=lambda: find_home_file(_CONFIG),
 )
@@ -93,8 +94,8 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
               help="Where GPUs are read from: library is NVIDIA's driver, library:FILE an NVML "
               "of your own, simulated:FILE a YAML description of GPUs.")  # fmt: skip
 @go_switch("--fail-on-init-error", show_default=True,
-           help="End when the driver does not answer at the start, so that the container is "
-           "made anew, instead of waiting for it and not being ready.")  # fmt: skip
+           help="Exit when the driver does not answer at the start, so that the container is "
+           "restarted, instead of waiting for the driver and not being ready.")  # fmt: skip
 @click.option("--dialects", default=",".join(DIALECTS), show_default=True,
               help="Systems whose resources this node offers, separated by commas."
               )  # fmt: skip
@@ -103,7 +104,8 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
               help="How the agent learns which container it prepares GPUs for: cdi is exact, "
               "match is for runtimes without CDI, auto asks the runtime.")  # fmt: skip
 @click.option("--dra", type=click.Choice([each.value for each in ClaimsMode]),
-              help="Give out this node's GPUs by resource names (off) or by ResourceClaims (all) "
+              help="Give out this node's GPUs by resource names (off), by ResourceClaims (all) or "
+              "by both (shared) "
               f"[default: what the Node's label {CLAIMS_LABEL} says, else off].")  # fmt: skip
 @click.option("--dra-registry", type=_PATH, default=DraFolders().registry, show_default=True,
               help="The kubelet's folder in which it finds DRA plugins.")  # fmt: skip

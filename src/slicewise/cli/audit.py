@@ -36,7 +36,7 @@ _CANNOT_TELL: Final = 2
 _PATH = click.Path(path_type=Path)
 
 
-@click.command()
+@click.command(short_help="Compare what pods hold with what they were allocated.")
 @click.option("--url", default=DEFAULT_URL, show_default=True, help="Address of the node's agent.")
 @click.option(
     "-o",

@@ -21,8 +21,8 @@ from slicewise.explain.manifests import WITHOUT_PODS, ManifestError, parse_docum
               help="Print the DeviceClass that the claims name as well; a cluster needs it once."
               )  # fmt: skip
 def claim(files: tuple[Path, ...], device_class: bool) -> None:
-    """Print manifests that ask for the same GPUs by ResourceClaim, for nodes with
-    slicewise.io/dra=all.
+    """Print manifests that ask for the same GPUs by ResourceClaim, for nodes whose label
+    slicewise.io/dra is all or shared.
 
     Every system's resource names are understood; objects without GPUs are printed as they are.
     """

@@ -30,7 +30,7 @@ POLICIES: Final = (
 )
 
 
-@click.command()
+@click.command(short_help="Replay every trace under every policy.")
 @data_option
 @click.option(
     "--traces", help="Names of pod lists in --data, separated by commas.  [default: all there are]"

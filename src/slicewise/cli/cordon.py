@@ -20,7 +20,7 @@ from slicewise.state.settings import open_reader
 @click.argument("gpus", nargs=-1, required=True, metavar="GPU...")
 @cluster_options
 def cordon(node: str, gpus: tuple[str, ...], **cluster: Any) -> None:
-    """Let no new pod on GPU of NODE, by index or UUID; pods that are on it stay."""
+    """Keep new pods off GPU of NODE, by index or UUID; pods that are on it stay."""
 
     async def close(client: Client) -> list[str]:
         return await cordon_gpus(client, open_reader(), node, gpus)
@@ -35,7 +35,7 @@ def cordon(node: str, gpus: tuple[str, ...], **cluster: Any) -> None:
 @click.option("--all", "every", is_flag=True, help="Open every GPU of the node.")
 @cluster_options
 def uncordon(node: str, gpus: tuple[str, ...], every: bool, **cluster: Any) -> None:
-    """Let new pods on GPU of NODE again."""
+    """Let new pods use GPU of NODE again, by index or UUID."""
     if bool(gpus) == every:
         raise click.UsageError("name the GPUs, or pass --all")
 

@@ -36,7 +36,11 @@ DEFAULT_ADDRESS: Final = "127.0.0.1:8484"
 AUTHS: Final = ("kubernetes", "none")
 
 
-@click.command(cls=ServiceCommand, service="dashboard")
+@click.command(
+    cls=ServiceCommand,
+    service="dashboard",
+    short_help="Serve a page of every GPU and pod.",
+)
 @click.option(
     "--address",
     default=DEFAULT_ADDRESS,

@@ -45,7 +45,7 @@ class DefragFlags:
     """How long marks hold; none writes no marks."""
 
 
-@click.command(short_help="Plan moves of pods after which one that waits fits.")
+@click.command(short_help="Plan moves of pods so that a waiting one fits.")
 @click.argument("pod", required=False)
 @click.option("-n", "--namespace", help="Namespace of the pod [default: the context's].")
 @click.option("--max-moves", type=click.IntRange(1, 32), default=8, show_default=True,
@@ -68,7 +68,9 @@ class DefragFlags:
 @target_options
 @cluster_options
 def defrag(pod: str | None, output: str | None, **flags: Any) -> None:
-    """Say which pods to move so that POD fits, or each pod that waits, or more of the usual ones.
+    """Say which pods to move so that POD fits.
+
+    Without POD, plan for each pod that waits; where none waits, for more of the usual pods.
 
     Only pods with a controller are moved, within their disruption budgets. Nothing is evicted
     without --evict, and nothing written without that or --mark.
@@ -87,7 +89,7 @@ def defrag(pod: str | None, output: str | None, **flags: Any) -> None:
         mark_seconds=_read_marks(flags),
     )
     if wanted.mark_seconds is not None and pod is not None:
-        raise click.UsageError("--mark looks at every pod that waits: leave POD away")
+        raise click.UsageError("--mark looks at every pod that waits: leave POD out")
     if wanted.evict and pod is None:
         raise click.UsageError("--evict carries out the plan of one pod: name it")
     if wanted.evict and not (target.url or target.service):

@@ -66,7 +66,11 @@ def is_admissions(key: str) -> bool:
 
 
 @click.command(
-    cls=ServiceCommand, service="extender", translate=translate_admission, skips=is_admissions
+    cls=ServiceCommand,
+    service="extender",
+    translate=translate_admission,
+    skips=is_admissions,
+    short_help="Serve kube-scheduler: place and bind pods.",
 )
 @click.option("--address", help=f"host:port to listen on [default: {DEFAULT_ADDRESS}; "
               "env PORT is a port of every interface].")  # fmt: skip
@@ -102,7 +106,7 @@ def is_admissions(key: str) -> bool:
 @click.option("--follow-host", help="Host name with which the identity of the followed Lease's "
               "holder begins [default: this host's, which is the pod's name].")  # fmt: skip
 @click.option("--leader-service", multiple=True, help="namespace/name of a Service without "
-              "selector whose EndpointSlice the leader keeps at itself; needs POD_NAMESPACE, "
+              "selector whose EndpointSlice the leader points at itself; needs POD_NAMESPACE, "
               "POD_NAME, POD_UID and POD_IP. Can be given several times.")  # fmt: skip
 @click.option("--evict/--no-evict", default=True, show_default=True,
               help="Evict pods of lower priority through the Eviction API for a pod that fits no "

@@ -67,7 +67,7 @@ def _respell(arg: str, names: Mapping[str, str], switches: Mapping[str, str]) ->
 
 def go_switch(*names: str, **facts: Any) -> Callable[[F], F]:
     """An option that is true when it stands alone, or what `=true` and `=false` say."""
-    choices = {"default": False, **facts}
+    choices = {"default": False, "metavar": "[=true|false]", **facts}
     return click.option(*names, is_flag=False, flag_value="true", type=click.BOOL, **choices)
 
 

@@ -29,7 +29,7 @@ from slicewise.state.settings import open_reader
 from slicewise.state.trust import find_trust
 
 
-@click.command("inspect-gpushare", cls=GoCommand)
+@click.command("inspect-gpushare", cls=GoCommand, short_help="Show the GPU memory that pods hold.")
 @click.argument("node", required=False)
 @go_switch("-d", "--details", help="Print a table per node, with a row per pod.")
 @click.option(

@@ -56,6 +56,7 @@ def translate_original(document: Document) -> Document:
 @click.command(
     cls=ServiceCommand,
     service="metrics-api",
+    short_help="Serve who holds which GPU as an API.",
     config_names=("-c", "--config"),
     config_default=lambda: find_home_file(_CONFIG),
     translate=translate_original,

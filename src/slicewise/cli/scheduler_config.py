@@ -21,7 +21,7 @@ _FILE = click.Path(dir_okay=False, exists=True, path_type=Path)
 _URL = "http://127.0.0.1:3456"
 
 
-@click.command("scheduler-config")
+@click.command("scheduler-config", short_help="Print a configuration of kube-scheduler.")
 @click.option(
     "--dialect",
     type=click.Choice([ALL, *DEFAULT.extender_configs]),

@@ -64,7 +64,7 @@ def read_seeds(text: str) -> tuple[int, ...]:
     return tuple(seeds)
 
 
-@click.command()
+@click.command(short_help="Replay a trace under placement policies.")
 @click.option("--nodes", type=_FILE, help="Node list: CSV in the openb form, YAML or JSON.")
 @click.option("--pods", type=_FILE, help="Pod list, in the same form as the nodes.")
 @data_option
@@ -138,7 +138,7 @@ def simulate(  # noqa: PLR0913 one argument per flag
     Without arguments, replays the small sample that ships with Slicewise.
     """
     if chart is not None and departures is not None:
-        raise click.UsageError("--plot draws arrived load: leave --departures away")
+        raise click.UsageError("--plot draws arrived load: leave --departures out")
     if fair_after is not None and departures is None:
         raise click.UsageError("--fair-after is about pods that wait for others to end: "
                                "expected --departures beside it")  # fmt: skip

@@ -51,7 +51,7 @@ def _run(flags: dict[str, Any], work: Callable[[Client, TrustPlaces], Awaitable[
     return run_connected(ClusterFlags(**flags), lambda client: work(client, places))
 
 
-@trust.command()
+@trust.command(short_help="Show keys, the take-over and signed pods.")
 @click.option("-o", "--output", type=click.Choice(["json"]), help="Print JSON, for scripts.")
 @_place_options
 def status(output: str | None, **flags: Any) -> None:
@@ -68,10 +68,10 @@ def status(output: str | None, **flags: Any) -> None:
         echo(line)
 
 
-@trust.command()
+@trust.command(short_help="Make a new signing key.")
 @_place_options
 def rotate(**flags: Any) -> None:
-    """Make a new signing key; it is published at once and signs after the overlap.
+    """Make a new signing key; it is published at once, and signs after the overlap.
 
     The key before it is believed until no pod carries its signature any more.
     """
@@ -82,11 +82,11 @@ def rotate(**flags: Any) -> None:
     echo(f"key {made} made; the extender publishes it, and signs with it after the overlap")
 
 
-@trust.command()
+@trust.command(short_help="Stop believing the signatures of a key.")
 @click.argument("key")
 @_place_options
 def revoke(key: str, **flags: Any) -> None:
-    """Believe no signature of KEY any more, by its identifier or the beginning of it.
+    """Stop believing signatures of KEY, by its identifier or the beginning of it.
 
     Pods that carry its signature keep running, and their records are reported as forged; their
     containers do not start again before a take-over has signed them anew.
@@ -103,10 +103,10 @@ def take_over() -> None:
     """Take over pods that ran before records were signed."""
 
 
-@take_over.command()
+@take_over.command(short_help="Believe and sign pods that run now.")
 @_place_options
 def begin(**flags: Any) -> None:
-    """Believe pods that run now by their marks, and sign those that agree with their node."""
+    """Believe unsigned records of pods that run now, and sign those that agree with their node."""
     policy = _run(
         flags,
         lambda client, places: trust_admin.begin_take_over(client, places, int(time.time())),
@@ -118,7 +118,7 @@ def begin(**flags: Any) -> None:
 @click.option("--force", is_flag=True, help="End it though pods are left that are not signed.")
 @_place_options
 def end(force: bool, **flags: Any) -> None:
-    """Believe no unsigned record any more."""
+    """Stop believing unsigned records."""
     now = int(time.time())
 
     async def work(client: Client, places: TrustPlaces) -> TrustPolicy:
@@ -140,7 +140,7 @@ def original_agents() -> None:
     """Name the nodes that keep an original system's agent, which cannot verify records."""
 
 
-@original_agents.command()
+@original_agents.command(short_help="Believe unsigned records on nodes.")
 @click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
 @_place_options
 def add(nodes: tuple[str, ...], **flags: Any) -> None:
@@ -157,7 +157,7 @@ def add(nodes: tuple[str, ...], **flags: Any) -> None:
 @click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
 @_place_options
 def remove(nodes: tuple[str, ...], **flags: Any) -> None:
-    """Believe unsigned records on NODE no more."""
+    """Stop believing unsigned records on NODE."""
     _show_nodes(
         _run(
             flags,

@@ -31,7 +31,7 @@ from slicewise.kube.client import Client
 from slicewise.model import SlicewiseError
 
 
-@click.command("what-if", short_help="Say where pods would go if they came now.")
+@click.command("what-if", short_help="Say where pods would go if created now.")
 @click.option(
     "-f",
     "--filename",
@@ -52,7 +52,7 @@ from slicewise.model import SlicewiseError
     "--node-template",
     type=click.Path(path_type=Path),
     help="In place of -f: file of Node manifests, one for each group of an autoscaler; says what "
-    "new nodes of each group would take of the pods that wait now, and who needs none.",
+    "new nodes of each group would take of the pods that wait now, and which pods need none.",
 )
 @click.option("-o", "--output", type=click.Choice(["json"]), help="Print JSON, for scripts.")
 @target_options
@@ -64,7 +64,7 @@ def what_if(
     output: str | None,
     **flags: Any,
 ) -> None:
-    """Say where the pods of manifests would go if they came now, one after the other.
+    """Say where the pods of manifests would go if they were created now, one after the other.
 
     Exits with 0 when all of them fit, 1 when one does not, 2 when that cannot be determined.
     """

@@ -28,8 +28,9 @@ _FOLDER: Final = click.Path(file_okay=False, exists=True, path_type=Path)
               "device plugin that is gone, so 340 leaves none behind.")  # fmt: skip
 @click.option("--phase", type=click.Choice([each.value for each in WithdrawalPhase]),
               default=WithdrawalPhase.ALL.value, show_default=True,
-              help="Take off only what agents published, and leave a trace on the Nodes, or go on "
-              "with Nodes that have the trace, for what kubelets show.")  # fmt: skip
+              help="published takes off what agents wrote and leaves an annotation on each Node; "
+              "amounts goes on with Nodes that have it, for what kubelets repeat; all does both."
+              )  # fmt: skip
 @click.option("--dissolve", metavar="NAMESPACE/NAME", help="When done, delete the ClusterRole of "
               "this name and, with it, the binding, and in the namespace the account and the "
               "Deployment of the same name, under which the chart runs this.")  # fmt: skip

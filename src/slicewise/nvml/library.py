@@ -13,6 +13,7 @@ from typing import Final
 import pynvml
 import structlog
 
+from slicewise.model import count
 from slicewise.nvml.driver import DriverError, GpuDevice, GpuFault, Hardware, Load
 from slicewise.nvml.known_gpus import DriverReading, KnownGpus
 from slicewise.nvml.queries import (
@@ -71,7 +72,7 @@ class LibraryDriver:
                     continue
                 found[device.gpu.uuid] = (device, handle)
             if silent and not found:
-                raise NvmlSilentError(f"none of {silent} GPUs answers")
+                raise NvmlSilentError(f"none of {count(silent, 'GPU')} answers")
             session.watch((uuid, handle) for uuid, (_, handle) in found.items())
             if silent and time.monotonic() - session.opened > _REOPEN_EVERY:
                 self._stale = True

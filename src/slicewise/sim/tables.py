@@ -156,7 +156,7 @@ def write_parity(done: Sequence[ReplayResult], published: Published) -> str:
         gaps = [abs(own - other) for own, other in pairs if not math.isnan(own + other)]
         furthest = max(furthest, *gaps)
     return (
-        f"\n{runs} replays have a published curve; "
+        f"\n{count(runs, 'replay')} with a published curve; "
         f"the largest difference at any load is {furthest:.4f} points."
     )
 

@@ -23,7 +23,7 @@ from slicewise.kube.node_patch import EVERYTHING, NodePatch, NodePatcher
 from slicewise.kube.objects import ObjectReader
 from slicewise.kube.ownership import delete_with_role
 from slicewise.kube.reads import list_all
-from slicewise.model import NodeNotice, find_count
+from slicewise.model import NodeNotice, count, find_count
 from slicewise.nodeagent.gpus.publisher import PUBLISHED, read_published
 from slicewise.nodeagent.plugin.cdi import is_spec
 
@@ -42,10 +42,10 @@ class Withdrawn:
     @property
     def text(self) -> str:
         """One line for whoever asked for it."""
-        parts = (len(self.patch.labels), len(self.patch.annotations), len(self.patch.amounts))
-        return "node {}: {} labels, {} annotations and {} amounts taken off".format(
-            self.node, *parts
-        )
+        labels = count(len(self.patch.labels), "label")
+        annotations = count(len(self.patch.annotations), "annotation")
+        amounts = count(len(self.patch.amounts), "amount")
+        return f"node {self.node}: {labels}, {annotations} and {amounts} taken off"
 
 
 class WithdrawalPhase(StrEnum):

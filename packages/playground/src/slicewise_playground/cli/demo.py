@@ -23,11 +23,11 @@ from slicewise_playground.demo.demo_page import PORT
 from slicewise_playground.demo.run import report, run_demo
 
 
-@click.command()
+@click.command(short_help="Place examples of five systems on simulated nodes.")
 @click.option(
     "--once",
     is_flag=True,
-    help="Place the examples, check them and leave; exits with 0 if all got what they asked for.",
+    help="Place the examples, check them and exit, with 0 if all got what they asked for.",
 )
 @click.option(
     "--examples",
@@ -64,7 +64,7 @@ def demo(
         contextlib.ExitStack() as stack,
     ):
         path = run.cluster.write_kubeconfig(kubeconfig or Path(folder) / "kubeconfig")
-        say(f"Page {run.page}   # every GPU, live; most of what is in use is made up")
+        say(f"Page {run.page}   # every GPU, live; the usage of most pods is simulated")
         say(f"API server {run.cluster.url}, extender {run.url}, {len(build_nodes())} nodes")
         # Whether the last one fits depends on where the others are, so it comes after them.
         placed = True

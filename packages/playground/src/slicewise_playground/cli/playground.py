@@ -17,7 +17,7 @@ from slicewise_playground.kubelet.simulated_nodes import SimulatedNodes
 GPU_NODE = {"cpu": "64", "memory": "512Gi", "pods": "110", "nvidia.com/gpu": "8"}
 
 
-@click.command()
+@click.command(short_help="Serve an embedded Kubernetes API.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", default=0, show_default=True, help="Port to listen on; 0 takes a free one.")
 @click.option("--nodes", default=3, show_default=True, help="How many simulated nodes to register.")

@@ -47,7 +47,7 @@ def show_pending(answer: Mapping[str, Any], event: str) -> None:
 
 def show_usage(snapshot: Snapshot) -> None:
     """What is held of every GPU."""
-    table = Table("node", "model", "GPUs in use: percent and MiB", "free", title="GPUs")
+    table = Table("node", "model", "allocated: percent and MiB", "free GPUs", title="GPUs")
     for state in sorted(snapshot, key=lambda state: state.node.name):
         gpus = state.node.gpus
         free = sum(state.untouched(at) for at in range(len(gpus)))
@@ -59,8 +59,10 @@ def show_usage(snapshot: Snapshot) -> None:
 def show_limits(uses: Sequence[ProgramUse]) -> None:
     """What programs on one GPU were promised, what they have, and what was refused."""
     table = Table(title=f"Programs on gpu {uses[0].share.gpu.index} of {uses[0].share.pod.node}")
-    for name in ("pod", "promised", "has", "sees", "at its limit"):
+    for name in ("pod", "promised", "has", "sees"):
         table.add_column(name, overflow="fold")
+    # Long names of pods are folded before what the driver answered is.
+    table.add_column("at its limit", overflow="fold", min_width=40)
     for each in uses:
         piece = each.share.piece
         told = "launches are paced"
