@@ -1,5 +1,6 @@
 """The demo as `make demo ONCE=1` runs it, and what its check finds."""
 
+import re
 import subprocess
 import sys
 
@@ -38,7 +39,8 @@ def test_demo_places_every_system_and_explains_the_pod_that_waits():
     expected = sum(each.pods for each in read_manifests(find_examples()))
     assert f"{expected} pods placed as expected, 1 waits" in shown
     assert "2 programs held to their shares, 1 stopped at its memory limit" in shown
-    assert "CUDA_ERROR_OUT_OF_MEMORY at 4096 MiB" in shown
+    # Which pods share a GPU depends on who came first.
+    assert re.search(r"% (\d+) MiB .* CUDA_ERROR_OUT_OF_MEMORY at \1 MiB", shown)
     assert "smallest change: " in shown.partition("Pending: default/does-not-fit")[2]
 
 

@@ -59,10 +59,8 @@ def show_usage(snapshot: Snapshot) -> None:
 def show_limits(uses: Sequence[ProgramUse]) -> None:
     """What programs on one GPU were promised, what they have, and what was refused."""
     table = Table(title=f"Programs on gpu {uses[0].share.gpu.index} of {uses[0].share.pod.node}")
-    for name in ("pod", "promised", "has", "sees"):
+    for name in ("pod", "promised", "has", "sees", "at its limit"):
         table.add_column(name, overflow="fold")
-    # Long names of pods are folded before what the driver answered is.
-    table.add_column("at its limit", overflow="fold", min_width=40)
     for each in uses:
         piece = each.share.piece
         told = "launches are paced"
