@@ -67,8 +67,8 @@ class ClaimNode:
         self.start_agent()
         self.cluster.apply(device_class())
 
-    def start_agent(self):
-        self._pid = self.node.start_agent(f"--dra={self._mode}")
+    def start_agent(self, *flags):
+        self._pid = self.node.start_agent(f"--dra={self._mode}", *flags)
 
     def signal_agent(self, word):
         """The agent has got a signal that it survives, such as STOP."""
@@ -152,9 +152,10 @@ class ClaimNode:
         return sorted((int(cores), int(memory)) for _, cores, memory in told)
 
     def clear(self):
-        """No pods, no agent, no classes and no slices."""
+        """No pods, no agent, no templates, no classes and no slices."""
         self.node.clear()
         with self.node.plane.api() as api:
+            api.delete(f"{GROUP}/namespaces/{CLAIMS}/resourceclaimtemplates")
             for kind in ("deviceclasses", "resourceslices"):
                 for found in api.get(f"{GROUP}/{kind}")["items"]:
                     api.delete(f"{GROUP}/{kind}/{found['metadata']['name']}")

@@ -5,13 +5,14 @@ Nothing but the API server, its scheduler, one kubelet and our agent takes part.
 
 import json
 import signal
+import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from e2e.agent_node import AgentNode
+from e2e.agent_node import USER, AgentNode
 from e2e.claim_node import (
     CLAIMS,
     GROUP,
@@ -25,6 +26,7 @@ from e2e.claim_node import (
 from e2e.recorded_gpus import make_gpus
 from slicewise.cli.claim import claim
 from slicewise.model.claim import DRIVER
+from slicewise.nodeagent.claims.nudges import NUDGED
 from slicewise_testbed.control_plane import ControlPlane
 from slicewise_testbed.runtimes import WITH_CDI
 from slicewise_testbed.settings import Settings
@@ -80,6 +82,55 @@ def test_claims_of_every_form_bring_exactly_their_gpus(claim_node):
     assert [gpu.index for gpu in claim_node.gpus_of(chosen)] == [6]
 
 
+def test_alternatives_selectors_and_demands_between_requests_are_kept(claim_node):
+    both, report = claim_node.run("both", share(10, "1Gi", "a"), share(20, "2Gi", "b"))
+    assert claim_node.check(both, report) == [(10, 1024), (20, 2048)]
+    assert len({each["shareID"] for each in both}) == 2
+
+    parted = [{"distinctAttribute": UUID, "requests": ["a", "b"]}]
+    apart, _ = claim_node.run(
+        "apart", share(10, "1Gi", "a"), share(10, "1Gi", "b"), constraints=parted
+    )
+    assert len(claim_node.gpus_of(apart)) == 2
+
+    words = (
+        f'device.attributes["{DRIVER}"].productName.lowerAscii().contains("a10")',
+        f'device.capacity["{DRIVER}"].memory.compareTo(quantity("30Gi")) < 0',
+    )
+    cel = [{"cel": {"expression": each}} for each in words]
+    small, report = claim_node.run("small", share(10, "1Gi", selectors=cel))
+    assert claim_node.check(small, report) == [(10, 1024)]
+
+    parts = [share(80, "40Gi", "big"), share(20, "2Gi", "little")]
+    listed = [{"name": each["name"], **each["exactly"]} for each in parts]
+    first, report = claim_node.run("first", {"name": "g", "firstAvailable": listed})
+    assert [each["request"] for each in first] == ["g/little"]
+    assert claim_node.check(first, report) == [(20, 2048)]
+
+    every, report = claim_node.run("every", share(10, "1Gi", allocationMode="All"))
+    assert len(claim_node.gpus_of(every)) == len(claim_node.node.gpus)
+    assert claim_node.check(every, report) == [(10, 1024)] * len(claim_node.node.gpus)
+
+
+def test_claims_that_nothing_can_meet_wait_and_are_explained(claim_node):
+    strange = share(10, "1Gi")
+    strange["exactly"]["capacity"]["requests"]["core"] = "10"
+    missing = [{"cel": {"expression": f'device.attributes["{DRIVER}"].product == "A10"'}}]
+    wanted = {
+        "cores": (share(120, "1Gi"), "cannot allocate all claims", "lacks 20 percent"),
+        "memory": (share(10, "99Gi"), "cannot allocate all claims", "lacks 76800 MiB"),
+        "count": (share(10, "1Gi", count=9), "cannot allocate all claims", "does not fit"),
+        "strange": (strange, "cannot allocate all claims", "capacity core: expected cores or"),
+        "selector": (share(10, "1Gi", selectors=missing), "no such key", "selector: product"),
+    }
+    for name, (request, _, _) in wanted.items():
+        claim_node.apply(template(name, request), claiming(name, name))
+
+    for name, (_, said, told) in wanted.items():
+        claim_node.cluster.wait_message(CLAIMS, name, said)
+        assert told in claim_node.ask("why", f"{CLAIMS}/{name}", code=1)
+
+
 def test_whole_gpus_by_resource_name_come_from_claims(claim_node):
     claim_node.apply(device_class("whole-gpus", extendedResourceName="nvidia.com/gpu"))
     # The scheduler asks an extender about the name, which must charge nothing twice.
@@ -109,18 +160,40 @@ def test_slice_that_the_kubelet_deleted_comes_back_with_the_agent(claim_node):
     assert len(claim_node.slices()) == 1
 
 
-def test_unhealthy_gpu_takes_no_claim_until_it_is_healthy(claim_node):
-    uuid = claim_node.node.gpus[0].uuid
-    claim_node.node.describe(faults=[{"sequence": 1, "gpu": 0, "xid": XID}])
+def test_unhealthy_gpu_is_told_in_pods_and_takes_no_claim_until_it_is_healthy(claim_node):
+    claim_node.node.stop_agent()
+    claim_node.start_agent("--recover-seconds=20")
+    held, _ = claim_node.run("held", share(30, "4Gi"))
+    (sick,) = claim_node.gpus_of(held)
+    claim_node.node.describe(faults=[{"sequence": 1, "gpu": sick.index, "xid": XID}])
 
     def taints():
         (found,) = claim_node.slices()
         devices = {each["name"]: each for each in found["spec"]["devices"]}
-        return [each["key"] for each in devices[uuid.lower()].get("taints", [])]
+        listed = devices[sick.uuid.lower()].get("taints", [])
+        return [(each["key"], each["effect"]) for each in listed]
 
-    wait_until(lambda: taints() == ["slicewise.io/unhealthy"], 30, claim_node.node.agent_tail)
-    results, _ = claim_node.run("beside", share(30, "4Gi"))
-    assert uuid.lower() not in {each["device"] for each in results}
+    def health():
+        (status,) = claim_node.find("held")["status"]["containerStatuses"]
+        return [
+            resource["health"]
+            for each in status.get("allocatedResourcesStatus", ())
+            for resource in each["resources"]
+        ]
+
+    tainted = [("slicewise.io/unhealthy", "NoSchedule")]
+    wait_until(lambda: taints() == tainted, 30, claim_node.node.agent_tail)
+    beside, _ = claim_node.run("beside", share(30, "4Gi"))
+    assert claim_node.gpus_of(beside) != [sick]
+    wait_until(lambda: health() == ["Unhealthy"], 60, claim_node.node.agent_tail)
+    assert claim_node.find("held")["status"]["phase"] == "Running"
+
+    claim_node.node.describe(faults=[])
+    wait_until(lambda: taints() == [], 60, claim_node.node.agent_tail)
+    wait_until(lambda: health() == ["Healthy"], 60, lambda: claim_node.find("held")["status"])
+    cel = [{"cel": {"expression": f'device.attributes["{DRIVER}"].index == {sick.index}'}}]
+    again, _ = claim_node.run("again", share(30, "4Gi", selectors=cel))
+    assert claim_node.gpus_of(again) == [sick]
 
 
 def test_lost_specs_and_broken_notes_are_made_good(claim_node):
@@ -142,37 +215,105 @@ def test_lost_specs_and_broken_notes_are_made_good(claim_node):
     claim_node.delete("kept")
     again, report = claim_node.run("again", share(30, "4Gi"))
     assert claim_node.check(again, report) == [(30, 4096)]
-    wait_until(
-        lambda: "kept" not in node.node.run_inside("sh", "-c", "ls /var/lib/slicewise/claims"),
-        60,
-        node.agent_tail,
-    )
+    # What remains is the note and the spec of the one that runs.
+    wait_until(lambda: len(kept_files(node)) == 2, 120, lambda: f"{kept_files(node)}")
 
 
-def test_server_whose_gate_is_off_is_offered_nothing_and_the_gate_is_named(kube_binaries):
-    settings = Settings(feature_gates={"DRAConsumableCapacity": False})
+def test_claim_deleted_by_force_leaves_nothing_behind_once_its_pod_is_gone(claim_node):
+    node = claim_node.node
+    claim_node.run("robbed", share(30, "4Gi"))
+    (claim,) = (each["resourceClaimName"] for each in claims_of(claim_node.find("robbed")))
+    path = f"{GROUP}/namespaces/{CLAIMS}/resourceclaims/{claim}"
+    with node.plane.api() as api:
+        api.patch(path, {"metadata": {"finalizers": None}})
+        api.delete(path, gracePeriodSeconds=0)
+    wait_until(lambda: len(kept_files(node)) == 2, 60, lambda: f"{kept_files(node)}")
+
+    claim_node.delete("robbed")
+
+    wait_until(lambda: kept_files(node) == [], 120, lambda: f"{kept_files(node)}")
+    whole, report = claim_node.run("whole", share())
+    assert claim_node.check(whole, report) == [(100, claim_node.gpus_of(whole)[0].memory)]
+
+
+def kept_files(node):
+    """What the agent keeps of claims on the node: its notes and their CDI specs."""
+    notes = node.node.device_plugins.parents[1] / "slicewise" / "claims"
+    return [*notes.glob("*.json"), *node.node.cdi.glob("slicewise-claim-*.json")]
+
+
+def claims_of(found):
+    return found["status"]["resourceClaimStatuses"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "gate"),
+    [("all", "DRAConsumableCapacity"), ("shared", "DRADeviceBindingConditions")],
+)
+def test_server_whose_gate_is_off_is_offered_nothing_and_the_gate_is_named(
+    kube_binaries, mode, gate
+):
+    settings = Settings(feature_gates={gate: False})
     with Testbed.start() as bed:
         plane = ControlPlane(bed, kube_binaries, settings).start()
         node = AgentNode(plane, WITH_CDI, make_gpus((2, "NVIDIA A10", 24576)))
-        node.launch_agent("--dra=all")
+        node.launch_agent(f"--dra={mode}")
 
-        node.wait_log("the feature gate DRAConsumableCapacity is off")
+        node.wait_log(f"the feature gate {gate} is off")
 
         with plane.api() as api:
             assert api.get(f"{GROUP}/resourceslices")["items"] == []
 
 
-def test_burst_of_claims_runs_and_no_gpu_is_given_beyond_its_size(claim_node):
-    claim_node.apply(template("fifth", share(20, "1Gi")))
-    claim_node.apply(*(claiming(f"burst-{at}", "fifth") for at in range(30)))
-    claim_node.node.wait_running(CLAIMS, 30, 150)
+@pytest.fixture
+def without_nudges(fresh_node):
+    """The agent may not touch pods, so that the kubelet tries again when it likes."""
+    path = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{USER}-of-the-testbed"
+    with fresh_node.plane.api() as api:
+        rules = api.get(path)["rules"]
+        kept = [
+            {**rule, "resources": [each for each in rule["resources"] if each != "pods"]}
+            if "patch" in rule["verbs"]
+            else rule
+            for rule in rules
+        ]
+        api.patch(path, {"rules": kept})
+    yield
+    with fresh_node.plane.api() as api:
+        api.patch(path, {"rules": rules})
 
+
+def run_burst(claim_node):
+    """Seconds until thirty claims at once all run, and how many of their pods were touched."""
+    claim_node.apply(template("fifth", share(20, "1Gi")))
+    start = time.monotonic()
+    claim_node.apply(*(claiming(f"burst-{at}", "fifth") for at in range(30)))
+    claim_node.node.wait_running(CLAIMS, 30, 240)
+    seconds = time.monotonic() - start
     held = Counter()
     for at in range(30):
         (result,) = claim_node.results(f"burst-{at}")
         held[result["device"]] += int(result["consumedCapacity"]["cores"])
     assert sum(held.values()) == 600
     assert max(held.values()) <= 100
+    pods = claim_node.cluster.pods(CLAIMS)
+    touched = sum(NUDGED in each["metadata"].get("annotations", {}) for each in pods)
+    print(f"burst of 30: {seconds:.1f} s, {touched} pods touched")
+    return seconds, touched
+
+
+def test_burst_of_claims_runs_within_its_time_and_no_gpu_is_given_beyond_its_size(claim_node):
+    # A kubelet that nobody touches tries again after 60 to 90 seconds.
+    seconds, _ = run_burst(claim_node)
+
+    assert seconds < 150
+
+
+@pytest.mark.usefixtures("without_nudges")
+def test_burst_of_claims_runs_without_nudges_as_well(claim_node):
+    _, touched = run_burst(claim_node)
+
+    assert touched == 0
 
 
 def test_converted_examples_of_every_system_are_what_the_server_takes(claim_node):

@@ -1,5 +1,6 @@
 import asyncio
 import copy
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -71,6 +72,25 @@ def test_unchanged_devices_are_not_written_again_and_changed_ones_raise_the_gene
 
     assert server.sent[2:] == [("update", {})]
     assert server.kept["spec"]["pool"]["generation"] == 2
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param({"taints": (DeviceTaint("slicewise.io/x"),)}, id="healthy-again"),
+        pytest.param({"judged": True}, id="no-longer-shared"),
+        pytest.param({"attributes": {"nvlinkGroup": "nvlink-0"}}, id="lost-attribute"),
+    ],
+)
+def test_what_a_device_no_longer_says_is_taken_out_of_the_slice(more):
+    server = FakeServer()
+    publish(server, replace(DEVICE, **more))
+
+    publish(server, DEVICE)
+    publish(server, DEVICE)
+
+    assert server.sent[2:] == [("update", {})]
+    assert find_dropped(server.kept["spec"], write_spec("n0", [DEVICE], 2)) is None
 
 
 def test_server_whose_gate_is_off_gets_no_slice_and_the_gate_is_named():

@@ -31,6 +31,7 @@ _GATES: Final = {
     "bindingFailureConditions": "DRADeviceBindingConditions",
 }
 
+_OPTIONAL: Final = ("taints", "bindingConditions", "bindingFailureConditions")
 Attribute = str | int | bool | tuple[int, int, int]
 """A text, a number, yes or no, or a version."""
 
@@ -96,6 +97,20 @@ def find_dropped(sent: object, got: object, path: str = "spec") -> str | None:
     return next((found for at, a, b in parts if (found := find_dropped(a, b, at))), None)
 
 
+def find_left(wanted: Mapping[str, Any], got: Mapping[str, Any]) -> str | None:
+    """A field that a device of the slice still has and should not have; None without any.
+
+    Devices are compared in their order, and fields that we never write are the server's own.
+    """
+    for ours, theirs in zip(wanted["devices"], got.get("devices") or (), strict=False):
+        for field_name in _OPTIONAL:
+            if field_name in theirs and field_name not in ours:
+                return field_name
+        if left := set(theirs.get("attributes") or ()) - set(ours["attributes"]):
+            return f"attributes.{min(left)}"
+    return None
+
+
 def one_slice(node: str) -> WatchSource[SliceBody, SliceBody]:
     """The slices of our driver on one node."""
     return WatchSource(
@@ -124,7 +139,8 @@ class SliceClient:
         if known is None:
             return await self._create(devices)
         generation = known.spec.get("pool", {}).get("generation", 0)
-        if find_dropped(write_spec(self._node, devices, generation), known.spec) is None:
+        wanted = write_spec(self._node, devices, generation)
+        if find_dropped(wanted, known.spec) is None and not find_left(wanted, known.spec):
             return known
         spec = write_spec(self._node, devices, generation + 1)
         body = self._document(spec, {"resourceVersion": known.metadata.resource_version})
