@@ -4,15 +4,17 @@ import itertools
 import os
 import random
 import signal
+from urllib.parse import urlsplit
 
 import pytest
 
 from e2e import wirings
 from e2e.agent_node import AgentNode
 from e2e.claim_node import CLAIMS, ClaimNode, claiming, share, speaking, template
-from e2e.gpu_cluster import NAME
+from e2e.gpu_cluster import NAME, USER
 from e2e.gpu_history import GpuHistory
 from e2e.recorded_gpus import make_gpus
+from hostile.holding_relay import History, HoldingRelay
 from slicewise_testbed.control_plane import ControlPlane
 from slicewise_testbed.runtimes import WITH_CDI
 from slicewise_testbed.settings import Settings
@@ -20,8 +22,8 @@ from slicewise_testbed.testbed import Testbed, wait_until
 
 pytestmark = pytest.mark.cluster
 MEMORY = 24576
-# SLICEWISE_CHURN=500 takes some ten minutes.
-ARRIVALS = int(os.environ.get("SLICEWISE_CHURN", "75"))
+# SLICEWISE_CHURN=500 takes five to seven minutes.
+ARRIVALS = int(os.environ.get("SLICEWISE_CHURN", "100"))
 BETWEEN_FAULTS = 15
 ALIVE = 12
 SIZES = ((10, 2), (20, 4), (30, 6), (50, 8), (70, 12))
@@ -78,20 +80,35 @@ def is_told(found):
     return bool(conditions.get("PodScheduled", {}).get("message"))
 
 
+class ChurnNode(ClaimNode):
+    """One whose extender hears of the cluster through a relay."""
+
+    def __init__(self, node):
+        super().__init__(node, "shared")
+        access = node.plane.kubeconfig(USER)
+        server = urlsplit(access.server)
+        self.relay = HoldingRelay(
+            (server.hostname, server.port), access.tls(), History(), random.Random(1)
+        )
+        self.flags = (*ALONE, f"--master={self.relay.start()}")
+        node.start_extender(*self.flags)
+
+
 @pytest.fixture
 def shared(kube_binaries):
     with Testbed.start() as bed:
         plane = ControlPlane(bed, kube_binaries, Settings()).start()
-        made = ClaimNode(AgentNode(plane, WITH_CDI, make_gpus((3, "NVIDIA A10", MEMORY))), "shared")
-        made.node.start_extender(*ALONE)
+        made = ChurnNode(AgentNode(plane, WITH_CDI, make_gpus((3, "NVIDIA A10", MEMORY))))
         for cores, memory in SIZES:
             made.apply(template(f"share-{cores}", share(cores, f"{memory}Gi")))
         yield made
+        made.cluster.stop_extender()
+        made.relay.stop()
 
 
 def kill_leader(shared, churn):
     shared.cluster.stop_extender(signal.SIGKILL)
-    shared.cluster.start_extender(*ALONE, ready=False)
+    shared.cluster.start_extender(*shared.flags, ready=False)
 
 
 def freeze_leader(shared, churn):
@@ -101,6 +118,11 @@ def freeze_leader(shared, churn):
         churn.arrive()
     churn.depart()
     shared.cluster.signal_extender("CONT", NAME)
+
+
+def delay_watches(shared, churn):
+    """It hears of everything late until the next fault, while its writes arrive at once."""
+    shared.relay.delay_watches(churn.chance.uniform(0.5, 3))
 
 
 def kill_agent(shared, churn):
@@ -113,14 +135,19 @@ def kill_scheduler(shared, churn):
     shared.cluster.schedule_with(wirings.everything(shared.cluster.url()))
 
 
+FAULTS = (kill_leader, delay_watches, kill_agent, kill_scheduler, freeze_leader)
+
+
 def test_no_gpu_is_ever_given_beyond_its_size_and_every_pod_is_placed_or_told_why(shared):
     history = GpuHistory(shared.node.plane, shared.node.gpus, LAST)
     churn = Churn(shared, seed=20261118)
-    faults = itertools.cycle((kill_leader, kill_agent, kill_scheduler, freeze_leader))
+    faults = itertools.cycle(FAULTS)
     while churn.made < ARRIVALS:
         churn.step()
         if churn.made % BETWEEN_FAULTS == 0:
+            shared.relay.delay_watches(0)
             next(faults)(shared, churn)
+    shared.relay.delay_watches(0)
 
     wait_until(lambda: churn.count_undecided() == 0, 120, churn.complain)
     shared.apply({**speaking(LAST), "spec": {**speaking(LAST)["spec"], "schedulerName": "nobody"}})
@@ -138,7 +165,9 @@ def test_no_gpu_is_ever_given_beyond_its_size_and_every_pod_is_placed_or_told_wh
             assert memory + more_memory <= MEMORY, sums
             together += bool(cores and more_cores)
     granted, refused = history.count_verdicts()
-    print(f"{moments=} {together=} {granted=} {refused=}")
+    late = shared.relay.late_events
+    print(f"{moments=} {together=} {granted=} {refused=} {late=}")
+    assert late > 0
     assert moments > ARRIVALS
     assert together > 0
     assert granted > ARRIVALS // 5

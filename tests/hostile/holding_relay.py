@@ -2,6 +2,7 @@
 
 The extender speaks plain HTTP to it; it speaks to the API server as the extender's user. While it
 is told to be bad, leases are neither read nor renewed, and each bind waits for a time of its own.
+Watches can be made late by themselves.
 An honest relay forgets a bind whose sender has reset the connection; a spiteful one delivers it
 all the same, as a middlebox or a duplicating network would.
 """
@@ -81,6 +82,9 @@ class HoldingRelay:
         self.frozen = False
         """Whether the extender stands still."""
         self._bad_seconds: float | None = None
+        self._watch_seconds = 0.0
+        self.late_events = 0
+        """How often what a watch told was held back."""
         self._loop = asyncio.new_event_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -114,6 +118,10 @@ class HoldingRelay:
         """Let new requests through; binds that are held are delivered when their time comes."""
         self._bad_seconds = None
 
+    def delay_watches(self, seconds: float) -> None:
+        """Tell of every change so much later from now on, in order; 0 is at once."""
+        self._watch_seconds = seconds
+
     def _accept(self, reader: Reader, writer: Writer) -> None:
         task = self._loop.create_task(self._serve(reader, writer))
         self._tasks.add(task)
@@ -126,7 +134,8 @@ class HoldingRelay:
     async def _relay(self, reader: Reader, writer: Writer) -> None:
         up_reader, up_writer = await asyncio.open_connection(*self._server, ssl=self._tls)
         answers = Answers()
-        back = asyncio.create_task(_pump(up_reader, writer, answers))
+        watch = asyncio.Event()
+        back = asyncio.create_task(self._pump(up_reader, writer, answers, watch))
         gone = asyncio.create_task(_wait_closed(writer))
         try:
             while True:
@@ -134,6 +143,8 @@ class HoldingRelay:
                 body = await reader.readexactly(_length(head))
                 method, path = head.split(b" ", 2)[:2]
                 what = path.split(b"?")[0].decode()
+                if b"watch=" in path:
+                    watch.set()
                 if "/leases" in what and self._bad_seconds is not None:
                     # Nobody hears of it, and nobody is told.
                     await reader.read()
@@ -158,7 +169,9 @@ class HoldingRelay:
         document = json.loads(body)
         record = json.loads(document["metadata"]["annotations"]["slicewise.io/allocation"])
         spiteful = self._chance.random() < 0.5
-        bind = RelayedBind(document["metadata"]["uid"], record["epoch"], spiteful, monotonic())
+        bind = RelayedBind(
+            document["metadata"]["uid"], record.get("epoch", 0), spiteful, monotonic()
+        )
         self._history.binds.append(bind)
         return bind
 
@@ -175,6 +188,23 @@ class HoldingRelay:
             return False
         bind.delivered = monotonic()
         return True
+
+    async def _pump(
+        self, source: Reader, sink: Writer, answers: Answers, watch: asyncio.Event
+    ) -> None:
+        """Pass answers back, and tell when each began; a sender that is gone is no reason to stop.
+
+        A connection on which there was a watch has nothing else on it meanwhile.
+        """
+        with suppress(OSError):
+            while chunk := await source.read(1 << 16):
+                if chunk.startswith(b"HTTP/1.1 "):
+                    answers.put_nowait((monotonic(), int(chunk[9:12])))
+                elif watch.is_set() and self._watch_seconds:
+                    self.late_events += 1
+                    await asyncio.sleep(self._watch_seconds)
+                sink.write(chunk)
+        sink.close()
 
     async def _note_epoch(self, began: float, body: bytes, answers: Answers) -> None:
         ended, code = await answers.get()
@@ -193,16 +223,6 @@ async def _finish(bind: RelayedBind, answers: Answers) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(_LATE_ANSWER_SECONDS):
             bind.answered, bind.code = await answers.get()
-
-
-async def _pump(source: Reader, sink: Writer, answers: Answers) -> None:
-    """Pass answers back, and tell when each began; a sender that is gone is no reason to stop."""
-    with suppress(OSError):
-        while chunk := await source.read(1 << 16):
-            if chunk.startswith(b"HTTP/1.1 "):
-                answers.put_nowait((monotonic(), int(chunk[9:12])))
-            sink.write(chunk)
-    sink.close()
 
 
 def _length(head: bytes) -> int:
