@@ -39,7 +39,7 @@ def test_every_kind_of_container_is_listed_with_its_id():
     )
 
     assert pod.containers == (
-        LocalContainer("first", Role.INIT, "1", running=False, ended=True),
+        LocalContainer("first", Role.INIT, "1", running=False, ended=True, stopped=True),
         LocalContainer("side", Role.SIDECAR, "2", running=True),
         LocalContainer("c0", Role.MAIN, "3", running=True),
         LocalContainer("debug", Role.MAIN, "4", running=True),

@@ -103,7 +103,8 @@ class LocalPodBody(PodBody, gc=False):
 class LocalContainer:
     """One container: its id without the runtime's name, and how far its life has come.
 
-    `ended` says that it will not start again, though its pod may go on.
+    `ended` says that it will not start again, though its pod may go on. One that neither runs nor
+    has `stopped` may run already: the kubelet tells of it only when its postStart hook is through.
     """
 
     name: str
@@ -111,6 +112,7 @@ class LocalContainer:
     id: str | None = None
     running: bool = False
     ended: bool = False
+    stopped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +217,12 @@ def _read_container(
     state = status.state or StateBody()
     bare = status.container_id.rpartition("://")[2] or None
     return LocalContainer(
-        name, role, bare, state.running is not None, _has_ended(role, state.terminated, policy)
+        name,
+        role,
+        bare,
+        state.running is not None,
+        _has_ended(role, state.terminated, policy),
+        state.terminated is not None,
     )
 
 

@@ -261,7 +261,7 @@ class NodePods:
         left = self._pods.pop(uid, None)
         if left is not None:
             self._departed[uid] = self._clock()
-            if not any(each.running for each in left.containers):
+            if all(each.stopped for each in left.containers):
                 self._ended.add(uid)
             self.departed()
         self._read.pop(uid, None)

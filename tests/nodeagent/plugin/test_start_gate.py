@@ -206,6 +206,29 @@ def test_pod_deleted_by_force_holds_its_gpu_until_its_container_has_ended(tmp_pa
     assert live(tmp_path, act, turns=runtime, sweep_seconds=60.0) == "GPU-0"
 
 
+@pytest.mark.parametrize("waiting", [None, {"waiting": {"reason": "ContainerCreating"}}])
+def test_pod_deleted_by_force_before_its_status_tells_of_its_start_holds_its_gpu(tmp_path, waiting):
+    runtime = Runtime()
+
+    async def act(scene):
+        async with scene.running() as agent:
+            first = await admitted(scene, place(scene, OWN, 0))
+            await scene.start(first)
+            if waiting is not None:
+                # It says so for as long as a postStart hook takes.
+                states = [{"name": "c0", "state": waiting}]
+                status = {"status": {"phase": "Pending", "containerStatuses": states}}
+                scene.playground.patch("pods", first.name, status, status=True)
+            scene.delete(first)
+            await scene.until(lambda: not agent.pods.pods())
+            second = await admitted(scene, place(scene, OWN, 0))
+            await refused(scene, second, f"pod default/{first.name} holds", RefusalCause.CONFLICT)
+            runtime.names = frozenset()
+            return (await scene.start(second))["env"][VISIBLE]
+
+    assert live(tmp_path, act, turns=runtime, sweep_seconds=60.0) == "GPU-0"
+
+
 def test_node_of_an_original_agent_is_believed_by_its_marks(tmp_path):
     policy = TrustPolicy(original_nodes=("n*",))
 

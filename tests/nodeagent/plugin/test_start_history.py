@@ -99,12 +99,10 @@ class Node:
         assert before == slices, "a container that starts again gets what it had"
 
     def leave(self, uid, *, ended):
-        """The pod is gone from the API; its containers may go on for a while."""
+        """The pod is gone from the API; its containers may go on, and none have told of it."""
         if ended:
             self.real.pop(uid, None)
             self.show(uid, {})
-        elif self.real.get(uid):
-            self.show(uid, self.pods[uid].pod.annotations)
         del self.pods[uid]
         self.known.apply([Gone(uid, 1)])
 
