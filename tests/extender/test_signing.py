@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 import builders
 from conformance.bodies import config_map
 from kube.lines import client
-from slicewise.dialects.shared.signed_record import SIGNATURE
+from slicewise.dialects import ALLOCATION, SIGNATURE
 from slicewise.extender.signing import SigningService, SigningSettings
 from slicewise.kube.errors import KubeError
 from slicewise.model import TrustPolicy
@@ -157,8 +157,8 @@ def test_rotation_publishes_first_signs_after_the_overlap_and_takes_back_last(pl
         async with replica(playground) as one:
             await one.look()
             old = one.current
-            pod = builders.pod(annotations={SIGNATURE: f"{old}.x"})
-            one.pods = (pod,)
+            signature = one.service.keys.require().sign("u0", "{}")
+            one.pods = (builders.pod(annotations={ALLOCATION: "{}", SIGNATURE: signature}),)
             one.now += 600
             new = await rotate(one.line, int(one.now))
             await one.look()
@@ -178,6 +178,26 @@ def test_rotation_publishes_first_signs_after_the_overlap_and_takes_back_last(pl
 
     assert seen == [(old, {old, new}), (new, {old, new}), (new, {old, new}), (new, {new})]
     assert [each.id for each in stored] == [new]
+
+
+@pytest.mark.parametrize("text", ["{}", None])
+def test_key_that_a_tenant_only_names_is_taken_back(playground, text):
+    async def turn():
+        async with replica(playground) as one:
+            await one.look()
+            old, signature = one.current, one.service.keys.require().sign("u0", "{}")
+            marks = {SIGNATURE: signature} if text is None else {ALLOCATION: text}
+            # A signature of another pod, one of nothing, and a name alone.
+            forged = {SIGNATURE: signature, **marks}, {ALLOCATION: "{}", SIGNATURE: f"{old}.x"}
+            one.pods = tuple(builders.pod(uid="u1", annotations=each) for each in forged)
+            one.now += 600
+            new = await rotate(one.line, int(one.now))
+            await one.look()
+            one.now += 700
+            await one.look()
+            return one.published == {new}
+
+    assert asyncio.run(turn())
 
 
 def test_old_key_stays_while_not_all_pods_are_known(playground):

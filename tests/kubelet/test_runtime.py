@@ -54,7 +54,7 @@ class FakeRuntime:
 
     async def containers(self, request, _call):
         assert b"new" in request or b"uid-1" in request
-        rows = [("init-a", 2), ("init-b", 2), ("main", 1)]
+        rows = [("init-a", 2), ("init-b", 2), ("main", 1), ("next", 0)]
         return b"".join(
             delimited(
                 1,
@@ -124,8 +124,8 @@ def test_finished_are_the_containers_of_the_newest_sandbox_that_ended_well(tmp_p
     assert ask(tmp_path / "r.sock", lambda client: client.finished("uid-1")) == {"init-a"}
 
 
-def test_running_are_the_pods_own_containers_that_run(tmp_path):
-    assert ask(tmp_path / "r.sock", lambda client: client.running("uid-1")) == {"main"}
+def test_running_are_the_pods_own_containers_that_run_or_are_about_to(tmp_path):
+    assert ask(tmp_path / "r.sock", lambda client: client.running("uid-1")) == {"main", "next"}
 
 
 def test_runtime_tells_what_a_container_was_given_by_its_whole_id(tmp_path):

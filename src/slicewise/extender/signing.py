@@ -7,7 +7,7 @@ others are left alone; an old key of ours is taken back when no pod carries its 
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -15,10 +15,10 @@ from typing import Final
 import structlog
 
 from slicewise.cluster import Problem, ProblemKind
-from slicewise.dialects.shared.signed_record import SIGNATURE
+from slicewise.dialects import ALLOCATION, SIGNATURE
 from slicewise.kube.client import Client
 from slicewise.kube.errors import KubeError
-from slicewise.model import Pod
+from slicewise.model import Pod, SignatureState
 from slicewise.state.trust import (
     SIGNING_SECRET,
     Place,
@@ -28,6 +28,7 @@ from slicewise.state.trust import (
 )
 from slicewise.trust import (
     OVERLAP_SECONDS,
+    PublicKeys,
     SigningKey,
     SigningKeys,
     StoredKey,
@@ -184,7 +185,9 @@ class SigningService:
         retired, pods = set(self.keys.retired), self.pods()
         if not retired or pods is None:
             return
-        gone = retired - find_signers(pods)
+        store = self._trust.store
+        # A tenant may write any number of signatures that are none.
+        gone = retired - await asyncio.to_thread(find_signers, tuple(pods), retired, store.keys)
         if not gone:
             return
 
@@ -209,6 +212,14 @@ class SigningService:
                 _log.error("signing keys not kept", problem=problem)
 
 
-def find_signers(pods: Iterable[Pod]) -> set[str]:
-    """The identifiers of the keys that signed the records of these pods."""
-    return {pod.annotations.get(SIGNATURE, "").partition(".")[0] for pod in pods}
+def find_signers(pods: Iterable[Pod], asked: Collection[str], keys: PublicKeys) -> set[str]:
+    """Those of the keys that really signed the record of one of these pods."""
+    found: set[str] = set()
+    for pod in pods:
+        text, signature = pod.annotations.get(ALLOCATION), pod.annotations.get(SIGNATURE, "")
+        name = signature.partition(".")[0]
+        if text is None or name not in asked or name in found:
+            continue
+        if keys.verify(pod.uid, text, signature) is SignatureState.VALID:
+            found.add(name)
+    return found

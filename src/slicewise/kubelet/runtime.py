@@ -22,6 +22,7 @@ _SERVICE: Final = "runtime.v1.RuntimeService"
 _OLD_SERVICE: Final = "runtime.v1alpha2.RuntimeService"
 _UID_LABEL: Final = "io.kubernetes.pod.uid"
 _NAME_LABEL: Final = "io.kubernetes.container.name"
+_CREATED: Final = 0
 _RUNNING: Final = 1
 _EXITED: Final = 2
 _VISIBLE: Final = "NVIDIA_VISIBLE_DEVICES"
@@ -178,7 +179,10 @@ class RuntimeClient:
             return None
 
     async def running(self, uid: str) -> frozenset[str] | None:
-        """The pod's containers that run, whatever the API server says; None when unknown."""
+        """The pod's containers that run or are about to, whatever the API server says.
+
+        None when unknown.
+        """
         try:
             asked = _ContainerRequest(_ContainerFilter(labels={_UID_LABEL: uid}))
             listed = decode(_ContainerResponse, await self._call("ListContainers", asked))
@@ -187,7 +191,7 @@ class RuntimeClient:
         return frozenset(
             each.labels.get(_NAME_LABEL, "")
             for each in listed.containers
-            if each.state == _RUNNING and each.labels.get(_UID_LABEL) == uid
+            if each.state in (_CREATED, _RUNNING) and each.labels.get(_UID_LABEL) == uid
         )
 
     async def find_container(self, identity: str) -> tuple[str, str] | None:
