@@ -8,6 +8,7 @@ import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 from typing import Any, Final
 
 import grpc
@@ -21,8 +22,16 @@ from slicewise.kubelet.sockets import release_folder, socket_address
 _log = structlog.get_logger(__name__)
 SERVICE: Final = "vcuda.VCUDAService"
 SOCKET: Final = "vcuda.sock"
-# A registration is never larger.
-_OPTIONS: Final = (("grpc.max_receive_message_length", 1 << 16),)
+# A registration is never larger, and takes no longer.
+_OPTIONS: Final = (
+    ("grpc.max_receive_message_length", 1 << 12),
+    ("grpc.max_connection_idle_ms", 10_000),
+    ("grpc.max_connection_age_ms", 60_000),
+)
+# How many processes of one pod may register at the same time.
+_MOST_CALLS: Final = 256
+_LOG_SECONDS: Final = 1.0
+_SHOWN: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +52,13 @@ class VcudaSocket:
         self._path = folder / SOCKET
         self._register = register
         self._server: Any = None
+        self._logged_at = -_LOG_SECONDS
 
     async def open(self) -> None:
         """Processes of the pod can register from now on."""
         with contextlib.suppress(FileNotFoundError):
             self._path.unlink()
-        server = grpc.aio.server(options=_OPTIONS)
+        server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=_MOST_CALLS)
         handlers = {"RegisterVDevice": grpc.unary_unary_rpc_method_handler(self._answer)}
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
         try:
@@ -72,8 +82,11 @@ class VcudaSocket:
         try:
             await self._register(decode(VcudaRegistration, request))
         except (DeniedError, WireError) as error:
-            _log.warning("registration refused", socket=str(self._path), reason=str(error))
-            await call.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            if monotonic() - self._logged_at >= _LOG_SECONDS:
+                self._logged_at = monotonic()
+                reason = str(error)[:_SHOWN]
+                _log.warning("registration refused", socket=str(self._path), reason=reason)
+            await call.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error)[:_SHOWN])
         except Exception:
             _log.exception("registration failed", socket=str(self._path))
             await call.abort(grpc.StatusCode.INTERNAL, "see the agent's log")

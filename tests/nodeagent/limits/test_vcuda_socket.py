@@ -1,6 +1,8 @@
 """gpu-manager's library makes itself known on its pod's socket."""
 
+import asyncio
 import struct
+import threading
 
 import grpc
 import grpc.aio
@@ -57,6 +59,7 @@ def serve(root, act, **facts):
                 (root / "proc" / str(pid) / "cgroup").write_text(f"4:memory:{group}\n")
             agent.vcuda_sockets._proc = root / "proc"
             agent.vcuda_sockets._runtime = Containers(**{ID: (pod.uid, "c0"), BEEF: ("x", "c0")})
+            made.agent_sockets = agent.vcuda_sockets
             await made.kubelet.admit(pod)
             await made.start(pod)
             return await act(made, pod, made.root / "vm" / pod.uid)
@@ -115,6 +118,36 @@ def test_claim_that_is_not_the_pods_own_is_refused_and_writes_nothing(tmp_path, 
         return refused.value.code()
 
     assert serve(tmp_path, act) is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_processes_that_register_together_share_looks_at_the_host(tmp_path):
+    looks = []
+
+    async def act(scene, pod, folder):
+        sockets = scene.agent_sockets
+        write = sockets._write_pids
+        sockets._write_pids = lambda *about: (looks.append(about), write(*about))
+        claims = [register(folder, identity=ID) for _ in range(100)]
+        await asyncio.gather(*claims)
+        return (folder / ID / "pids.config").read_bytes()
+
+    assert struct.unpack("<i", serve(tmp_path, act)) == (41,)
+    assert 1 <= len(looks) <= 20
+
+
+def test_flood_of_claims_leaves_the_agents_other_work_its_threads(tmp_path):
+    async def act(scene, pod, folder):
+        held = threading.Event()
+        scene.agent_sockets._write_pids = lambda *_: held.wait(30)
+        claims = [asyncio.ensure_future(register(folder, identity=ID)) for _ in range(100)]
+        await asyncio.sleep(0.1)
+        try:
+            return await asyncio.wait_for(asyncio.to_thread(lambda: "done"), 10)
+        finally:
+            held.set()
+            await asyncio.gather(*claims)
+
+    assert serve(tmp_path, act) == "done"
 
 
 def test_socket_comes_back_with_the_agent_and_goes_with_the_pod(tmp_path):

@@ -7,7 +7,9 @@ its own name with its limits, and a link from its id once the runtime has assign
 import array
 import asyncio
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -29,6 +31,8 @@ _CONFIG: Final = struct.Struct("<48si4044x4096s16xQiiiii4x")
 _log = structlog.get_logger(__name__)
 PIDS: Final = "pids.config"
 _MOST_PIDS: Final = 1024
+# Between two looks at all processes of the host, or two questions to the runtime, for one pod.
+_PAUSE_SECONDS: Final = 0.1
 
 
 def write_config(uid: str, container: str, limit: VcudaLimit, driver: str) -> bytes:
@@ -95,11 +99,34 @@ class VcudaFolders:
         return self.root / check_name("pod UID", uid)
 
 
+class _Turns:
+    """The work that one pod's registrations cost others, one piece at a time and not too often."""
+
+    def __init__(self) -> None:
+        self.waiting: dict[tuple[str, str], asyncio.Future[None]] = {}
+        """Looks that have not begun, by container and id."""
+        self.names: dict[str, str] = {}
+        """The containers that the runtime told, by id."""
+        self.lock = asyncio.Lock()
+        self._next = 0.0
+
+    @asynccontextmanager
+    async def pace(self) -> AsyncIterator[None]:
+        """Begin only a while after the last piece; for whoever has the lock."""
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(self._next - loop.time())
+        try:
+            yield
+        finally:
+            self._next = loop.time() + _PAUSE_SECONDS
+
+
 class VcudaSockets:
     """The sockets of all pods that have a folder; whoever registers finds its limits and PIDs.
 
     A pod may claim anything; its pod is told by the socket it came through, and its container by
-    what the API server or the runtime says of the id.
+    what the API server or the runtime says of the id. It may claim it as often as it likes: a look
+    at the host's processes is shared by all that wait for it, and keeps no other work waiting.
     """
 
     def __init__(
@@ -114,6 +141,8 @@ class VcudaSockets:
         self._runtime = runtime
         self._proc = proc
         self._open: dict[str, VcudaSocket] = {}
+        self._turns: dict[str, _Turns] = {}
+        self._looking = ThreadPoolExecutor(1, "vcuda-pids")
 
     async def serve(self, uid: str) -> None:
         """Processes of this pod can register; calling again is harmless."""
@@ -137,18 +166,20 @@ class VcudaSockets:
     def forget(self, living: Callable[[str], bool]) -> None:
         """Close the sockets of pods that are gone."""
         for uid in [uid for uid in self._open if not living(uid)]:
+            self._turns.pop(uid, None)
             task = asyncio.ensure_future(self._open.pop(uid).close())
             task.add_done_callback(lambda done: done.exception())
 
     async def close(self) -> None:
         sockets, self._open = tuple(self._open.values()), {}
         await asyncio.gather(*(socket.close() for socket in sockets))
+        self._looking.shutdown(wait=False, cancel_futures=True)
 
     async def register(self, uid: str, claim: VcudaRegistration) -> None:
         """A process of this pod has come up: its container's folder gets its PIDs."""
         if claim.container and not claim.identity:
             name = self._check_container(uid, claim.container)
-            await asyncio.to_thread(self._write_pids, uid, name, "")
+            await self._share_look(uid, name, "")
             return
         try:
             identity = check_name("container id", claim.identity)
@@ -157,14 +188,43 @@ class VcudaSockets:
         name = await self._find_container(uid, identity)
         if claim.container not in ("", name):
             raise DeniedError(f"container {claim.container!r}: expected {name}, whose id it has")
-        await asyncio.to_thread(self._folders.name_container, uid, name, identity)
-        await asyncio.to_thread(self._write_pids, uid, name, identity)
+        await self._share_look(uid, name, identity)
+
+    async def _share_look(self, uid: str, name: str, identity: str) -> None:
+        """Return once the PIDs were written by a look that began after this call."""
+        turns, key = self._find_turns(uid), (name, identity)
+        if key not in turns.waiting:
+            turns.waiting[key] = asyncio.ensure_future(self._look(uid, turns, key))
+            turns.waiting[key].add_done_callback(lambda done: done.cancelled() or done.exception())
+        await asyncio.shield(turns.waiting[key])
+
+    async def _look(self, uid: str, turns: _Turns, key: tuple[str, str]) -> None:
+        async with turns.lock, turns.pace():
+            del turns.waiting[key]
+            write = partial(self._write_found, uid, *key)
+            await asyncio.get_running_loop().run_in_executor(self._looking, write)
+
+    def _write_found(self, uid: str, name: str, identity: str) -> None:
+        if identity:
+            self._folders.name_container(uid, name, identity)
+        self._write_pids(uid, name, identity)
+
+    def _find_turns(self, uid: str) -> _Turns:
+        return self._turns.setdefault(uid, _Turns())
 
     async def _find_container(self, uid: str, identity: str) -> str:
         local = self._pods.by_uid(uid)
         for each in () if local is None else local.containers:
             if each.id == identity:
                 return each.name
+        turns = self._find_turns(uid)
+        async with turns.lock:
+            if identity not in turns.names:
+                async with turns.pace():
+                    turns.names[identity] = await self._ask_runtime(uid, identity)
+        return turns.names[identity]
+
+    async def _ask_runtime(self, uid: str, identity: str) -> str:
         owner = None if self._runtime is None else await self._runtime.find_container(identity)
         if owner is None or owner[0] != uid:
             raise DeniedError(f"container id {identity}: expected a container of pod {uid}")
