@@ -95,7 +95,8 @@ class ClaimNode:
     def wait(self, name, seconds=60):
         def complain():
             events = self.node.plane.kubectl("get", "events", "-n", CLAIMS).splitlines()[-8:]
-            return f"{self.find(name)['status']} {events} {self.node.agent_tail()}"
+            tails = (self.node.agent_tail(), self.cluster.bed.tail("extender"))
+            return f"{self.find(name)['status']} {events} {tails}"
 
         wait_until(lambda: self.find(name)["status"]["phase"] == "Running", seconds, complain)
         found = self.find(name)

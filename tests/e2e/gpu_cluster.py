@@ -33,7 +33,9 @@ _RIGHTS = (
     ("metrics.slicewise.io", ("nodereports",), ("list",)),
     ("coordination.k8s.io", ("leases",), ("get", "create", "update")),
     ("resource.k8s.io", ("resourceclaims", "deviceclasses"), ("get", "list", "watch")),
-    ("resource.k8s.io", ("resourceclaims/status",), ("patch",)),
+    ("resource.k8s.io", ("resourceslices",), ("list", "watch")),
+    ("resource.k8s.io", ("resourceclaims", "resourceclaims/status"), ("patch",)),
+    ("resource.k8s.io", ("resourceclaims/binding",), ("patch",)),
     ("resource.k8s.io", ("resourceclaims/driver",), ("arbitrary-node:patch",)),
     # What is in these two is created without a name, and then read and changed by its name alone.
     ("", ("configmaps", "secrets"), ("create",)),

@@ -3,6 +3,7 @@
 from slicewise.cluster.adoption import AdoptedPod, GpuChooser, UnassignedPod
 from slicewise.cluster.entry import PodReader
 from slicewise.cluster.events import (
+    AllocateClaims,
     Assume,
     ClaimGone,
     ClaimSeen,
@@ -20,6 +21,7 @@ from slicewise.cluster.events import (
     PodGone,
     PodSeen,
     QuotaSeen,
+    ReleaseClaim,
     TrustChanged,
 )
 from slicewise.cluster.feed import QUOTA_KEY, UNHEALTHY_KEY, UNHEALTHY_PREFIX, Feed
@@ -29,9 +31,9 @@ from slicewise.cluster.problems import Problem, ProblemKind
 from slicewise.cluster.quota import Allowance, Quota, read_quota
 
 __all__ = [
-    "QUOTA_KEY", "UNHEALTHY_KEY", "UNHEALTHY_PREFIX", "AdoptedPod", "Allowance", "Assume",
-    "CachedPodReader", "ClaimGone", "ClaimSeen", "Confirm", "Event", "Expire", "Extend", "Feed",
-    "Forget", "GpuChooser", "GpuHealth", "GrantClaim", "Hold", "Ledger", "NodeGone", "NodeSeen",
-    "Pin", "PodGone", "PodReader", "PodSeen", "Problem", "ProblemKind", "Quota", "QuotaSeen",
-    "TrustChanged", "UnassignedPod", "read_quota",
+    "QUOTA_KEY", "UNHEALTHY_KEY", "UNHEALTHY_PREFIX", "AdoptedPod", "AllocateClaims", "Allowance",
+    "Assume", "CachedPodReader", "ClaimGone", "ClaimSeen", "Confirm", "Event", "Expire", "Extend",
+    "Feed", "Forget", "GpuChooser", "GpuHealth", "GrantClaim", "Hold", "Ledger", "NodeGone",
+    "NodeSeen", "Pin", "PodGone", "PodReader", "PodSeen", "Problem", "ProblemKind", "Quota",
+    "QuotaSeen", "ReleaseClaim", "TrustChanged", "UnassignedPod", "read_quota",
 ]  # fmt: skip

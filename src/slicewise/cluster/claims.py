@@ -2,7 +2,8 @@
 
 A claim holds what was allocated to it until that is taken back or the claim is gone. Where it
 needs our word first, it holds nothing before it was granted, by us or by an earlier leader: no
-pod is bound to it until then. A refused claim holds nothing, for it is allocated anew.
+pod is bound to it until then. A refused claim holds nothing, for it is allocated anew. What we
+are about to allocate to a claim counts before it is written, and until the claim says otherwise.
 """
 
 from collections import OrderedDict
@@ -10,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from slicewise.cluster.events import ClaimSeen, GrantClaim
+from slicewise.cluster.events import AllocateClaims, ClaimSeen, GrantClaim
 from slicewise.cluster.holding_index import HoldingIndex
 from slicewise.model import Holding, NodeState
 from slicewise.model.claim import AllocationKey, Claim
@@ -21,11 +22,15 @@ _REMEMBERED: Final = 1 << 16
 
 @dataclass(slots=True)
 class ClaimEntry:
-    """What is known of one claim; `granted` is the allocation that this process granted."""
+    """What is known of one claim; `granted` is the allocation that this process granted.
+
+    `planned` is the claim with what this process is about to allocate to it.
+    """
 
     claim: Claim
     granted: AllocationKey | None = None
     nodes: tuple[str, ...] = ()
+    planned: Claim | None = None
 
     @property
     def counts(self) -> bool:
@@ -34,6 +39,11 @@ class ClaimEntry:
         if not claim.devices or claim.refused:
             return False
         return not claim.pending or self.granted == claim.key
+
+    @property
+    def charged(self) -> Claim | None:
+        """The claim with the devices that count for it; None where none do."""
+        return self.claim if self.counts else self.planned
 
 
 class ClaimBook:
@@ -69,6 +79,9 @@ class ClaimBook:
         entry.claim = claim
         if entry.granted is not None and entry.granted != claim.key:
             entry.granted = None
+        if claim.spec is None:
+            # Something was allocated to it, by us or by others.
+            entry.planned = None
         self._settle(entry)
         return True
 
@@ -97,6 +110,34 @@ class ClaimBook:
             self._settle(entry)
         return True
 
+    def allocate(self, event: AllocateClaims) -> bool:
+        """Count claims that nothing was allocated to, if all of them fit what is free right now."""
+        planned: list[Claim] = []
+        for claim in event.claims:
+            entry = self._entries.get(claim.uid)
+            if (
+                entry is None
+                or entry.claim.spec is None
+                or entry.planned is not None
+                or self.find_refusal(claim) is not None
+            ):
+                for each in planned:
+                    self.release(each.uid)
+                return False
+            entry.planned = claim
+            planned.append(claim)
+            self._settle(entry)
+        return True
+
+    def release(self, uid: str) -> bool:
+        """Free what was about to be allocated to a claim."""
+        entry = self._entries.get(uid)
+        if entry is None or entry.planned is None:
+            return False
+        entry.planned = None
+        self._settle(entry)
+        return True
+
     def find_refusal(self, claim: Claim) -> Refusal | None:
         """Why the claim cannot have what was allocated to it; None when it can."""
         for node in claim.nodes:
@@ -118,13 +159,15 @@ class ClaimBook:
             self._waiting.add(claim.uid)
         else:
             self._waiting.discard(claim.uid)
-        nodes = claim.nodes if entry.counts else ()
+        charged = entry.charged
+        nodes = () if charged is None else charged.nodes
         for node in entry.nodes:
             if node not in nodes:
                 self._holdings.release_claim(node, claim.uid)
         entry.nodes = nodes
         for node in nodes:
-            self._holdings.hold_claim(node, self._describe(claim, node))
+            assert charged is not None
+            self._holdings.hold_claim(node, self._describe(charged, node))
 
     def _describe(self, claim: Claim, node: str) -> Holding:
         state = self._holdings.store.get(node)

@@ -164,7 +164,21 @@ class GrantClaim:
     key: AllocationKey
 
 
+@dataclass(frozen=True, slots=True)
+class AllocateClaims:
+    """We are about to allocate these claims, each with its devices; all count from now on."""
+
+    claims: tuple[Claim, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseClaim:
+    """What we were about to allocate to a claim was not written, and never will be."""
+
+    uid: str
+
+
 _FromCluster = NodeSeen | NodeGone | PodSeen | PodGone | GpuHealth | QuotaSeen | TrustChanged
 _FromUs = Assume | Extend | Hold | Confirm | Forget | Pin | Expire
-ClaimEvent = ClaimSeen | ClaimGone | GrantClaim
+ClaimEvent = ClaimSeen | ClaimGone | GrantClaim | AllocateClaims | ReleaseClaim
 Event = _FromCluster | _FromUs | ClaimEvent

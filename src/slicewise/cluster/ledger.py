@@ -11,6 +11,7 @@ from typing import Final
 from slicewise.cluster.charges import can_hold, keep_shares
 from slicewise.cluster.entry import PodEntry, problem_of, says_the_same
 from slicewise.cluster.events import (
+    AllocateClaims,
     Assume,
     ClaimGone,
     ClaimSeen,
@@ -28,6 +29,7 @@ from slicewise.cluster.events import (
     PodGone,
     PodSeen,
     QuotaSeen,
+    ReleaseClaim,
     TrustChanged,
 )
 from slicewise.cluster.ledger_view import LedgerView
@@ -86,6 +88,11 @@ class Ledger(LedgerView):
             case GrantClaim():
                 self._adoption.assign_dirty()
                 return self.claims.grant(event)
+            case AllocateClaims():
+                self._adoption.assign_dirty()
+                return self.claims.allocate(event)
+            case ReleaseClaim():
+                return self.claims.release(event.uid)
 
     def _see_pod(self, pod: Pod) -> bool:
         if pod.uid in self._ended:

@@ -14,7 +14,8 @@ import structlog
 
 from slicewise.cluster import ClaimGone, ClaimSeen, GrantClaim
 from slicewise.extender.metrics import Metrics
-from slicewise.kube.dra.verdicts import ClaimVerdict, VerdictOutcome
+from slicewise.kube.dra.claim_writes import ClaimOutcome
+from slicewise.kube.dra.verdicts import ClaimVerdict
 from slicewise.kube.outcomes import WriteStatus
 from slicewise.model import Reason, Refusal
 from slicewise.model.claim import Claim
@@ -30,7 +31,7 @@ _COUNTED: Final = ClaimVerdict(True, "Counted")
 class ClaimWriter(Protocol):
     """Writes a verdict on a claim."""
 
-    def write(self, claim: Claim, verdict: ClaimVerdict) -> Awaitable[VerdictOutcome]:
+    def write(self, claim: Claim, verdict: ClaimVerdict) -> Awaitable[ClaimOutcome]:
         """How the write ended."""
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import structlog
 
 from slicewise.dialects import DEFAULT, Dialects, QuotaLabels
+from slicewise.extender.allocator import AllocatorParts, ClaimAllocator
 from slicewise.extender.arbiter import ClaimArbiter
 from slicewise.extender.evictor import Evictor
 from slicewise.extender.fair_keeper import FairKeeper
@@ -33,6 +34,8 @@ from slicewise.httpd import Handler, ServerSettings
 from slicewise.kube.background_tasks import BackgroundTasks
 from slicewise.kube.client import Client
 from slicewise.kube.credentials import Access
+from slicewise.kube.dra.allocations import AllocationWriter
+from slicewise.kube.dra.claim_writes import ClaimWrites
 from slicewise.kube.dra.verdicts import VerdictWriter
 from slicewise.kube.events import EventRecorder
 from slicewise.kube.kubeconfig import find_access
@@ -44,6 +47,7 @@ from slicewise.kube.outcomes import PodName
 from slicewise.kube.pod_writer import PodWriter
 from slicewise.model import MiB, SlicewiseError
 from slicewise.placement.fairness import FairRules
+from slicewise.state.engine_watch import EngineWatch
 from slicewise.state.live import LiveState
 from slicewise.state.node_reports import ReportListReader
 from slicewise.state.settings import StateSettings
@@ -151,14 +155,14 @@ async def _run(
         own = _find_own_pod()
         requeuer = Requeuer(state, writes, lambda: datetime.now(UTC).isoformat(), own)
         leadership.report_others(metrics, events, own)
-        verdicts, run = VerdictWriter(fenced, seconds=settings.bind_seconds), service.background.run
-        async with _running(service, leadership, writes, verdicts):
+        claims, run = ClaimWrites(fenced, seconds=settings.bind_seconds), service.background.run
+        async with _running(service, leadership, writes, claims):
             _point_services(fenced, settings, service, leadership)
             run("events", events.run())
             run("load", LoadReader(ReportListReader(client), state).run())
             run("requeuer", requeuer.run(state.quota_changed, state.freed.changed))
             _run_writers(service, state, writes, settings)
-            _run_arbiter(service.background, state, verdicts, metrics)
+            _run_claims(client, service, state, (claims, writes))
             _run_signing(service.background, signing)
             _log.info("listening", url=service.url)
             started(service.url)
@@ -250,17 +254,17 @@ async def open_extender(
 
 @contextlib.asynccontextmanager
 async def _running(
-    service: ExtenderServer, leadership: Leadership, writes: PodWriter, verdicts: VerdictWriter
+    service: ExtenderServer, leadership: Leadership, writes: PodWriter, claims: ClaimWrites
 ) -> AsyncIterator[None]:
     await service.start()
     binder = service.extender.binder
-    leadership.election.idle = lambda: binder.writing == 0 and writes.idle and verdicts.idle
+    leadership.election.idle = lambda: binder.writing == 0 and writes.idle and claims.idle
     service.background.run("election", leadership.run())
     try:
         yield
     finally:
         await service.background.stop()
-        if writes.unsettled or verdicts.unsettled:
+        if writes.unsettled or claims.unsettled:
             # It may yet be carried out, so the next leader waits out our time.
             _log.warning("lease not released", reason="a write may still be under way")
         else:
@@ -296,12 +300,27 @@ def _run_signing(
         background.run("take-over", signing[1].run())
 
 
-def _run_arbiter(
-    background: BackgroundTasks, state: LiveState, verdicts: VerdictWriter, metrics: Metrics
+def _run_claims(
+    client: Client, service: ExtenderServer, state: LiveState, parts: tuple[ClaimWrites, PodWriter]
 ) -> None:
-    if state.claims is not None:
-        arbiter = ClaimArbiter(state, verdicts, metrics)
-        background.run("arbiter", arbiter.run(state.claims.changed))
+    """Judge what schedulers allocate to claims, and allocate where they do not."""
+    if state.claims is None:
+        return
+    writes, pods = parts
+    metrics, run = service.extender.metrics, service.background.run
+    arbiter = ClaimArbiter(state, VerdictWriter(writes), metrics)
+    run("arbiter", arbiter.run(state.claims.changed))
+    watch = EngineWatch(client, state.reader, state.settings.following)
+    state.claims.listener = watch.take_claims
+    followed = state.claims
+    allocating = AllocatorParts(
+        demand=watch,
+        writer=AllocationWriter(writes),
+        classes=lambda: followed.known_classes,
+        post=pods.post_event,
+    )
+    run("watch of waiting claims", watch.run())
+    run("allocator", ClaimAllocator(state, allocating, metrics).run())
 
 
 def _find_own_pod() -> PodName | None:

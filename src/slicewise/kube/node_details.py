@@ -50,15 +50,20 @@ class NodeDetailsBody(NodeBody, gc=False):
     status: NodeDetailsStatus = msgspec.field(default_factory=NodeDetailsStatus)
 
 
-async def list_node_details(client: Client, reader: ObjectReader) -> list[NodeDetails]:
-    source = WatchSource(
+def node_details(reader: ObjectReader) -> WatchSource[NodeDetailsBody, NodeDetails]:
+    """All nodes, with what pods may demand of them."""
+    return WatchSource(
         resource="nodes",
+        kind="Node",
         path=_PATH,
         body=NodeDetailsBody,
         read=lambda body: read_node_details(body, reader),
         key=by_name,
     )
-    return sorted(await list_all(client, source), key=lambda each: each.name)
+
+
+async def list_node_details(client: Client, reader: ObjectReader) -> list[NodeDetails]:
+    return sorted(await list_all(client, node_details(reader)), key=lambda each: each.name)
 
 
 async def find_node_details(client: Client, reader: ObjectReader, name: str) -> NodeDetails | None:

@@ -15,6 +15,9 @@ GRANTED: Final = "slicewise.io/granted"
 REFUSED: Final = "slicewise.io/refused"
 """The condition of an allocated device by which its claim is allocated anew."""
 
+ENGINE_TAINT: Final = "slicewise.io/engine"
+"""The taint of devices that no scheduler allocates, because the engine does."""
+
 CAPACITIES: Final = ("cores", "memory")
 """What GPUs are divided by."""
 AllocationKey = tuple[tuple[str, str, str, str, int, int], ...]
@@ -49,6 +52,64 @@ class ClaimUser:
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceToleration:
+    """A taint of devices that a request puts up with; an empty key or effect is any."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+    seconds: int | None = None
+
+    def covers(self, taint: str) -> bool:
+        """Whether a taint of this key, without value, that forbids new claims is tolerated."""
+        if self.effect not in ("", "NoSchedule") or self.key not in ("", taint):
+            return False
+        return self.operator == "Exists" or (self.key == taint and not self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRequest:
+    """What one request of a claim asks for; an amount that it does not name is the whole GPU's."""
+
+    name: str
+    device_class: str
+    cores: int | None = None
+    memory: MiB | None = None
+    count: int = 1
+    every: bool = False
+    """Whether it asks for every GPU that has room."""
+    selectors: tuple[str, ...] = ()
+    """CEL expressions, all of which must hold."""
+    strange: tuple[str, ...] = ()
+    """Capacities that it names and that no GPU has."""
+    tolerations: tuple[DeviceToleration, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimConstraint:
+    """What the devices of some requests must have in common, or must all have different."""
+
+    attribute: str
+    distinct: bool = False
+    requests: tuple[str, ...] = ()
+    """The requests that it is about; none is all."""
+
+    def __str__(self) -> str:
+        return f"{'distinct' if self.distinct else 'match'}Attribute {self.attribute}"
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimSpec:
+    """All that a claim asks for; of alternatives, each stands as a request of its own."""
+
+    requests: tuple[ClaimRequest, ...] = ()
+    constraints: tuple[ClaimConstraint, ...] = ()
+    obstacle: str = ""
+    """What of its form the engine does not do; empty when it does all."""
+
+
+@dataclass(frozen=True, slots=True)
 class Claim:
     """A claim with what was allocated to it, of our driver alone; without devices it waits.
 
@@ -61,6 +122,13 @@ class Claim:
     devices: tuple[ClaimedDevice, ...] = ()
     users: tuple[ClaimUser, ...] = ()
     version: int = 0
+    spec: ClaimSpec | None = None
+    """What it asks for, kept while nothing was allocated to it, of whatever driver."""
+    owner: str = ""
+    """The UID of the pod that it was made for, and below what that pod calls it."""
+    owner_claim: str = ""
+    protected: bool = False
+    """Whether it cannot disappear while something is allocated to it."""
 
     @property
     def full_name(self) -> str:
@@ -100,30 +168,37 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class ClaimRequest:
-    """What one request of a claim asks for; an amount that it does not name is the whole GPU's."""
-
-    name: str
-    device_class: str
-    cores: int | None = None
-    memory: MiB | None = None
-    count: int = 1
-    every: bool = False
-    """Whether it asks for every GPU that has room."""
-    selectors: tuple[str, ...] = ()
-    """CEL expressions, all of which must hold."""
-    strange: tuple[str, ...] = ()
-    """Capacities that it names and that no GPU has."""
-
-
-@dataclass(frozen=True, slots=True)
 class WantedClaim:
     """A claim with what it asks for."""
 
     claim: Claim
-    requests: tuple[ClaimRequest, ...]
-    constraints: tuple[str, ...] = ()
-    """What its requests must have in common, in words."""
+    spec: ClaimSpec
+
+    @property
+    def requests(self) -> tuple[ClaimRequest, ...]:
+        return self.spec.requests
+
+    @property
+    def constraints(self) -> tuple[str, ...]:
+        """What its requests must have in common, in words."""
+        return tuple(map(str, self.spec.constraints))
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceClass:
+    """A device class: the resource that it serves, if it does, and which devices it admits."""
+
+    name: str
+    served: str = ""
+    selectors: tuple[str, ...] = ()
+    configured: bool = False
+    """Whether it has parameters for drivers."""
+
+
+class SemanticVersion(str):
+    """An attribute that is a version such as 580.95.5."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +214,10 @@ class OfferedDevice:
     attributes: Mapping[str, str | int | bool] = field(default_factory=dict)
     capacity: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[str, ...] = ()
+
+    @property
+    def uuid(self) -> str:
+        return str(self.attributes.get("uuid", ""))
 
 
 def slice_devices(devices: Iterable[ClaimedDevice], gpus: Iterable[Gpu]) -> tuple[Slice, ...]:

@@ -297,7 +297,7 @@ class Agent:
             return "the container runtime does not support CDI, without which claims bring no GPU"
         if not self.synced:
             return "the pods of this node have not been listed yet"
-        if self.settings.claims is ClaimsMode.SHARED:
+        if self.settings.claims is not None and self.settings.claims.shares:
             return None
         holding = self._holding_by_name()
         if holding:

@@ -234,7 +234,7 @@ async def start_agent(
         notice = None
     settings = resolve_claims(settings, notice)
     watch.claims = settings.claims is ClaimsMode.ALL
-    watch.shared = settings.claims is ClaimsMode.SHARED
+    watch.shared = settings.claims is not None and settings.claims.shares
     if notice is not None:
         watch.resume(notice)
     await asyncio.to_thread(watch.look)

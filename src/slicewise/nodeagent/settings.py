@@ -36,6 +36,13 @@ class ClaimsMode(Enum):
     """By ResourceClaims alone."""
     SHARED = "shared"
     """By both, each GPU; an extender grants what claims are allocated."""
+    ENGINE = "engine"
+    """By both, each GPU; an extender allocates claims by its own policy."""
+
+    @property
+    def shares(self) -> bool:
+        """Whether claims get parts of GPUs beside pods that ask by resource names."""
+        return self in (ClaimsMode.SHARED, ClaimsMode.ENGINE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from slicewise.kube.dra.offers import (
     find_wanted,
     list_classes,
     list_offers,
-    read_class,
+    read_class_selectors,
     read_template_claim,
     read_wanted,
 )
@@ -90,7 +90,7 @@ async def read_claim_offers(client: Client, manifests: ClaimManifests) -> ClaimO
     classes = await list_classes(client)
     for (kind, _, name), body in manifests.items():
         if kind == "DeviceClass":
-            classes[name] = read_class(body)
+            classes[name] = read_class_selectors(body)
     held = sum_claims(await list_all(client, claims()))
     return ClaimOffers(await list_offers(client), held, classes)
 

@@ -1,14 +1,16 @@
 """ResourceClaims, followed into the ledger."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from slicewise.cluster import ClaimGone, ClaimSeen, Ledger
 from slicewise.kube.client import Client
 from slicewise.kube.dra.claims import claims, device_classes
 from slicewise.kube.watch import Informer, Seen, WatchEvent, WatchSettings
-from slicewise.model.claim import Claim
+from slicewise.model.claim import Claim, DeviceClass
 from slicewise.state.freed_room import FreedRoom
+
+ClaimListener = Callable[[Sequence[WatchEvent[Claim]]], None]
 
 
 class ClaimWatch:
@@ -27,7 +29,12 @@ class ClaimWatch:
         """Set whenever claims have changed; the consumer clears it."""
         self.informer = Informer(client, claims(), self.take, settings=settings)
         self.classes = Informer(client, device_classes(), self.take_classes, settings=settings)
-        self._served: dict[str, str] = {}
+        self.known_classes: dict[str, DeviceClass] = {}
+        """The device classes by name."""
+        self.listener: ClaimListener | None = None
+        """Is called with every change of claims, after the ledger has applied it, and without
+        any when classes have changed."""
+        self._served: frozenset[str] = frozenset()
         self._ledger = ledger
         self._freed = freed
         self._dirty = dirty
@@ -35,14 +42,16 @@ class ClaimWatch:
     @property
     def served_names(self) -> frozenset[str]:
         """The resources whose names claims serve on nodes without a device plugin for them."""
-        return frozenset(self._served.values())
+        return self._served
 
-    def take_classes(self, changes: Sequence[WatchEvent[tuple[str, str]]]) -> None:
+    def take_classes(self, changes: Sequence[WatchEvent[DeviceClass]]) -> None:
         for change in changes:
-            name, served = change.value if isinstance(change, Seen) else (change.key, "")
-            self._served.pop(name, None)
-            if served:
-                self._served[name] = served
+            if isinstance(change, Seen):
+                self.known_classes[change.value.name] = change.value
+            else:
+                self.known_classes.pop(change.key, None)
+        self._served = frozenset(each.served for each in self.known_classes.values() if each.served)
+        self._tell(())
 
     def take(self, changes: Sequence[WatchEvent[Claim]]) -> None:
         for change in changes:
@@ -53,3 +62,8 @@ class ClaimWatch:
                 )
         self._dirty.set()
         self.changed.set()
+        self._tell(changes)
+
+    def _tell(self, changes: Sequence[WatchEvent[Claim]]) -> None:
+        if self.listener is not None:
+            self.listener(changes)

@@ -5,6 +5,7 @@ import msgspec
 import pytest
 
 import builders
+from slicewise.kube.dra.claim_writes import ClaimWrites
 from slicewise.kube.dra.verdicts import ClaimVerdict, VerdictWriter, write_verdict
 from slicewise.kube.errors import FencedError, LostError, RefusedError
 from slicewise.kube.outcomes import WriteStatus
@@ -39,8 +40,8 @@ class FakeServer:
 
 def write(server):
     async def work():
-        writer = VerdictWriter(server, clock=lambda: 0.0)
-        return await writer.write(CLAIM, REFUSAL), writer
+        writes = ClaimWrites(server, clock=lambda: 0.0)
+        return await VerdictWriter(writes).write(CLAIM, REFUSAL), writes
 
     return asyncio.run(work())
 

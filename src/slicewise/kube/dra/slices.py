@@ -216,10 +216,14 @@ def _write_device(device: SliceDevice) -> dict[str, Any]:
         document["bindingConditions"] = [GRANTED]
         document["bindingFailureConditions"] = [REFUSED]
     if device.taints:
-        document["taints"] = [
-            {"key": each.key, "value": each.value, "effect": each.effect} for each in device.taints
-        ]
+        document["taints"] = [_write_taint(each) for each in device.taints]
     return document
+
+
+def _write_taint(taint: DeviceTaint) -> dict[str, str]:
+    # An empty value does not come back, and would look as if it had been dropped.
+    value = {"value": taint.value} if taint.value else {}
+    return {"key": taint.key, **value, "effect": taint.effect}
 
 
 def _write_capacity(amount: int, taken: int, *, least: int, unit: str = "") -> dict[str, Any]:

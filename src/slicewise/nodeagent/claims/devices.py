@@ -9,6 +9,7 @@ from slicewise.dialects.shared.publication import NodeFacts
 from slicewise.kube.dra.slices import Attribute, DeviceTaint, SliceDevice
 from slicewise.kubelet.dra_messages import HEALTHY, UNHEALTHY, DeviceHealth, DeviceIdentifier
 from slicewise.model import Gpu, Links, Node
+from slicewise.model.claim import ENGINE_TAINT
 from slicewise.model.grants import PodGrants
 from slicewise.nvml.driver import GpuDevice, Hardware
 
@@ -56,6 +57,12 @@ def share_devices(
             cores, memory = held.get(name, (0, 0))
             held[name] = cores + piece.cores, memory + piece.memory
     return tuple(replace(each, taken=held.get(each.name, (0, 0)), judged=True) for each in devices)
+
+
+def close_devices(devices: Sequence[SliceDevice]) -> tuple[SliceDevice, ...]:
+    """The devices with a taint that keeps schedulers from allocating them."""
+    taint = DeviceTaint(ENGINE_TAINT)
+    return tuple(replace(each, taints=(*each.taints, taint)) for each in devices)
 
 
 def list_health(

@@ -22,7 +22,12 @@ from slicewise.model.grants import PodGrants
 from slicewise.nodeagent.claims.claim_handler import ClaimPreparer
 from slicewise.nodeagent.claims.claim_limits import ClaimLimits
 from slicewise.nodeagent.claims.claim_store import ClaimStore
-from slicewise.nodeagent.claims.devices import list_devices, list_health, share_devices
+from slicewise.nodeagent.claims.devices import (
+    close_devices,
+    list_devices,
+    list_health,
+    share_devices,
+)
 from slicewise.nodeagent.claims.nudges import NUDGED, KubeletNudger
 from slicewise.nodeagent.claims.slice_publisher import SlicePublisher
 from slicewise.nodeagent.gpus.gpu_watch import GpuInventory
@@ -146,9 +151,10 @@ class ClaimService:
         if facts is None:
             return None
         devices = list_devices(self._parts.inventory.hardware, facts)
-        if self._mode is not ClaimsMode.SHARED:
+        if not self._mode.shares:
             return devices
-        return share_devices(devices, facts.node, self._parts.others())
+        shared = share_devices(devices, facts.node, self._parts.others())
+        return close_devices(shared) if self._mode is ClaimsMode.ENGINE else shared
 
     def _health(self) -> tuple[DeviceHealth, ...]:
         facts = self._parts.facts()
