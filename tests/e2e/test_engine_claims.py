@@ -1,38 +1,131 @@
 """Claims that our own engine allocates: at once, by the policy, and never beyond a GPU."""
 
+import signal
+from datetime import datetime
+
 import pytest
 
 from e2e.agent_node import AgentNode
-from e2e.claim_node import ClaimNode, share
+from e2e.claim_node import CLAIMS, ClaimNode, claiming, share, speaking, template
+from e2e.gpu_cluster import NAME
 from e2e.recorded_gpus import make_gpus
+from slicewise.model.claim import DRIVER, ENGINE_TAINT
 from slicewise_testbed.control_plane import ControlPlane
 from slicewise_testbed.runtimes import WITH_CDI
 from slicewise_testbed.settings import Settings
-from slicewise_testbed.testbed import Testbed
+from slicewise_testbed.testbed import Testbed, wait_until
 
 pytestmark = pytest.mark.cluster
 MEMORY = 24576
 ALONE = ("--dra", "--no-leader-elect")
+UUID = f"{DRIVER}/uuid"
 
 
 @pytest.fixture(scope="module")
-def two_gpus(kube_binaries):
+def three_gpus(kube_binaries):
     with Testbed.start() as bed:
         plane = ControlPlane(bed, kube_binaries, Settings()).start()
-        yield AgentNode(plane, WITH_CDI, make_gpus((2, "NVIDIA A10", MEMORY)))
+        gpus = make_gpus((2, "NVIDIA A10", MEMORY), (1, "Tesla T4", 16384))
+        yield AgentNode(plane, WITH_CDI, gpus)
 
 
 @pytest.fixture
-def engine(two_gpus):
-    made = ClaimNode(two_gpus, "engine")
-    two_gpus.start_extender(*ALONE)
+def engine(three_gpus):
+    made = ClaimNode(three_gpus, "engine")
+    three_gpus.start_extender(*ALONE)
     yield made
     made.clear()
 
 
-def test_share_runs_without_the_pause_of_a_verdict(engine):
+def by_name(name, cores, memory=4096):
+    return speaking(name, {"slicewise.io/cores": cores, "slicewise.io/memory": memory})
+
+
+def held(engine):
+    """Percent of each GPU, by the extender's ledger."""
+    return [cores for cores, _ in engine.cluster.gpus()[engine.node.node.name]]
+
+
+def wait_held(engine, *cores):
+    wait_until(lambda: sorted(held(engine)) == sorted(cores), 30, lambda: held(engine))
+
+
+def seconds_to_bind(found):
+    """From the creation of the pod to its node, as the API server's clock has it."""
+    (bound,) = (each for each in found["status"]["conditions"] if each["type"] == "PodScheduled")
+    assert bound["status"] == "True"
+    times = bound["lastTransitionTime"], found["metadata"]["creationTimestamp"]
+    late, early = (datetime.fromisoformat(each) for each in times)
+    return (late - early).total_seconds()
+
+
+def test_share_is_bound_without_the_pause_of_a_verdict(engine):
     results, report = engine.run("first", share(30, "4Gi"))
 
     assert engine.check(results, report) == [(30, 4096)]
-    found = engine.find("first")
-    print(found["status"]["conditions"])
+    assert seconds_to_bind(engine.find("first")) < 4
+
+
+def test_shares_are_packed_as_the_policy_says_and_beside_pods_by_name(engine):
+    engine.apply(by_name("named", 60))
+    engine.node.wait_running(CLAIMS, 1, 60)
+    first = next(at for at, cores in enumerate(held(engine)) if cores)
+    results, report = engine.run("beside", share(40, "4Gi"))
+
+    assert engine.check(results, report) == [(40, 4096)]
+    assert held(engine)[first] == 100
+    engine.apply(template("over", share(70, "4Gi", count=3)), claiming("over", "over"))
+    engine.node.wait_event(CLAIMS, "over", "no node that suits the pod has room")
+    assert sorted(held(engine)) == [0, 0, 100]
+    engine.delete("named")
+    engine.delete("beside")
+    assert len(engine.wait("over", 90)[0]) == 3
+    assert sorted(held(engine)) == [70, 70, 70]
+
+
+def test_requests_are_apart_or_together_as_constraints_say(engine):
+    two = share(30, "2Gi", name="one"), share(30, "2Gi", name="two")
+    results, _ = engine.run("apart", *two, constraints=[{"distinctAttribute": UUID}])
+    assert len({each["device"] for each in results}) == 2
+
+    results, _ = engine.run("together", *two, constraints=[{"matchAttribute": UUID}])
+    assert len({each["device"] for each in results}) == 1
+
+
+def test_selector_chooses_the_model(engine):
+    word = f'device.attributes["{DRIVER}"].productName.lowerAscii().contains("t4")'
+    selectors = [{"cel": {"expression": word}}]
+    results, report = engine.run("small", share(30, "2Gi", selectors=selectors))
+
+    assert engine.check(results, report) == [(30, 2048)]
+    assert [gpu.model for gpu in engine.gpus_of(results)] == ["Tesla T4"]
+
+
+def test_form_that_the_engine_does_not_do_is_named_and_served_by_verdict_if_tolerated(engine):
+    every = share(10, "1Gi", allocationMode="All")
+    engine.apply(template("every", every), claiming("every", "every"))
+    engine.node.wait_event(CLAIMS, "every", "allocationMode All")
+
+    tolerations = [{"key": ENGINE_TAINT, "operator": "Exists", "effect": "NoSchedule"}]
+    tolerant = share(10, "1Gi", allocationMode="All", tolerations=tolerations)
+    results, _ = engine.run("tolerant", tolerant)
+
+    assert len(results) == 3
+    wait_held(engine, 10, 10, 10)
+
+
+def test_leader_that_is_killed_leaves_nothing_counted_twice_and_every_pod_runs(engine):
+    engine.run("before", share(60, "4Gi"))
+    engine.cluster.signal_extender("STOP", NAME)
+    names = [f"p{at}" for at in range(3)]
+    for name in names:
+        engine.apply(template(name, share(60, "4Gi")), claiming(name, name))
+    engine.cluster.stop_extender(signal.SIGKILL)
+    engine.cluster.start_extender(*ALONE)
+
+    for name in names[:2]:
+        engine.wait(name, 90)
+    wait_held(engine, 60, 60, 60)
+    engine.delete("before")
+    engine.wait(names[2], 90)
+    wait_held(engine, 60, 60, 60)

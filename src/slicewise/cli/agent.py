@@ -104,9 +104,10 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
               help="How the agent learns which container it prepares GPUs for: cdi is exact, "
               "match is for runtimes without CDI, auto asks the runtime.")  # fmt: skip
 @click.option("--dra", type=click.Choice([each.value for each in ClaimsMode]),
-              help="Give out this node's GPUs by resource names (off), by ResourceClaims (all) or "
-              "by both (shared) "
-              f"[default: what the Node's label {CLAIMS_LABEL} says, else off].")  # fmt: skip
+              help="Give out this node's GPUs by resource names (off), by ResourceClaims (all), or "
+              "by both, with claims allocated by kube-scheduler (shared) or by the extender "
+              f"(engine) [default: what the Node's label {CLAIMS_LABEL} says, else off]."
+              )  # fmt: skip
 @click.option("--dra-registry", type=_PATH, default=DraFolders().registry, show_default=True,
               help="The kubelet's folder in which it finds DRA plugins.")  # fmt: skip
 @click.option("--dra-plugins", type=_PATH, default=DraFolders().plugins, show_default=True,

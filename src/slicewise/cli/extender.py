@@ -93,8 +93,9 @@ def is_admissions(key: str) -> bool:
               "their capacity.")  # fmt: skip
 @click.option("--dra/--no-dra", default=False, show_default=True, help="Follow ResourceClaims, and "
               "grant or refuse what schedulers allocate to them on nodes that share their GPUs "
-              "between claims and pods (label slicewise.io/dra=shared). Without it, no pod is "
-              "given GPUs of such nodes.")  # fmt: skip
+              "between claims and pods (label slicewise.io/dra=shared), or allocate them "
+              "(slicewise.io/dra=engine). Without it, no pod is given GPUs of such nodes."
+              )  # fmt: skip
 @click.option("--leader-elect/--no-leader-elect", default=True, show_default=True,
               help="Let one of several replicas decide. Without it this process must be the only "
               "one, and stops deciding when it finds another.")  # fmt: skip

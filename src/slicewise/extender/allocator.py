@@ -21,7 +21,7 @@ from slicewise.dialects import DEFAULT, Dialects
 from slicewise.explain.claim_requests import ClaimObstacleError, OfferedGpus, read_wishes
 from slicewise.extender.metrics import Metrics
 from slicewise.kube.dra.claim_writes import ClaimOutcome
-from slicewise.kube.dra.waiting_pods import WaitingPod
+from slicewise.kube.dra.claiming_pods import ClaimingPod
 from slicewise.kube.outcomes import PodEvent, WriteStatus
 from slicewise.model import Host, MiB, Pod, Request, SlicewiseError
 from slicewise.model.claim import Claim, DeviceClass
@@ -57,17 +57,17 @@ class AllocationWrites(Protocol):
 class ClaimDemand(Protocol):
     """The pods that wait with claims, and what there is for them."""
 
-    pods: dict[str, WaitingPod]
+    pods: dict[str, ClaimingPod]
     due: set[str]
     gone: set[str]
     gpus: OfferedGpus
     version: int
     changed: asyncio.Event
 
-    def find_claims(self, waiting: WaitingPod) -> Iterable[str | None]:
+    def find_claims(self, waiting: ClaimingPod) -> Iterable[str | None]:
         """The UIDs of the pod's claims; None for one that is not there yet."""
 
-    def allow_nodes(self, waiting: WaitingPod) -> frozenset[str]:
+    def allow_nodes(self, waiting: ClaimingPod) -> frozenset[str]:
         """The nodes with devices for the engine that the pod's own demands leave."""
 
 
@@ -196,7 +196,7 @@ class ClaimAllocator:
             for at in (self._attempts[uid].not_before, *self._attempts[uid].avoid.values())
         )
 
-    def _consider(self, waiting: WaitingPod, hopeless: set[object]) -> None:
+    def _consider(self, waiting: ClaimingPod, hopeless: set[object]) -> None:
         pod, book = waiting.pod, self._state.ledger.claims
         self._unplaced.discard(pod.uid)
         self._blocked.discard(pod.uid)
@@ -229,7 +229,7 @@ class ClaimAllocator:
             self._unplaced.add(pod.uid)
             self._tell(pod, "ClaimWaits", _NO_ROOM)
 
-    def _choose_nodes(self, waiting: WaitingPod, fixed: set[str]) -> frozenset[str]:
+    def _choose_nodes(self, waiting: ClaimingPod, fixed: set[str]) -> frozenset[str]:
         nodes = self._demand.allow_nodes(waiting)
         attempts = self._attempts.get(waiting.pod.uid)
         if attempts is not None and attempts.avoid:
@@ -239,7 +239,7 @@ class ClaimAllocator:
         return nodes.intersection(fixed) if fixed else nodes
 
     def _place(
-        self, waiting: WaitingPod, wanted: list[Claim], nodes: frozenset[str]
+        self, waiting: ClaimingPod, wanted: list[Claim], nodes: frozenset[str]
     ) -> ClaimsPlacement | None:
         wishes, constraints = read_wishes(wanted, self._demand.gpus, self._classes())
         if not nodes:
@@ -361,7 +361,7 @@ class ClaimAllocator:
             self._post(pod, PodEvent(reason=reason, note=text[:1024]))
 
 
-def _rank(waiting: WaitingPod) -> tuple[int, int, str]:
+def _rank(waiting: ClaimingPod) -> tuple[int, int, str]:
     return -waiting.pod.priority, waiting.pod.created, waiting.pod.name
 
 

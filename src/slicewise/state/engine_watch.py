@@ -10,8 +10,8 @@ from typing import Any, Final
 from slicewise.explain.claim_requests import OfferedGpus
 from slicewise.kube.affinity import rejection
 from slicewise.kube.client import Client
+from slicewise.kube.dra.claiming_pods import ClaimingPod, claiming_pods
 from slicewise.kube.dra.offers import NamedOffers, offers
-from slicewise.kube.dra.waiting_pods import WaitingPod, waiting_pods
 from slicewise.kube.node_details import node_details
 from slicewise.kube.objects import ObjectReader
 from slicewise.kube.watch import Informer, Seen, WatchEvent, WatchSettings
@@ -27,7 +27,7 @@ class EngineWatch:
     def __init__(self, client: Client, reader: ObjectReader, settings: WatchSettings) -> None:
         self.changed = asyncio.Event()
         """Set whenever pods are due, or room may be elsewhere; the consumer clears it."""
-        self.pods: dict[str, WaitingPod] = {}
+        self.pods: dict[str, ClaimingPod] = {}
         self.gpus = OfferedGpus()
         self.due: set[str] = set()
         """The pods to look at; the consumer takes them out."""
@@ -42,7 +42,7 @@ class EngineWatch:
         self._known: dict[str, Claim] = {}
         self._users: dict[tuple[str, str], set[str]] = {}
         self.informers: tuple[Informer[Any, Any], ...] = (
-            Informer(client, waiting_pods(reader), self.take_pods, settings=settings),
+            Informer(client, claiming_pods(reader), self.take_pods, settings=settings),
             Informer(client, offers(), self.take_offers, settings=settings),
             Informer(client, node_details(reader), self.take_nodes, settings=settings),
         )
@@ -51,7 +51,7 @@ class EngineWatch:
         """Follow all of it until cancelled."""
         await asyncio.gather(*(each.run() for each in self.informers))
 
-    def find_claims(self, waiting: WaitingPod) -> Iterator[str | None]:
+    def find_claims(self, waiting: ClaimingPod) -> Iterator[str | None]:
         """The UIDs of the pod's claims; None for one that is not there yet."""
         pod = waiting.pod
         for own, name in waiting.claims:
@@ -61,7 +61,7 @@ class EngineWatch:
                 # The claim is there before the pod's status says so.
                 yield self._by_owner.get((pod.uid, own))
 
-    def allow_nodes(self, waiting: WaitingPod) -> frozenset[str]:
+    def allow_nodes(self, waiting: ClaimingPod) -> frozenset[str]:
         """The nodes with devices for the engine that the pod's own demands leave."""
         if waiting.requirements is None:
             return frozenset()
@@ -78,7 +78,7 @@ class EngineWatch:
             )
         return found
 
-    def take_pods(self, changes: Sequence[WatchEvent[WaitingPod]]) -> None:
+    def take_pods(self, changes: Sequence[WatchEvent[ClaimingPod]]) -> None:
         for change in changes:
             uid = change.value.pod.uid if isinstance(change, Seen) else change.key
             self._forget(uid)

@@ -22,7 +22,7 @@ class PodClaimBody(msgspec.Struct, rename="camel", gc=False):
     resource_claim_name: str | None = None
 
 
-class WaitingSpec(PodSpec, rename="camel", gc=False):
+class ClaimingSpec(PodSpec, rename="camel", gc=False):
     resource_claims: list[PodClaimBody] | None = None
     scheduling_gates: list[Any] | None = None
     node_selector: dict[str, str] | None = None
@@ -30,12 +30,12 @@ class WaitingSpec(PodSpec, rename="camel", gc=False):
     tolerations: msgspec.Raw = _NULL
 
 
-class WaitingBody(PodBody, gc=False):
-    spec: WaitingSpec = msgspec.field(default_factory=WaitingSpec)
+class ClaimingBody(PodBody, gc=False):
+    spec: ClaimingSpec = msgspec.field(default_factory=ClaimingSpec)
 
 
 @dataclass(frozen=True, slots=True)
-class WaitingPod:
+class ClaimingPod:
     """A pod without a node; `claims` has its own name of each claim and the claim's, if known."""
 
     pod: Pod
@@ -51,24 +51,24 @@ class WaitingPod:
         return bool(self.claims) and not self.pod.deleting and not self.pod.phase.terminal
 
 
-def waiting_pods(reader: ObjectReader) -> WatchSource[WaitingBody, WaitingPod]:
+def claiming_pods(reader: ObjectReader) -> WatchSource[ClaimingBody, ClaimingPod]:
     """The pods of all namespaces that have no node."""
     return WatchSource(
         resource="pods",
         kind="Pod",
         path="/api/v1/pods",
-        body=WaitingBody,
-        read=partial(read_waiting_pod, reader),
+        body=ClaimingBody,
+        read=partial(read_claiming_pod, reader),
         key=by_uid,
         query={"fieldSelector": "spec.nodeName="},
     )
 
 
-def read_waiting_pod(reader: ObjectReader, body: WaitingBody) -> WaitingPod:
+def read_claiming_pod(reader: ObjectReader, body: ClaimingBody) -> ClaimingPod:
     spec, status = body.spec, body.status
     pod = reader.read_pod(body)
     if not spec.resource_claims or spec.scheduling_gates:
-        return WaitingPod(pod)
+        return ClaimingPod(pod)
     made = {each.name: each.resource_claim_name for each in status.resource_claim_statuses or ()}
     claims = []
     for each in spec.resource_claims:
@@ -84,4 +84,4 @@ def read_waiting_pod(reader: ObjectReader, body: WaitingBody) -> WaitingPod:
         }
     )
     requirements = read_node_requirements(msgspec.json.decode(demands))
-    return WaitingPod(pod, tuple(claims), requirements, demands)
+    return ClaimingPod(pod, tuple(claims), requirements, demands)
