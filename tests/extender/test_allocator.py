@@ -14,7 +14,7 @@ from slicewise.explain.claim_requests import OfferedGpus
 from slicewise.extender.allocator import AllocatorParts, ClaimAllocator
 from slicewise.extender.metrics import Metrics
 from slicewise.kube.affinity import NodeRequirements
-from slicewise.kube.dra.claim_writes import ClaimOutcome
+from slicewise.kube.dra.claim_writes import ClaimWriteOutcome
 from slicewise.kube.dra.claiming_pods import ClaimingPod
 from slicewise.kube.outcomes import WriteStatus
 from slicewise.model import Allocation, ContainerAllocation, MiB, Percent, Slice
@@ -100,17 +100,19 @@ class FakeServer:
         end = self.ends.pop(0) if self.ends else WriteStatus.DONE
         known = self.claims.get(claim.uid)
         if known is None:
-            return ClaimOutcome(WriteStatus.GONE)
+            return ClaimWriteOutcome(WriteStatus.GONE)
         if end is WriteStatus.REFUSED:
-            return ClaimOutcome(end, "forbidden")
+            return ClaimWriteOutcome(end, "forbidden")
         if known.version != claim.version:
-            return ClaimOutcome(WriteStatus.CONFLICT, claim=known)
+            return ClaimWriteOutcome(WriteStatus.CONFLICT, claim=known)
         now = self.claims[claim.uid] = replace(claim, version=claim.version + 1, spec=None)
-        return ClaimOutcome(end, claim=None if end is WriteStatus.UNKNOWN else now)
+        return ClaimWriteOutcome(end, claim=None if end is WriteStatus.UNKNOWN else now)
 
     async def find(self, claim):
         known = self.claims.get(claim.uid)
-        return ClaimOutcome(WriteStatus.GONE if known is None else WriteStatus.DONE, claim=known)
+        return ClaimWriteOutcome(
+            WriteStatus.GONE if known is None else WriteStatus.DONE, claim=known
+        )
 
 
 class Scene:

@@ -9,7 +9,7 @@ from fakes.cluster import FakeState
 from slicewise.cluster import Allowance, Assume, ClaimSeen, Quota
 from slicewise.extender.arbiter import ClaimArbiter
 from slicewise.extender.metrics import Metrics
-from slicewise.kube.dra.claim_writes import ClaimOutcome
+from slicewise.kube.dra.claim_writes import ClaimWriteOutcome
 from slicewise.kube.outcomes import WriteStatus
 from slicewise.model import Allocation, ContainerAllocation, MiB, Percent, Slice
 from slicewise.model.claim import GRANTED, Claim
@@ -46,15 +46,15 @@ class FakeClaims:
         end = self.ends.pop(0) if self.ends else WriteStatus.DONE
         known = self.claims.get(claim.uid)
         if known is None:
-            return ClaimOutcome(WriteStatus.GONE)
+            return ClaimWriteOutcome(WriteStatus.GONE)
         if known.version != claim.version:
-            return ClaimOutcome(WriteStatus.CONFLICT, claim=known)
+            return ClaimWriteOutcome(WriteStatus.CONFLICT, claim=known)
         if end is WriteStatus.REFUSED:
-            return ClaimOutcome(end, "forbidden")
+            return ClaimWriteOutcome(end, "forbidden")
         change = {"pending": ()} if verdict.granted else {"refused": verdict.message}
         devices = tuple(replace(each, **change) for each in claim.devices)
         now = self.claims[claim.uid] = replace(claim, devices=devices, version=claim.version + 1)
-        return ClaimOutcome(end, claim=None if end is WriteStatus.UNKNOWN else now)
+        return ClaimWriteOutcome(end, claim=None if end is WriteStatus.UNKNOWN else now)
 
 
 class Scene:

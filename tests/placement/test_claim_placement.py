@@ -11,7 +11,7 @@ from slicewise.placement.claim_placement import (
     ConstraintKind,
     DeviceConstraint,
     DeviceWish,
-    place_claims,
+    choose_devices,
 )
 
 A10 = "NVIDIA A10"
@@ -26,7 +26,7 @@ def place(*wishes, nodes=None, constraints=()):
     nodes = nodes or [builders.node("n0", gpus=2, memory=24576, model=A10)]
     asked = ClaimsRequest(wishes, [each.name for each in nodes], tuple(constraints))
     planner = Planner(read_policy("binpack"))
-    return place_claims(planner, builders.snapshot(*nodes), asked, lambda _: UNLIMITED)
+    return choose_devices(planner, builders.snapshot(*nodes), asked, lambda _: UNLIMITED)
 
 
 def gpus_of(placement):

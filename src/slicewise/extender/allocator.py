@@ -20,13 +20,13 @@ from slicewise.cluster import AllocateClaims, CachedPodReader, ClaimGone, ClaimS
 from slicewise.dialects import DEFAULT, Dialects
 from slicewise.explain.claim_requests import ClaimObstacleError, OfferedGpus, read_wishes
 from slicewise.extender.metrics import Metrics
-from slicewise.kube.dra.claim_writes import ClaimOutcome
+from slicewise.kube.dra.claim_writes import ClaimWriteOutcome
 from slicewise.kube.dra.claiming_pods import ClaimingPod
 from slicewise.kube.outcomes import PodEvent, WriteStatus
 from slicewise.model import Host, MiB, Pod, Request, SlicewiseError
 from slicewise.model.claim import Claim, DeviceClass
 from slicewise.placement import UNLIMITED, QuotaLimits
-from slicewise.placement.claim_placement import ClaimsPlacement, ClaimsRequest, place_claims
+from slicewise.placement.claim_placement import ClaimsPlacement, ClaimsRequest, choose_devices
 from slicewise.state.cluster_state import ClusterState
 
 _log = structlog.get_logger(__name__)
@@ -47,10 +47,10 @@ class AllocationWrites(Protocol):
     def unsettled(self) -> bool:
         """Whether a write whose answer was lost may still be carried out."""
 
-    def write(self, claim: Claim) -> Awaitable[ClaimOutcome]:
+    def write(self, claim: Claim) -> Awaitable[ClaimWriteOutcome]:
         """How writing the devices of a claim ended."""
 
-    def find(self, claim: Claim) -> Awaitable[ClaimOutcome]:
+    def find(self, claim: Claim) -> Awaitable[ClaimWriteOutcome]:
         """The claim as it is now."""
 
 
@@ -249,7 +249,7 @@ class ClaimAllocator:
         )
         snapshot, planner = self._state.snapshot(), self._state.planner()
         with self._metrics.stage("claim", "place"):
-            return place_claims(planner, snapshot, asked, self._limit(waiting.pod.namespace))
+            return choose_devices(planner, snapshot, asked, self._limit(waiting.pod.namespace))
 
     def _limit(self, namespace: str) -> Callable[[Request], QuotaLimits]:
         quota, snapshot = self._state.quota, self._state.snapshot()
@@ -324,7 +324,7 @@ class ClaimAllocator:
         ledger.apply(ReleaseClaim(claim.uid))
         return False
 
-    async def _settle(self, claim: Claim) -> ClaimOutcome:
+    async def _settle(self, claim: Claim) -> ClaimWriteOutcome:
         """What became of a write whose answer was lost; it counts until that is known."""
         while True:
             outcome = await self._writer.find(claim)

@@ -14,7 +14,7 @@ import structlog
 
 from slicewise.cluster import ClaimGone, ClaimSeen, GrantClaim
 from slicewise.extender.metrics import Metrics
-from slicewise.kube.dra.claim_writes import ClaimOutcome
+from slicewise.kube.dra.claim_writes import ClaimWriteOutcome
 from slicewise.kube.dra.verdicts import ClaimVerdict
 from slicewise.kube.outcomes import WriteStatus
 from slicewise.model import Reason, Refusal
@@ -31,7 +31,7 @@ _COUNTED: Final = ClaimVerdict(True, "Counted")
 class ClaimWriter(Protocol):
     """Writes a verdict on a claim."""
 
-    def write(self, claim: Claim, verdict: ClaimVerdict) -> Awaitable[ClaimOutcome]:
+    def write(self, claim: Claim, verdict: ClaimVerdict) -> Awaitable[ClaimWriteOutcome]:
         """How the write ended."""
 
 

@@ -96,7 +96,7 @@ class _Part:
     admitted: frozenset[str] | None = field(default=None)
 
 
-def place_claims(
+def choose_devices(
     planner: Planner,
     snapshot: Snapshot,
     wanted: ClaimsRequest,

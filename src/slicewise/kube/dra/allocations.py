@@ -13,7 +13,7 @@ from typing import Any
 from slicewise.kube.client import MERGE_PATCH
 from slicewise.kube.dra.claim_writes import (
     STRATEGIC_PATCH,
-    ClaimOutcome,
+    ClaimWriteOutcome,
     ClaimWrites,
     write_time,
 )
@@ -45,11 +45,11 @@ class AllocationWriter:
         """Whether a write whose answer was lost may still be carried out."""
         return self._writes.unsettled
 
-    async def find(self, claim: Claim) -> ClaimOutcome:
+    async def find(self, claim: Claim) -> ClaimWriteOutcome:
         """The claim as it is now; every failure is an outcome."""
         return await self._writes.find(claim)
 
-    async def write(self, claim: Claim) -> ClaimOutcome:
+    async def write(self, claim: Claim) -> ClaimWriteOutcome:
         """Write the devices of the claim, if nothing has changed of it."""
         if not claim.protected:
             version = {"uid": claim.uid, "resourceVersion": str(claim.version)}

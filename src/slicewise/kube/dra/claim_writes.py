@@ -30,7 +30,7 @@ _MARGIN_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class ClaimOutcome:
+class ClaimWriteOutcome:
     """How a write to a claim ended, and the claim as it is now where that is known."""
 
     status: WriteStatus
@@ -66,7 +66,7 @@ class ClaimWrites:
 
     async def patch(
         self, claim: Claim, body: dict[str, Any], content_type: str, *, part: str = ""
-    ) -> ClaimOutcome:
+    ) -> ClaimWriteOutcome:
         """Write this to the claim or to a part of it; the body names the version it is for."""
         self._under_way += 1
         try:
@@ -74,26 +74,26 @@ class ClaimWrites:
         except RefusedError as error:
             return await self._understand(claim, error)
         except UnreachedError as error:
-            return ClaimOutcome(WriteStatus.REFUSED, str(error))
+            return ClaimWriteOutcome(WriteStatus.REFUSED, str(error))
         except LostError as error:
             self._unsettled_until = self._clock() + self._seconds + _MARGIN_SECONDS
-            return ClaimOutcome(WriteStatus.UNKNOWN, str(error))
+            return ClaimWriteOutcome(WriteStatus.UNKNOWN, str(error))
         finally:
             self._under_way -= 1
 
-    async def find(self, claim: Claim) -> ClaimOutcome:
+    async def find(self, claim: Claim) -> ClaimWriteOutcome:
         """The claim as it is now; every failure is an outcome."""
         try:
             found = await find_claim(self._client, claim.namespace, claim.name)
         except KubeError as error:
-            return ClaimOutcome(WriteStatus.UNKNOWN, str(error))
+            return ClaimWriteOutcome(WriteStatus.UNKNOWN, str(error))
         if found is None or found.uid != claim.uid:
-            return ClaimOutcome(WriteStatus.GONE)
-        return ClaimOutcome(WriteStatus.DONE, claim=found)
+            return ClaimWriteOutcome(WriteStatus.GONE)
+        return ClaimWriteOutcome(WriteStatus.DONE, claim=found)
 
     async def _send(
         self, claim: Claim, body: dict[str, Any], content_type: str, part: str
-    ) -> ClaimOutcome:
+    ) -> ClaimWriteOutcome:
         limits = (self._client.fence or _NO_FENCE).limit(self._seconds)
         query = {
             "fieldManager": _MANAGER,
@@ -110,29 +110,29 @@ class ClaimWrites:
         content = await self._client.send(
             call, body, content_type=content_type, seconds=limits.send_seconds
         )
-        return ClaimOutcome(
+        return ClaimWriteOutcome(
             WriteStatus.DONE, claim=read_claim(decode_answer(_CLAIM, call, content))
         )
 
-    async def _understand(self, claim: Claim, error: RefusedError) -> ClaimOutcome:
+    async def _understand(self, claim: Claim, error: RefusedError) -> ClaimWriteOutcome:
         """What a refused write means; a claim that has changed is decided on anew."""
         if error.retryable and error.code != 429:
             self._unsettled_until = self._clock() + self._seconds + _MARGIN_SECONDS
-            return ClaimOutcome(WriteStatus.UNKNOWN, str(error))
+            return ClaimWriteOutcome(WriteStatus.UNKNOWN, str(error))
         found: Claim | None = None
         if not error.missing and error.code in (409, 422):
             try:
                 found = await find_claim(self._client, claim.namespace, claim.name)
             except KubeError:
-                return ClaimOutcome(WriteStatus.REFUSED, str(error))
+                return ClaimWriteOutcome(WriteStatus.REFUSED, str(error))
         elif not error.missing:
-            return ClaimOutcome(WriteStatus.REFUSED, str(error))
+            return ClaimWriteOutcome(WriteStatus.REFUSED, str(error))
         if found is None or found.uid != claim.uid:
-            return ClaimOutcome(WriteStatus.GONE, error.message)
+            return ClaimWriteOutcome(WriteStatus.GONE, error.message)
         if found.version == claim.version:
             # It has not changed: what was written is not valid.
-            return ClaimOutcome(WriteStatus.REFUSED, error.message)
-        return ClaimOutcome(WriteStatus.CONFLICT, error.message, found)
+            return ClaimWriteOutcome(WriteStatus.REFUSED, error.message)
+        return ClaimWriteOutcome(WriteStatus.CONFLICT, error.message, found)
 
 
 def write_time(now: datetime) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from slicewise.kube.dra.claim_writes import APPLY, ClaimOutcome, ClaimWrites, write_time
+from slicewise.kube.dra.claim_writes import APPLY, ClaimWriteOutcome, ClaimWrites, write_time
 from slicewise.model.claim import DRIVER, GRANTED, REFUSED, Claim, ClaimedDevice
 
 _LONGEST_MESSAGE: Final = 1024
@@ -33,7 +33,7 @@ class VerdictWriter:
         self._writes = writes
         self._wall = wall
 
-    async def write(self, claim: Claim, verdict: ClaimVerdict) -> ClaimOutcome:
+    async def write(self, claim: Claim, verdict: ClaimVerdict) -> ClaimWriteOutcome:
         """Say it of every device of the claim, if the claim is still as it was judged."""
         body = write_verdict(claim, verdict, self._wall())
         return await self._writes.patch(claim, body, APPLY, part="status")
