@@ -7,6 +7,7 @@ from functools import partial
 from typing import Final
 
 from bench.agent import measure_calls, measure_idle, measure_memory, measure_prestart
+from bench.bindcpu import measure_bind_cpu
 from bench.bindrate import measure_bind_rate
 from bench.decisions import measure_cold, measure_decisions, measure_tables
 from bench.defrag import measure_plans
@@ -54,6 +55,7 @@ BENCHES: Final[Mapping[str, Callable[[], Measures]]] = {
     "extender.filter.names.5000": partial(measure_filter, "names", 1000, 50),
     "extender.filter.nodes.5000": partial(measure_filter, "nodes", 20, 2),
     "extender.writes_per_pod": measure_writes,
+    "extender.bind_cpu": measure_bind_cpu,
     "extender.signing": measure_signing,
     "agent.verifying": measure_verifying,
     "agent.prestart.100": measure_prestart,
