@@ -1,8 +1,19 @@
 """The default policy avoids moves that would be missed later."""
 
+from random import Random
+
+import pytest
+
 import builders
 from slicewise.model import WHOLE_GPU, NodeState
-from slicewise.placement import POLICIES, PlacementRequest, Planner, PodShape, Workload
+from slicewise.placement import (
+    POLICIES,
+    NodeTables,
+    PlacementRequest,
+    Planner,
+    PodShape,
+    Workload,
+)
 
 T4, A100 = "Tesla T4", "NVIDIA A100-SXM4-40GB"
 
@@ -109,3 +120,38 @@ def test_balance_of_cpu_opens_no_node_before_anybody_asked_for_a_whole_one():
 
     assert place([rich, poor], lean, *parts).node == "a"
     assert place([rich, poor], lean, *parts, PodShape(64000, 100, 8)).node == "b"
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        pytest.param((), id="unknown"),
+        pytest.param((PodShape(1000, 50, 1, 8000), PodShape(500, 30, 1)), id="shares"),
+        pytest.param((PodShape(0, 100, 4), PodShape(0, 40, 1)), id="blocks"),
+        pytest.param((PodShape(0, 50, 1, 70000), PodShape(0, 40, 1, 8000)), id="rare"),
+    ],
+)
+def test_prices_kept_between_decisions_change_none(kinds):
+    chance = Random(5)
+    workload, tables = Workload.of(kinds), NodeTables()
+    states = {
+        f"n{at}": NodeState.empty(builders.node(f"n{at}", memory=81920 if at == 7 else 40960))
+        for at in range(8)
+    }
+    snapshot = builders.snapshot(*states.values())
+    kept = Planner(POLICIES["default"], workload, tables=tables)
+    for at in range(60):
+        share = builders.share(chance.choice((10, 30, 50)), chance.choice((0, 8000)))
+        wanted = PlacementRequest(builders.request([share] * chance.choice((1, 1, 2))))
+
+        decided = kept.decide(snapshot, wanted)
+        afresh = Planner(POLICIES["default"], workload).decide(snapshot, wanted)
+
+        assert decided.placement == afresh.placement
+        assert decided.scores == afresh.scores
+        if decided.placement is None:
+            break
+        allocation = decided.placement.allocation
+        charges = [piece for each in allocation.containers for piece in each.slices]
+        held = builders.holding(f"p{at}", *charges)
+        snapshot = snapshot.hold(allocation.node, held)

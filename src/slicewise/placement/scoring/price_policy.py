@@ -20,49 +20,134 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slicewise.model import FULL
+from slicewise.placement.groups import Group, fit_mask
+from slicewise.placement.row_cache import RowCache
 from slicewise.placement.scoring.price_tables import PriceTables
 from slicewise.placement.scoring.scoring_input import ScoringInput
-from slicewise.placement.tables import PLENTY, Floats, Ints
+from slicewise.placement.tables import PLENTY, Floats, Ints, NodeTables, TableView
 
 T = TypeVar("T", bound=np.generic)
+K = TypeVar("K")
+V = TypeVar("V")
 _ORDER: Final = 0.02
 _FULLER: Final = 0.1
 _MOST_SCARCITY: Final = 9.0
 _BLOCK: Final = 1 << 13
+# Of how many kinds of shares prices are kept: fewer where there are very many GPUs.
+_MOST_KEPT: Final = 32
+_LEAST_KEPT: Final = 4
+_KEPT_CELLS: Final = 1 << 22
+_MOST_ONCE: Final = 256
 
 
 def price(scoring: ScoringInput) -> Floats:
     """Scores of rows, for whole GPUs or for no GPU."""
     prices = _prices(scoring)
     count = 0 if scoring.group is None else scoring.group.count
-    return -100.0 * (_of_node(scoring, prices) + _of_blocks(scoring, prices, count))
+    cost = _of_node(scoring, prices)
+    if scoring.group is not None and len(prices.rare_share):
+        cost += _scarcity(scoring, prices)[scoring.view.node_class] * _taken(scoring)
+    return -100.0 * (cost + _of_blocks(scoring, prices, count))
 
 
 def price_gpu(scoring: ScoringInput) -> Floats:
     """Scores of GPUs, for one share."""
-    prices, view = _prices(scoring), scoring.view
+    prices, group = _prices(scoring), scoring.group
+    assert group is not None
+    kept = _find_share_prices(scoring, prices, group) if scoring.fresh else None
+    cost = _of_share(scoring, prices, group) if kept is None else kept.current()
+    if len(prices.rare_share):
+        cost = cost + (_scarcity(scoring, prices)[scoring.view.node_class] * _taken(scoring))
+    if prices.blocks:
+        broken = _of_blocks(scoring, prices, 1)
+        cost = cost + np.where(scoring.view.whole.T, broken, 0.0)
+    scores: Floats = -100.0 * cost
+    return scores.T
+
+
+class SharePrices:
+    """What one share costs on every GPU by its node alone, worked out anew for changed rows."""
+
+    def __init__(self, tables: NodeTables, prices: PriceTables, group: Group, cpu: int) -> None:
+        self._tables, self._prices = tables, prices
+        self._group, self._cpu = group, cpu
+        self._costs: Floats = np.zeros((0, 0))
+        self._cache = RowCache(tables, self._rebuild)
+
+    def current(self) -> Floats:
+        """The costs by GPU and row, infinite where the share does not fit."""
+        self._cache.refresh()
+        return self._costs
+
+    def _rebuild(self, rows: Ints) -> None:
+        whole = 2 * len(rows) >= len(self._tables.names)
+        view = self._tables.view if whole else self._tables.view.take(rows)
+        costs = _of_share(
+            ScoringInput(
+                tables=self._tables,
+                view=view,
+                group=self._group,
+                cpu=self._cpu,
+                ok=fit_mask(view, self._group),
+                feasible=np.ones(len(view.rows), dtype=np.bool_),
+                workload=self._prices.workload,
+            ),
+            self._prices,
+            self._group,
+        )
+        if whole:
+            self._costs = costs
+        else:
+            self._costs[:, rows] = costs
+
+
+def _find_share_prices(
+    scoring: ScoringInput, prices: PriceTables, group: Group
+) -> SharePrices | None:
+    """What is kept of such a share, from the second time that it is asked for."""
+    key = (group.count, group.cores, group.memory, scoring.cpu)
+    known = prices.shares.pop(key, None)
+    if not isinstance(known, SharePrices):
+        if key not in prices.asked_once:
+            _drop_oldest(prices.asked_once, _MOST_ONCE)
+            prices.asked_once[key] = None
+            return None
+        del prices.asked_once[key]
+        room = _KEPT_CELLS // max(scoring.ok.size, 1)
+        _drop_oldest(prices.shares, min(_MOST_KEPT, max(_LEAST_KEPT, room)))
+        known = SharePrices(scoring.tables, prices, group, scoring.cpu)
+    prices.shares[key] = known
+    return known
+
+
+def _drop_oldest(entries: dict[K, V], most: int) -> None:
+    """Make room for one more entry."""
+    while len(entries) >= most:
+        del entries[next(iter(entries))]
+
+
+def _of_share(scoring: ScoringInput, prices: PriceTables, group: Group) -> Floats:
+    """What a share costs on each GPU, by column and row, that only its own node decides."""
+    view = scoring.view
     node = _of_node(scoring, prices)
-    breaking = prices.toll + _of_blocks(scoring, prices, 1)
     may = scoring.ok & scoring.feasible[:, None]
     count, width = view.whole.shape
-    scores = np.full((width, count), -np.inf)
+    costs = np.full((width, count), np.inf)
     # Few nodes are looked at all at once, many column by column, so that they stay in the cache.
     step = max(1, _BLOCK // max(count, 1))
     for first in range(0, width, step):
         block = slice(first, first + step)
         at = np.flatnonzero(may[:, block].T)
         rows = at if step == 1 else at % count
-        cost = _of_slots(scoring, prices, block, at)
+        cost = _of_slots(view, prices, group, block, at)
         cost += node.take(rows)
-        cost += np.where(_flat(view.whole[:, block]).take(at), breaking.take(rows), 0.0)
-        scores[block].reshape(-1)[at] = -100.0 * cost
-    return scores.T
+        cost += np.where(_flat(view.whole[:, block]).take(at), prices.toll, 0.0)
+        costs[block].reshape(-1)[at] = cost
+    return costs
 
 
-def _of_slots(scoring: ScoringInput, prices: PriceTables, block: slice, at: Ints) -> Floats:
+def _of_slots(view: TableView, prices: PriceTables, group: Group, block: slice, at: Ints) -> Floats:
     """The worth that a share takes from the leftovers of these GPUs of some columns."""
-    view, group = scoring.view, scoring.group
-    assert group is not None
     size = _flat(view.size[:, block]).take(at)
     cores = _flat(view.free_cores[:, block]).take(at)
     memory = _flat(view.free_memory[:, block]).take(at)
@@ -79,15 +164,12 @@ def _flat(gpus: NDArray[T]) -> NDArray[T]:
 
 
 def _of_node(scoring: ScoringInput, prices: PriceTables) -> Floats:
-    """What the move costs wherever on the node it goes."""
+    """What the move costs wherever on the node it goes, that only the node decides."""
     view = scoring.view
     cost: Floats = _FULLER * view.room / (FULL * np.maximum(view.gpus, 1))
     cost += _ORDER * prices.position[view.rows]
-    taken = _taken(scoring)
     if prices.cpu.per_gpu:
-        cost += _of_cpu(scoring, prices, taken)
-    if scoring.group is not None and len(prices.rare_share):
-        cost += _scarcity(scoring, prices)[view.node_class] * taken
+        cost += _of_cpu(scoring, prices, _taken(scoring))
     return cost
 
 

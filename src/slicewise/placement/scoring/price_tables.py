@@ -98,6 +98,10 @@ class PriceTables:
         self.toll = _toll(wanted, len(memory))
         self.filled_nodes = self._filled_nodes(tables)
         self._cpu_steps, self._cpu_refused = self._cpu_refusals()
+        self.shares: dict[tuple[int, ...], object] = {}
+        """What shares cost on each GPU, by count, percent, memory and CPU; the latest last."""
+        self.asked_once: dict[tuple[int, ...], None] = {}
+        """The shares that were asked for once so far."""
 
     def gpus(self, shape: PodShape) -> float:
         """How many GPUs a pod of this shape is, by what it takes most of."""
