@@ -1,8 +1,10 @@
+from dataclasses import replace
+
 import pytest
 
 import builders
 from slicewise.cluster import CachedPodReader
-from slicewise.dialects import DEFAULT
+from slicewise.dialects import ALLOCATION, DEFAULT, SIGNATURE
 from slicewise.model import SlicewiseError
 
 LIMITS = {"slicewise.io/cores": "30", "slicewise.io/memory": "4096"}
@@ -40,6 +42,18 @@ def test_pod_asked_for_twice_in_a_row_is_read_once():
     requests.read_request(builders.pod(limits=LIMITS, version=2))
 
     assert counting.reads == 2
+
+
+def test_record_that_was_granted_is_no_other_request():
+    counting = Counting()
+    requests = CachedPodReader(counting)
+    pod = builders.pod(limits=LIMITS)
+    granted = {ALLOCATION: "{}", SIGNATURE: "k.s.c"}
+
+    asked = requests.read_request(pod)
+
+    assert requests.read_request(replace(pod, annotations=granted, node="n0")) is asked
+    assert counting.reads == 1
 
 
 def test_unreadable_pod_is_refused_each_time():

@@ -61,6 +61,19 @@ def test_pod_of_any_dialect_is_read_written_and_read_back(limits, dialect):
 
 
 @examples
+def test_marks_are_the_record_without_ours(limits, dialect):
+    pod, node = builders.pod(limits=limits), builders.node()
+    request = DEFAULT.read_request(pod)
+    allocation = strategies.place(request, node)
+
+    record = DEFAULT.record_allocation(pod, request, allocation, node, now_ns=1)
+    marks = DEFAULT.write_marks(pod, request, allocation, node, now_ns=1)
+
+    assert marks.labels == record.labels
+    assert {ALLOCATION: "", **marks.annotations} == {**record.annotations, ALLOCATION: ""}
+
+
+@examples
 def test_our_record_is_believed_in_every_dialect(limits, dialect):
     pod, node = builders.pod(limits=limits), builders.node()
     allocation = strategies.place(DEFAULT.read_request(pod), node)

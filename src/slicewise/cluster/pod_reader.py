@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Final
 
-from slicewise.dialects import Dialects
+from slicewise.dialects import ALLOCATION, SIGNATURE, Dialects
 from slicewise.model import Container, ContainerRequest, MiB, Node, Pod, Request
 
 _TEMPLATES: Final = 1 << 12
@@ -13,6 +13,7 @@ _REQUEST_BYTES: Final = 2048
 _ENTRY_BYTES: Final = 256
 _MOST_BYTES: Final = 32 << 20
 _LONG: Final = 4096
+_GRANTED: Final = frozenset((ALLOCATION, SIGNATURE))
 
 
 _Floor = tuple[tuple[Container, ...], tuple[ContainerRequest, ...]]
@@ -43,8 +44,10 @@ class CachedPodReader:
 
     def _read_request(self, pod: Pod) -> Request:
         """What the pod asks for, which its containers, annotations and labels decide."""
-        # Pods of one template share their containers, and comparing them would cost more.
-        key = (id(pod.containers), pod.oversized, *pod.annotations.items(), *pod.labels.items())
+        # Pods of one template share their containers, and comparing them would cost more. What was
+        # granted says nothing of what is asked for, and no two pods have the same record.
+        asking = {k: v for k, v in pod.annotations.items() if k not in _GRANTED}
+        key = (id(pod.containers), pod.oversized, *asking.items(), *pod.labels.items())
         known = self._read.get(key)
         if known is not None and known[0] is pod.containers:
             return known[1]
@@ -53,8 +56,8 @@ class CachedPodReader:
         if request not in self._shared:
             self._bytes += _REQUEST_BYTES
         request = self._shared.setdefault(request, request)
-        letters = sum(len(k) + len(v) for k, v in (*pod.annotations.items(), *pod.labels.items()))
-        # A bound pod carries a record that no other has.
+        letters = sum(len(k) + len(v) for k, v in (*asking.items(), *pod.labels.items()))
+        # A bound pod may carry the record of another system, which no other has.
         if pod.node is None and letters <= _LONG:
             self._bytes += _ENTRY_BYTES + letters
             self._read[key] = (pod.containers, request)

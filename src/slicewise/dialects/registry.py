@@ -22,6 +22,7 @@ from slicewise.dialects.shared.isolation import (
     read_pod_wish,
 )
 from slicewise.dialects.shared.publication import NodeFacts, Publication, join_publications
+from slicewise.dialects.shared.records import RecordedPods
 from slicewise.dialects.shared.started_gpus import STARTED_GPUS, StartedGpus, read_started_gpus
 from slicewise.dialects.spelling import Spelling
 from slicewise.dialects.tkestack import TKESTACK
@@ -229,6 +230,21 @@ class Dialects(DialectCatalog):
         if dialect is None:
             return PodRecord()
         asked = request.on(node)
+        return dialect.pods.record_allocation(pod, asked, allocation, node, now_ns=now_ns)
+
+    def write_marks(
+        self, pod: Pod, request: Request, allocation: Allocation, node: Node, *, now_ns: int
+    ) -> PodRecord:
+        """What the pod's own system reads of the allocation, for who signs a full record beside it.
+
+        Nothing for a pod that asks for no GPU.
+        """
+        dialect = self.on(node).claim(pod)
+        if dialect is None:
+            return PodRecord()
+        asked = request.on(node)
+        if isinstance(dialect.pods, RecordedPods):
+            return dialect.pods.write_own(pod, asked, allocation, node, now_ns)
         return dialect.pods.record_allocation(pod, asked, allocation, node, now_ns=now_ns)
 
     @contained

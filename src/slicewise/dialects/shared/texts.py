@@ -12,6 +12,7 @@ from slicewise.model.bounds import MAX_WORDS
 
 _NUMBER: Final = re.compile(r"[0-9]{1,18}")
 _SHOWN: Final = 80
+_COMPACT: Final = json.JSONEncoder(separators=(",", ":"), sort_keys=True)
 
 
 def annotation(key: str) -> str:
@@ -67,7 +68,7 @@ def read_json(field: str, text: str, expected: str) -> object:
 
 def write_json(document: object) -> str:
     """Compact JSON with sorted keys, so that equal values are equal text."""
-    return json.dumps(document, separators=(",", ":"), sort_keys=True)
+    return _COMPACT.encode(document)
 
 
 def is_count(value: object) -> bool:
