@@ -6,8 +6,8 @@ follows; its answer confirms the assumption or forgets it. A lost answer is sett
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
@@ -80,19 +80,38 @@ class KeyedLocks:
     def __len__(self) -> int:
         return len(self._held)
 
-    @asynccontextmanager
-    async def hold(self, name: str) -> AsyncIterator[None]:
+    def hold(self, name: str) -> "_NamedLock":
         """Wait for the lock of this name and keep it for the block."""
-        lock, count = self._held.get(name, (None, 0))
-        lock = lock or asyncio.Lock()
-        self._held[name] = (lock, count + 1)
+        return _NamedLock(self._held, name)
+
+
+class _NamedLock:
+    """One holder of a lock, or one who waits for it."""
+
+    __slots__ = ("_held", "_lock", "_name")
+
+    def __init__(self, held: dict[str, tuple[asyncio.Lock, int]], name: str) -> None:
+        self._held = held
+        self._name = name
+
+    async def __aenter__(self) -> None:
+        known = self._held.get(self._name)
+        self._lock, count = (asyncio.Lock(), 0) if known is None else known
+        self._held[self._name] = (self._lock, count + 1)
         try:
-            async with lock:
-                yield
-        finally:
-            lock, count = self._held.pop(name)
-            if count > 1:
-                self._held[name] = (lock, count - 1)
+            await self._lock.acquire()
+        except BaseException:
+            self._leave()
+            raise
+
+    async def __aexit__(self, *ending: object) -> None:
+        self._lock.release()
+        self._leave()
+
+    def _leave(self) -> None:
+        lock, count = self._held.pop(self._name)
+        if count > 1:
+            self._held[self._name] = (lock, count - 1)
 
 
 class Binder:
@@ -146,7 +165,9 @@ class Binder:
     ) -> PodRecord:
         """The marks of the pod's system, and our signed record beside them."""
         dialects, now = self.queries.dialects, self._timing.wall()
-        record = dialects.record_allocation(pod, request, allocation, node, now_ns=now)
+        if self.signer is None:
+            return dialects.record_allocation(pod, request, allocation, node, now_ns=now)
+        record = dialects.write_marks(pod, request, allocation, node, now_ns=now)
         rules = self.queries.state.isolation_rules(pod.namespace)
         promised = dialects.add_terms(pod, request, allocation, node, rules)
         signed = self.sign(pod, promised, node)
