@@ -6,16 +6,19 @@ refused by its head has its body left unread, and ends its connection.
 
 import asyncio
 import contextlib
+import types
 from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
     Coroutine,
+    Generator,
     Iterable,
     Mapping,
     MutableMapping,
 )
 from dataclasses import replace
+from functools import partial
 from math import inf
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 from urllib.parse import parse_qsl, unquote
@@ -180,8 +183,7 @@ class App:
     async def _run(self, work: Awaitable[T], head: HttpRequest) -> T | HttpResponse:
         """What the service says, or the error that took its place."""
         try:
-            async with asyncio.timeout(self._settings.request_seconds):
-                return await work
+            return await finish_within(work, self._settings.request_seconds)
         except TimeoutError:
             return _text(504, f"no answer within {self._settings.request_seconds:g} s\n")
         except Exception:
@@ -205,6 +207,38 @@ class App:
     async def _left(self, receive: Receive) -> None:
         """Returns once the client has hung up or the server stops."""
         await _race(_disconnected(receive), _wait_for(self.stopping))
+
+
+async def finish_within(work: Awaitable[T], seconds: float | None) -> T:
+    """What the work comes to; most of it ends without waiting for anything, and needs no timer."""
+    steps = work.__await__()
+    try:
+        waits_for = next(steps)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    async with asyncio.timeout(seconds):
+        return await _go_on(steps, waits_for)
+
+
+@types.coroutine
+def _go_on(steps: Generator[Any, Any, T], waits_for: Any) -> Generator[Any, Any, T]:
+    """Work that has begun, and waits for this."""
+    while True:
+        try:
+            sent = yield waits_for
+        except GeneratorExit:
+            steps.close()
+            raise
+        except BaseException as error:
+            take = partial(steps.throw, error)
+        else:
+            take = partial(steps.send, sent)
+        try:
+            waits_for = take()
+        except StopIteration as end:
+            result: T = end.value
+            return result
 
 
 async def read_body(

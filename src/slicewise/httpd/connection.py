@@ -215,6 +215,9 @@ class CoalescingTransport:
         if len(data) > _SMALL:
             self._flush()
 
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
     def close(self) -> None:
         self._flush()
         if self._transport.is_closing() or not self._linger(self._transport):
