@@ -5,7 +5,6 @@ from hypothesis import strategies as st
 
 from kube.lines import KEEP
 from slicewise.kube.objects import (
-    InternPool,
     KeyFilter,
     NodeBody,
     ObjectReader,
@@ -13,6 +12,7 @@ from slicewise.kube.objects import (
     read_version,
 )
 from slicewise.model import NodeNotice, Phase, Role
+from slicewise.model.intern_pool import InternPool
 
 
 def body(**fields):

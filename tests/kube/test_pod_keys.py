@@ -4,8 +4,9 @@ import msgspec
 import pytest
 
 from slicewise.dialects import DEFAULT
-from slicewise.kube.objects import InternPool, PodBody
+from slicewise.kube.objects import PodBody
 from slicewise.model import DialectError
+from slicewise.model.intern_pool import InternPool
 from slicewise.state.settings import open_reader
 
 GPU = {"slicewise.io/gpu": "1"}

@@ -233,12 +233,14 @@ class Client:
         content_type: str | None = None,
         seconds: float | None = None,
     ) -> bytes:
-        with self._counting(call):
+        try:
             answer = await self._exchange(method, call, content, content_type, seconds)
-            if answer.status >= 300:
-                raise _read_refusal(answer.status, answer.headers, answer.body)
-            self.calls.count(call, str(answer.status))
-            return answer.body
+        except (OSError, AnswerTooLargeError) as error:
+            raise self._count_failure(call, error) from error
+        self.calls.count(call, str(answer.status))
+        if answer.status >= 300:
+            raise _read_refusal(answer.status, answer.headers, answer.body)
+        return answer.body
 
     async def _exchange(
         self,
@@ -291,16 +293,20 @@ class Client:
         except RefusedError as error:
             self.calls.count(call, str(error.code))
             raise
-        except NoConnectionError as error:
+        except (OSError, AnswerTooLargeError) as error:
+            raise self._count_failure(call, error) from error
+
+    def _count_failure(self, call: Call, error: Exception) -> KubeError:
+        """What a request without an answer is told as; a timeout is one as well."""
+        if isinstance(error, NoConnectionError):
             self.calls.count(call, "unreached")
-            raise UnreachedError(f"cannot reach {self.access.server}: {error}") from error
-        except AnswerTooLargeError as error:
+            return UnreachedError(f"cannot reach {self.access.server}: {error}")
+        if isinstance(error, AnswerTooLargeError):
             self.calls.count(call, "too large")
-            raise TooLargeError(f"answer to {call.verb} {call.path} is {error}") from error
-        except (OSError, TimeoutError) as error:
-            self.calls.count(call, "lost")
-            what = str(error) or type(error).__name__
-            raise LostError(f"no answer to {call.verb} {call.path}: {what}") from error
+            return TooLargeError(f"answer to {call.verb} {call.path} is {error}")
+        self.calls.count(call, "lost")
+        what = str(error) or type(error).__name__
+        return LostError(f"no answer to {call.verb} {call.path}: {what}")
 
 
 def _target(prefix: str, call: Call) -> str:

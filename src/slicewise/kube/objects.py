@@ -4,9 +4,10 @@ Equal containers, label sets and names are interned, for a cluster repeats them 
 times. Of labels, annotations and amounts only those are kept that some reader needs.
 """
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from itertools import islice
 from types import MappingProxyType
 from typing import Any, Final, Generic, TypeVar
@@ -15,19 +16,23 @@ import msgspec
 
 from slicewise.model import Container, NodeNotice, Phase, Pod, Role
 from slicewise.model.bounds import MAX_ANNOTATION_BYTES, MAX_POD_BYTES, MAX_QUANTITY_LETTERS
+from slicewise.model.intern_pool import InternPool
 
 T = TypeVar("T")
 _EMPTY: Final[Mapping[str, Any]] = MappingProxyType({})
 # A pod just created has no phase yet.
 _PHASES: Final = {"": Phase.PENDING} | {phase.value: phase for phase in Phase}
-# What an entry costs beside its letters, and what all entries may cost.
-_ENTRY_BYTES: Final = 256
-_MOST_BYTES: Final = 32 << 20
 _SHOWN_OVERSIZED: Final = 1
 _MOST_DOUBTFUL: Final = 2
 _KEPT_OF_OVERSIZED: Final = 1024
 # Versions are 64-bit numbers.
 _VERSION_DIGITS: Final = 20
+# The longest that a time is written, and of how many the seconds are known: those of one pod's
+# life are read several times, and pods that are created together share theirs.
+_TIME_LETTERS: Final = 40
+_TIMES: Final = 4096
+# Containers that name more amounts than this are not known by their words.
+_MOST_AMOUNTS: Final = 16
 
 
 class Metadata(msgspec.Struct, rename="camel", gc=False):
@@ -129,6 +134,13 @@ class ListBody(msgspec.Struct, Generic[T]):
     items: list[T] | None
 
 
+class WatchLine(msgspec.Struct, Generic[T], gc=False):
+    """One line of a watch, and its object."""
+
+    type: str
+    object: T
+
+
 class WatchBody(msgspec.Struct):
     """One line of a watch, its object not yet read."""
 
@@ -185,33 +197,6 @@ class KeyFilter:
     pods: PodKeys | None = None
     gpus: frozenset[str] = frozenset()
     """Resources by which pods ask for GPUs; where none is named, a claim may serve any of them."""
-
-
-class InternPool:
-    """Interns equal values; it is emptied when full, since interning is only an optimization."""
-
-    def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
-        self._most = most_bytes
-        self._bytes = 0
-        self._kept: dict[Hashable, Any] = {}
-
-    def intern(self, key: Hashable, value: T) -> T:
-        """The interned value of this key; this one if there was none."""
-        kept: T | None = self._kept.get(key)
-        if kept is not None:
-            return kept
-        self._bytes += _ENTRY_BYTES + _count_letters(key)
-        if self._bytes > self._most:
-            self._kept.clear()
-            self._bytes = _ENTRY_BYTES + _count_letters(key)
-        self._kept[key] = value
-        return value
-
-
-def _count_letters(key: Hashable) -> int:
-    if isinstance(key, str):
-        return len(key)
-    return sum(map(_count_letters, key)) if isinstance(key, tuple) else 8
 
 
 class ObjectReader:
@@ -279,6 +264,16 @@ class ObjectReader:
 
     def _read_container(self, body: ContainerBody, role: Role) -> Container:
         given = body.resources or _NO_RESOURCES
+        asked = (*(given.limits or _EMPTY).items(), None, *(given.requests or _EMPTY).items())
+        if len(asked) > _MOST_AMOUNTS:
+            return self._build_container(body, given, role)
+        known = (body.name, role, asked)
+        container: Container | None = self._pool.find(known)
+        if container is None:
+            container = self._pool.intern(known, self._build_container(body, given, role))
+        return container
+
+    def _build_container(self, body: ContainerBody, given: ResourcesBody, role: Role) -> Container:
         limits = self._share(self._pick_amounts(given.limits))
         requests = self._share(self._pick_amounts(given.requests))
         # Shared maps have one identity, and live as long as the containers that hold them.
@@ -342,8 +337,13 @@ def read_version(text: str) -> int:
 
 def read_time(text: str | None) -> int:
     """A time of the API server as whole seconds since 1970; 0 where there is none."""
+    return 0 if text is None or len(text) > _TIME_LETTERS else _read_time(text)
+
+
+@lru_cache(maxsize=_TIMES)
+def _read_time(text: str) -> int:
     try:
-        return 0 if text is None else int(datetime.fromisoformat(text).timestamp())
+        return int(datetime.fromisoformat(text).timestamp())
     except ValueError:
         return 0
 

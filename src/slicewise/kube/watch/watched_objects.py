@@ -19,6 +19,7 @@ from slicewise.kube.objects import (
     Metadata,
     StatusBody,
     WatchBody,
+    WatchLine,
     read_version,
 )
 from slicewise.kube.watch.bad_objects import (
@@ -34,7 +35,8 @@ _log = structlog.get_logger(__name__)
 _LINE: Final = msgspec.json.Decoder(WatchBody)
 _BARE: Final = msgspec.json.Decoder(BareBody)
 _REFUSAL: Final = msgspec.json.Decoder(StatusBody)
-_CHANGES: Final = frozenset(("ADDED", "MODIFIED", "DELETED"))
+_SEEN: Final = frozenset(("ADDED", "MODIFIED"))
+_CHANGES: Final = frozenset((*_SEEN, "DELETED"))
 
 
 class KubeObject(Protocol):
@@ -123,6 +125,7 @@ class WatchedObjects(Generic[B, V]):
         # The struct is generic, and its decoder is made for this very resource.
         body: Any = source.body
         self._page: msgspec.json.Decoder[ListBody[B]] = msgspec.json.Decoder(ListBody[body])
+        self._line: msgspec.json.Decoder[WatchLine[B]] = msgspec.json.Decoder(WatchLine[body])
 
     def decode_page(self, content: bytes, listing: Listing) -> tuple[ListMetadata, list[B]]:
         """The page with those of its objects that can be decoded; raises when it has no frame."""
@@ -172,6 +175,21 @@ class WatchedObjects(Generic[B, V]):
 
     def _take(self, line: bytes) -> KeyedEvent[V] | None:
         """One line of the watch as a change; None for bookmarks and what changes nothing."""
+        try:
+            seen = self._line.decode(check_text(line))
+        except UNREADABLE:
+            return self._take_apart(line)
+        if seen.type not in _SEEN:
+            return self._take_apart(line)
+        self.frames += 1
+        try:
+            return self._learn(seen.object, line) if self._advance(seen.object.metadata) else None
+        except UNREADABLE as error:
+            self._skip(error, seen.object.metadata, line)
+            return None
+
+    def _take_apart(self, line: bytes) -> KeyedEvent[V] | None:
+        """The same of a line that shows no object, or one that cannot be read."""
         try:
             event = _LINE.decode(check_text(line))
             if event.type == "BOOKMARK":
