@@ -76,7 +76,7 @@ seeds: kube ## try the users' documents line by line on a real cluster; ONLY=che
 bench: setup ## measure, one JSON object a line; ONLY=prefix runs a part
 	@$(BIN)/python -m bench $(ONLY)
 
-pins: setup ## write the hashes of every pin anew, as the package index lists them
+pins: setup ## write the hashes of every pin again, as the package index lists them
 	$(BIN)/python supply/pins.py renew
 
 sbom: setup ## write a CycloneDX list of what the product runs with into dist/

@@ -1,7 +1,7 @@
 """The pins in constraints files: one version of each package, with the hashes of all its files.
 
 `check` compares them with what is installed and with what our distributions require.
-`renew` asks the package index that pip is set up for, and writes the hashes anew.
+`renew` asks the package index that pip is set up for, and writes the hashes again.
 """
 
 import html

@@ -1,6 +1,6 @@
 """Writes the chart's admission policies from what the code knows of resources and marks.
 
-`python supply/render_admission.py` writes the file anew; tests/deploy holds it equal to this.
+`python supply/render_admission.py` writes the file again; tests/deploy holds it equal to this.
 """
 
 from pathlib import Path

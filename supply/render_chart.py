@@ -1,6 +1,6 @@
 """Writes what follows from the code and the chart: the extender's entry, and plain manifests.
 
-`python supply/render_chart.py` writes the files anew; tests/deploy holds them equal to this.
+`python supply/render_chart.py` writes the files again; tests/deploy holds them equal to this.
 """
 
 import subprocess

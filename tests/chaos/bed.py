@@ -118,7 +118,7 @@ class Bed:
         self.wait(lambda: len(self.bound()) >= many, f"{many} bound pods", pause=0.05)
 
     def check(self):
-        """What the API's objects say, read anew."""
+        """What the API's objects say, read again."""
         return AllocationCheck(self.playground.objects("nodes"), self.playground.objects("pods"))
 
     def waiting_though_they_fit(self):

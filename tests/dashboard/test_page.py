@@ -208,7 +208,7 @@ def test_page_goes_on_after_its_connection_was_lost(shown, look):
     try:
         page = look(relay.url, forgive="Failed to load resource")
         page.wait(f"{count('.gpu')} === 12")
-        # A mark on the page is gone if it was drawn anew from the beginning.
+        # A mark on the page is gone if it was drawn again from the beginning.
         page.ask("document.querySelector('.row[data-node=n0]').dataset.kept = 'yes'")
         relay.silence()
         shown.place("missed", "n3", 1, cores=15)

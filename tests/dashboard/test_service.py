@@ -85,7 +85,7 @@ def test_feed_goes_on_from_where_it_was_lost(shown):
     assert names(message) == ["n1"]
 
 
-def test_feed_of_an_unknown_mark_begins_anew(shown):
+def test_feed_of_an_unknown_mark_begins_again(shown):
     with feed(shown, **{"Last-Event-ID": "dead.7"}) as events:
         _, message = skip_to(events, lambda _: True)
 

@@ -44,7 +44,7 @@ def test_row_dropped_and_put_again_is_not_told_as_gone():
     assert json.loads(made.encode_since(at)) == {"nodes": {"rows": [["a", 2]]}}
 
 
-def test_everything_is_told_in_parts_and_begins_anew():
+def test_everything_is_told_in_parts_and_begins_again():
     made = tables(**{f"n{at}": at for at in range(5)})
     made.put("totals", "", {"nodes": 5})
     made.publish()
@@ -68,7 +68,7 @@ def test_mark_of_another_process_or_of_the_future_is_not_gone_on_from():
     assert made.read_version("") is None
 
 
-def test_reader_from_before_what_is_remembered_begins_anew():
+def test_reader_from_before_what_is_remembered_begins_again():
     made = PageTables("e")
     made.sections["nodes"] = PageTable(remembered=2)
     for name in "abc":

@@ -150,8 +150,8 @@ class AgentNode:
         self.node.start_kubelet()
 
         def back() -> bool:
-            anew = socket.exists() and socket.stat().st_ctime_ns != before
-            return anew and self.agent_ready()
+            again = socket.exists() and socket.stat().st_ctime_ns != before
+            return again and self.agent_ready()
 
         wait_until(back, 60, self.agent_tail)
 

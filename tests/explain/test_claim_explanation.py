@@ -103,7 +103,7 @@ def test_allocated_and_refused_claims_say_so():
     assert granted["state"] == "allocated"
     assert granted["holds"] == ["30 percent and 4096 MiB of gpu-0 of node n0"]
     assert (refused["state"], refused["reason"]) == (
-        "refused, and about to be allocated anew",
+        "refused, and about to be allocated again",
         "no room",
     )
 

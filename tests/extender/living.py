@@ -108,7 +108,7 @@ class Cluster:
         return self.playground.get("pods", meta["name"])
 
     def problems(self):
-        """What a ledger that reads everything anew has to complain about."""
+        """What a ledger that reads everything again has to complain about."""
         ledger = Ledger(DEFAULT)
         for node in self.nodes:
             ledger.apply(NodeSeen(node))

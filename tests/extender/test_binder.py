@@ -238,7 +238,7 @@ def test_commit_leaves_one_node_and_marks_the_pod():
     assert bench.used("a") == (60, 0)
 
 
-def test_pod_whose_commit_failed_later_is_committed_anew():
+def test_pod_whose_commit_failed_later_is_committed_again():
     async def again():
         bench = Bench(builders.node("a", 1), builders.node("b", 1), pods=[pod(limits=VCUDA)])
         await bench.commit(pod(limits=VCUDA), "a")

@@ -121,7 +121,7 @@ def test_room_is_given_back_at_the_deadline_and_the_next_pod_has_its_turn(cluste
     cluster.pass_time(1.0)
 
     assert list(cluster.kept()) == ["second"]
-    assert "waits anew" in cluster.writer.pods["default", "first"].annotations[KEPT]
+    assert "waits again" in cluster.writer.pods["default", "first"].annotations[KEPT]
 
 
 def test_one_reservation_leaves_all_other_room_to_others(cluster):

@@ -83,7 +83,7 @@ def test_pod_that_is_asked_about_again_keeps_its_node():
     assert bench.place(pod(0), "a", "b").node_names == [first]
 
 
-def test_pod_whose_node_is_no_longer_offered_is_placed_anew():
+def test_pod_whose_node_is_no_longer_offered_is_placed_again():
     bench = Bench(builders.node("a"), builders.node("b"), pods=[pod()])
     (first,) = bench.place(pod(), "a", "b").node_names
     other = {"a": "b", "b": "a"}[first]
@@ -92,7 +92,7 @@ def test_pod_whose_node_is_no_longer_offered_is_placed_anew():
     assert bench.used(first) == (0, 0)
 
 
-def test_pod_that_asks_for_something_else_now_is_placed_anew():
+def test_pod_that_asks_for_something_else_now_is_placed_again():
     bench = Bench(builders.node("a"), pods=[pod()])
     bench.place(pod(), "a")
     changed = pod(limits={"slicewise.io/cores": 10, "slicewise.io/memory": 1})

@@ -83,7 +83,7 @@ def test_bound_pod_is_charged_in_the_unit_of_its_node():
     assert (held(state, "u0"), held(state, "u1")) == (7 * 1024, 7)
 
 
-def test_pod_on_a_node_whose_unit_becomes_known_is_charged_anew():
+def test_pod_on_a_node_whose_unit_becomes_known_is_charged_again():
     state = FakeState(node("a", GIB))
     marks = {IDX: "0", POD: "9"}
     state.see(ask(9, annotations=marks, node="a"))

@@ -168,7 +168,7 @@ def test_retry_of_a_lost_write_carries_the_same_record():
     assert first == second
 
 
-def test_retry_in_a_later_epoch_is_signed_anew():
+def test_retry_in_a_later_epoch_is_signed_again():
     bench = SigningBench(builders.pod(limits=SHARE), writer=LossyWriter)
     bench.bind()
 
@@ -180,7 +180,7 @@ def test_retry_in_a_later_epoch_is_signed_anew():
     assert '"epoch":4' in second.annotations[ALLOCATION]
 
 
-def test_reservation_of_a_former_epoch_is_signed_anew():
+def test_reservation_of_a_former_epoch_is_signed_again():
     pod = builders.pod(limits=SHARE)
     bench = SigningBench(pod)
     query = bench.binder.queries.build(pod)

@@ -102,7 +102,7 @@ def test_pod_whose_marks_disagree_is_reported_and_not_written():
     assert "marked for GPU-a-1, and was given GPU-a-0" in problem.detail
 
 
-def test_pod_whose_key_was_revoked_is_signed_anew():
+def test_pod_whose_key_was_revoked_is_signed_again():
     revoked = SigningKey(bytes(range(1, 33)))
     granted = Allocation("a", (ContainerAllocation("c0", (builders.piece(1, 0, 8192),)),))
     text = write_signed_record(granted, NODE, epoch=1, now_ns=1)

@@ -1,6 +1,6 @@
 """What agents would start, by the objects of the API alone, for as long as a test runs.
 
-Each look reads all pods anew and plays the agents of their nodes: whatever an agent would let
+Each look reads all pods again and plays the agents of their nodes: whatever an agent would let
 start is started, in random order, and stays so until its pod is gone.
 """
 
@@ -39,7 +39,7 @@ class ObservedAgents:
         self.double_booked: set[tuple[str, int]] = set()
         """Nodes and looks at which records alone asked for more of a GPU than there is."""
         self.refused: dict[str, set[str]] = {}
-        """Pods that an agent which starts anew would not start, and those of their epoch there."""
+        """Pods that an agent which starts again would not start, and those of their epoch there."""
         self.newest_refused: list[str] = []
         """Pods of the newest leader that such an agent would not start."""
         self.failure: BaseException | None = None
@@ -92,7 +92,7 @@ class ObservedAgents:
     def _judge(self, node: Node, raw: list[dict[str, Any]], trust: TrustStore) -> None:
         pods = [self._reader.read_pod(msgspec.convert(each, PodBody)) for each in raw]
         grants = {pod.uid: read_grants(pod, node, trust) for pod in pods}
-        self._judge_anew(node, grants)
+        self._judge_again(node, grants)
         grants |= {uid: each for uid, each in self._started.items() if uid in grants}
         for uid in self._chance.sample(sorted(grants), len(grants)):
             pod = grants[uid]
@@ -104,8 +104,8 @@ class ObservedAgents:
         if _add_up(node, raw):
             self.double_booked.add((node.name, self.looks))
 
-    def _judge_anew(self, node: Node, grants: dict[str, PodGrants]) -> None:
-        """What an agent that starts anew would refuse, and whether the newest leader's is in it."""
+    def _judge_again(self, node: Node, grants: dict[str, PodGrants]) -> None:
+        """What an agent that restarts would refuse, and whether the newest leader's is in it."""
         refused = what_would_start(node, grants.values()).refused
         newest = max(each.order[0] for each in grants.values())
         for uid in refused:

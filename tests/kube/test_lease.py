@@ -226,7 +226,7 @@ def test_leader_that_regains_its_own_lease_has_a_greater_epoch(playground):
 
 
 @pytest.mark.parametrize("text", ["", "-5", "soon", "9" * 40])
-def test_epoch_that_cannot_be_read_is_written_anew(playground, text):
+def test_epoch_that_cannot_be_read_is_written_again(playground, text):
     async def claim(clock, one):
         playground.create(
             "leases",

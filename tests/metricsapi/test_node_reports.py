@@ -88,7 +88,7 @@ def test_version_of_another_process_brings_everything():
     assert "since" not in found
 
 
-def test_deletions_that_are_forgotten_make_a_reader_begin_anew():
+def test_deletions_that_are_forgotten_make_a_reader_begin_again():
     scene = Scene()
     scene.tell(busy("stays"))
     version = read(scene, LIST_PATH)["metadata"]["resourceVersion"]

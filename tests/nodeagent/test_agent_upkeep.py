@@ -162,7 +162,7 @@ def test_truncated_spec_is_written_anew_before_the_next_start(tmp_path):
     assert live(tmp_path, act)["env"][VISIBLE] == "GPU-2"
 
 
-def test_specs_lost_in_a_reboot_are_written_anew(tmp_path):
+def test_specs_lost_in_a_reboot_are_written_again(tmp_path):
     async def act(scene):
         async with scene.running():
             pod = scene.place(FORK, (2,))

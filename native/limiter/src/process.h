@@ -1,5 +1,5 @@
 /* What the library knows in one process. It lies in memory that reads zero in a forked child, so
-   a child registers anew at its first use; locks lie there too, so none is ever inherited. */
+   a child registers again at its first use; locks lie there too, so none is ever inherited. */
 #ifndef SLICEWISE_PROCESS_H
 #define SLICEWISE_PROCESS_H
 

@@ -29,7 +29,7 @@ from slicewise.kube.serving.registration import WEBHOOK_KINDS, trust_webhooks
 from slicewise.kube.watch import Informer
 
 COMPONENT: Final = "slicewise-webhook"
-# Configurations may come after us, and an upgrade may write them anew.
+# Configurations may come after us, and an upgrade may write them again.
 _CHECK_SECONDS: Final = 10.0
 _CONFIGURATIONS: Final = (
     *((WEBHOOK_KINDS[0], short) for short in MUTATING),

@@ -89,7 +89,7 @@ def revoke(key: str, **flags: Any) -> None:
     """Stop believing signatures of KEY, by its identifier or the beginning of it.
 
     Pods that carry its signature keep running, and their records are reported as forged; their
-    containers do not start again before a take-over has signed them anew.
+    containers do not start again before a take-over has signed them again.
     """
     name, renewed = _run(
         flags,

@@ -2,7 +2,7 @@
 
 A claim holds what was allocated to it until that is taken back or the claim is gone. Where it
 needs our word first, it holds nothing before it was granted, by us or by an earlier leader: no
-pod is bound to it until then. A refused claim holds nothing, for it is allocated anew. What we
+pod is bound to it until then. A refused claim holds nothing, for it is allocated again. What we
 are about to allocate to a claim counts before it is written, and until the claim says otherwise.
 """
 

@@ -2,7 +2,7 @@
 
 A client holds one number and no queue, so that one that reads slowly gets fewer and larger steps
 instead of a backlog. What was dropped is remembered for a while; whoever asks from before that
-starts anew.
+starts again.
 """
 
 import asyncio

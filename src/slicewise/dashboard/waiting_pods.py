@@ -55,7 +55,7 @@ class WaitingPods:
         self._waits.pop(uid, None)
 
     def refresh(self, snapshot: Snapshot, more: Callable[[], bool]) -> None:
-        """Find out anew why pods wait, while there is time for more."""
+        """Find out again why pods wait, while there is time for more."""
         names = sorted(snapshot.slots)
         told: dict[object, ScreenedNodes] = {}
         stale = [wait for wait in self._waits.values() if wait.ours and wait.asked is not snapshot]

@@ -60,7 +60,7 @@ def _name_state(claim: Claim) -> str:
     if not claim.devices:
         return "not allocated"
     if claim.refused:
-        return "refused, and about to be allocated anew"
+        return "refused, and about to be allocated again"
     return "waiting for a verdict" if claim.pending else "allocated"
 
 

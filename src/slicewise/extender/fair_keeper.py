@@ -96,7 +96,7 @@ class FairKeeper:
         ended = self.queue.expire(now)
         if ended is not None:
             self._decisions.nominations.release(ended)
-            await self._annotate(ended, f"no more since {_stamp(now)}; the pod waits anew")
+            await self._annotate(ended, f"no more since {_stamp(now)}; the pod waits again")
         for uid in self.queue.due(now):
             try:
                 if await self._keep(uid):

@@ -40,7 +40,7 @@ class SupersededReporter:
         for pod in self._state.ledger.known_pods():
             name = f"{pod.namespace}/{pod.name}"
             if name in new:
-                note = f"{new[name]}; delete this pod to have it placed anew"
+                note = f"{new[name]}; delete this pod to have it placed again"
                 event = PodEvent(reason="GpuTaken", note=note[:1024], warning=True)
                 self._writer.post_event(pod, event)
                 _log.warning("record superseded", pod=name, reason=new[name])

@@ -1,7 +1,7 @@
 """Tasks that run beside a service and must never end by themselves.
 
 A task that ends all the same is logged and remembered: liveness probes fail from then on, so that
-the kubelet starts the process anew instead of leaving it half alive.
+the kubelet starts the process again instead of leaving it half alive.
 """
 
 import asyncio

@@ -87,7 +87,7 @@ class DraPlugin:
         changed.set()
 
     async def run(self) -> None:
-        """Listen until cancelled, anew whenever a socket was removed."""
+        """Listen until cancelled, again whenever a socket was removed."""
         try:
             while True:
                 if not self.listening:

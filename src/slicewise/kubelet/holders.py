@@ -54,7 +54,7 @@ class HolderSource(Protocol):
 
 
 class PodResourcesClient:
-    """One connection to one kubelet; it is made anew when the kubelet starts again."""
+    """One connection to one kubelet; it is made again when the kubelet starts again."""
 
     def __init__(self, path: Path, *, seconds: float = _SECONDS) -> None:
         self._path = path

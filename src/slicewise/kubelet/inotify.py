@@ -49,7 +49,7 @@ class InotifyWatch:
             async with asyncio.timeout(seconds):
                 await self._arrived.wait()
         except TimeoutError:
-            # The folder itself may have been made anew, or only now.
+            # The folder itself may have been made again, or only now.
             self._watch()
         self._arrived.clear()
 

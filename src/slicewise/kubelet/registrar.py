@@ -1,8 +1,8 @@
 """Keeps plugins registered with the kubelet, through its restarts and ours.
 
-A kubelet that starts removes every socket of its folder and makes its own anew. The new socket is
+A kubelet that starts removes every socket of its folder and makes its own. The new socket is
 heard of at once; both are also seen by looking, so that neither a missed event nor a folder
-mounted anew goes unnoticed.
+mounted again goes unnoticed.
 """
 
 import asyncio

@@ -311,7 +311,7 @@ class NodeRegistry:
             del self._holders[key]
             self._watchers.pod_gone(held, self._step())
         elif shown is held:
-            # A pod that was made anew elsewhere lives on there.
+            # A pod that was made again elsewhere lives on there.
             left = next(reversed(holders.values()))
             moved = HeldPod(left.pod, left.node, self.now(), self._step())
             self._keep(self.records[left.node], moved)

@@ -13,7 +13,7 @@ DRIVER: Final = "gpu.slicewise.io"
 GRANTED: Final = "slicewise.io/granted"
 """The condition of an allocated device without which no pod is bound to it."""
 REFUSED: Final = "slicewise.io/refused"
-"""The condition of an allocated device by which its claim is allocated anew."""
+"""The condition of an allocated device by which its claim is allocated again."""
 
 ENGINE_TAINT: Final = "slicewise.io/engine"
 """The taint of devices that no scheduler allocates, because the engine does."""
@@ -136,7 +136,7 @@ class Claim:
 
     @property
     def refused(self) -> str:
-        """Why it is to be allocated anew; empty when it is not."""
+        """Why it is to be allocated again; empty when it is not."""
         return next((each.refused for each in self.devices if each.refused), "")
 
     @property

@@ -323,8 +323,8 @@ class Agent:
             self.book.put(grant)
 
     def trust_changed(self) -> None:
-        """Judge every pod anew by the keys and the policy that are published now."""
-        self.pods.read_anew()
+        """Judge every pod again by the keys and the policy that are published now."""
+        self.pods.reread()
         self.started_gpus.wake()
         self.publish_due.set()
 

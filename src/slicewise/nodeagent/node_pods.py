@@ -178,14 +178,14 @@ class NodePods:
         self._listeners.append(hear)
 
     def set_gpus(self, gpus: Sequence[GpuDevice], links: Links | None = None) -> None:
-        """Take over what the driver lists, and read every pod anew if it changed."""
+        """Take over what the driver lists, and read every pod again if it changed."""
         node = Node(self.node, tuple(device.gpu for device in gpus), links)
         changed = node != self._node
         self._gpus, self._node = tuple(gpus), node
         if changed:
-            self.read_anew()
+            self.reread()
 
-    def read_anew(self) -> None:
+    def reread(self) -> None:
         """Judge every pod again, as when the keys have changed, and wake whoever waits."""
         for uid, pod in self._pods.items():
             self._read[uid] = self._read_pod(pod)

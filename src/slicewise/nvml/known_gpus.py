@@ -67,7 +67,7 @@ class KnownGpus:
             if uuid in listed:
                 continue
             if device.gpu.index in indexes or device.gpu.minor in minors:
-                # The driver numbers its GPUs anew after one was taken out for good.
+                # The driver numbers its GPUs again after one was taken out for good.
                 del self._gpus[uuid]
                 continue
             listed[uuid] = replace(device, gpu=replace(device.gpu, healthy=False), trouble=GONE)

@@ -109,7 +109,7 @@ class NvmlSession:
         if not lost:
             return []
         faults = []
-        # NVML may tell of nothing else while a lost GPU is in the set, so the set is made anew.
+        # NVML may tell of nothing else while a lost GPU is in the set, so the set is made again.
         while events := self.await_event(0):
             faults += events
         with self._lock:

@@ -2,7 +2,7 @@
 
 A pod that waits for whole GPUs never finds them while small pods take what becomes free. Past a
 waiting time room is kept for it: for one pod at a time, on one node, and until a deadline, after
-which it waits anew behind the others.
+which it waits again behind the others.
 """
 
 from collections.abc import Iterable
@@ -51,14 +51,14 @@ class FairQueue:
             self.holder = None
 
     def expire(self, now: float) -> str | None:
-        """The pod whose time is up, if it is; it waits anew from now on."""
+        """The pod whose time is up, if it is; it waits again from now on."""
         uid = self.holder
         if uid is None or now < self.deadline:
             return None
         return self.give_up(now)
 
     def give_up(self, now: float) -> str | None:
-        """The pod that room was kept for until now; it waits anew."""
+        """The pod that room was kept for until now; it waits again."""
         uid, self.holder = self.holder, None
         if uid is not None:
             self._since[uid] = now

@@ -30,7 +30,7 @@ class Decision:
 
     @property
     def refusals(self) -> dict[str, Refusal]:
-        """Why each node refused; each explanation is computed anew."""
+        """Why each node refused; each explanation is computed again."""
         return {name: self.explain(name) for name in self.refused}
 
 

@@ -1,6 +1,6 @@
 """Who an agent is to the server, and by which authority it knows the server; read per connection.
 
-Files are read anew for every connection, so that rotated tokens and authorities count at once.
+Files are read again for every connection, so that rotated tokens and authorities count at once.
 """
 
 import asyncio

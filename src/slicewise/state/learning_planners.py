@@ -26,7 +26,7 @@ class WorkloadStats:
     """What pods of this cluster ask for, counted as they arrive, for the planners.
 
     It is renewed whenever the number of arrivals has doubled, because every planner then computes
-    its price tables anew.
+    its price tables again.
     """
 
     def __init__(self) -> None:

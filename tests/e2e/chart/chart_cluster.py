@@ -182,7 +182,7 @@ class ChartCluster:
 
 
 def build_image() -> Path:
-    """The archive of this machine's architecture, built anew when anything in it is newer."""
+    """The archive of this machine's architecture, built again when anything in it is newer."""
     architecture = _ARCHITECTURES[platform.machine()]
     built = sorted((ROOT / "out" / "image").glob(f"slicewise-*-{architecture}.tar"))
     sources = (*(ROOT / "src").rglob("*.py"), *(ROOT / "supply" / "image").rglob("*.py"))

@@ -28,7 +28,7 @@ EXAMPLES = {
     "elastic-gpu/cuda-gpu-test.yaml": 1,
 }
 LOAD = 200
-# For five minutes kubelets write the amounts of plugins that are gone anew. Waiting for them is for
+# For five minutes kubelets repeat the amounts of plugins that are gone. Waiting for them is for
 # runs that have the time: SLICEWISE_CHART_SETTLE=340.
 KUBELET = 340
 LOAD_NODES = tuple(gpu_nodes.register_node(f"load-{at:02}", gpu_nodes.A10, 4) for at in range(13))

@@ -40,7 +40,7 @@ export class Grid {
     this.draw();
   }
 
-  // Draw these nodes anew if they are in sight.
+  // Draw these nodes again if they are in sight.
   renew(nodes) {
     let again = false;
     for (const name of nodes) {

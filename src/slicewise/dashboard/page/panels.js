@@ -38,7 +38,7 @@ export function drawWaiting(section, rows, { onOpen, now }) {
   });
   if (!items.length) items.push(make("li", { class: "none" }, "No pod waits for a GPU."));
   if (rows.length > MOST) items.push(make("li", { class: "none" }, `and ${(rows.length - MOST).toLocaleString("en")} more`));
-  // A button that has the keyboard keeps it, though it is made anew.
+  // A button that has the keyboard keeps it, though it is made again.
   const focused = section.contains(document.activeElement) ? document.activeElement.dataset.pod : null;
   const list = find("ul", section);
   list.replaceChildren(...items);

@@ -1,7 +1,7 @@
 """The record that the extender signs: Slicewise's full record, with who decided it and when.
 
 The signature stands beside it and covers the pod's UID and the record's text as it is, so that
-nothing has to be written anew to verify it. What was granted is read from here alone: annotations
+nothing has to be written again to verify it. What was granted is read from here alone: annotations
 that a tenant edits later change nothing.
 """
 

@@ -115,7 +115,7 @@ class ClaimWrites:
         )
 
     async def _understand(self, claim: Claim, error: RefusedError) -> ClaimWriteOutcome:
-        """What a refused write means; a claim that has changed is decided on anew."""
+        """What a refused write means; a claim that has changed is decided on again."""
         if error.retryable and error.code != 429:
             self._unsettled_until = self._clock() + self._seconds + _MARGIN_SECONDS
             return ClaimWriteOutcome(WriteStatus.UNKNOWN, str(error))

@@ -81,7 +81,7 @@ class LeaseGate(Protocol):
         """Why this candidate may not lead, with who does; None when it may."""
 
     async def look(self) -> None:
-        """Find out anew; what cannot be found out stays as it was."""
+        """Find out again; what cannot be found out stays as it was."""
 
 
 class Election:
@@ -300,7 +300,7 @@ class Election:
         now = self._time.now()
         before = _LeaseSpec() if lease is None else lease.spec
         ours = before.holder_identity == self.identity
-        # Who lost the lease acquires it anew, even if nobody else has held it since.
+        # Who lost the lease acquires it again, even if nobody else has held it since.
         renews = ours and self._holding and _epoch_of(lease) == self.epoch
         spec = _LeaseSpec(
             holder_identity=self.identity,

@@ -230,7 +230,7 @@ def _find_gpus(edits: Mapping[str, Any], minors: Mapping[int, str]) -> Iterator[
 
 
 class DirectCollector:
-    """The evidence without an agent: pods, GPUs, units and specs are read anew for every look."""
+    """The evidence without an agent: pods, GPUs, units and specs are read again for every look."""
 
     def __init__(
         self,

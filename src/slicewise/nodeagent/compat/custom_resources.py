@@ -133,7 +133,7 @@ class CustomResourceWriter:
             self._pods_said[name] = plain
 
     async def _list(self) -> None:
-        # A Node that was registered anew is another owner.
+        # A Node that was registered again is another owner.
         self._owner = None
         node = await self._nodes.read(self._node)
         if node is not None:

@@ -4,7 +4,7 @@ Exactly the keys that the Node remembers as written by an agent are taken away, 
 closed to new pods with them, and amounts of our resources that are zero because nobody offers them
 any more. What others wrote stays.
 
-For five minutes after a device plugin has gone its kubelet writes the plugin's amounts anew, and
+For five minutes after a device plugin has gone its kubelet writes the plugin's amounts again, and
 then leaves zeros, which stay off once they are taken away.
 """
 

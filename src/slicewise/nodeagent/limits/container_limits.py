@@ -165,7 +165,7 @@ class LimitInjector:
         if pipe is None:
             raise LimitRefusedError(
                 f"container {held.container.name} was promised isolation by MPS, "
-                "and this node has no MPS daemon any more; delete the pod to place it anew"
+                "and this node has no MPS daemon any more; delete the pod to place it again"
             )
         memory = ",".join(
             f"{at}={piece.memory}M" for at, piece in enumerate(held.slices) if piece.memory
@@ -198,7 +198,7 @@ class LimitInjector:
         if self.driver is None:
             raise LimitRefusedError(
                 f"container {held.container.name} was promised that the driver limits its memory, "
-                "which this node no longer offers (--driver-tier); delete the pod to place it anew"
+                "which this node no longer offers (--driver-tier); delete the pod to place it again"
             )
         self.driver.hold(held)
 
@@ -238,6 +238,6 @@ class LimitInjector:
             raise LimitRefusedError(
                 f"container {held.container.name} was promised isolation {promised}, "
                 f"which this node no longer offers: {self.library.problem}; "
-                "delete the pod to place it anew"
+                "delete the pod to place it again"
             )
         return installed

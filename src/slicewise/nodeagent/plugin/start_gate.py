@@ -188,7 +188,7 @@ def _refuse_change(pod: Pod, before: StartedGrant, now: Iterable[GrantedGpu]) ->
     why = (
         f"{before.container} started on {_name_gpus(before.gpus)}, and its record now says "
         f"{_name_gpus(now)}; a container keeps what it started with: "
-        "delete the pod to place it anew"
+        "delete the pod to place it again"
     )
     return StartRefusedError(pod, RefusalCause.CHANGED, why)
 

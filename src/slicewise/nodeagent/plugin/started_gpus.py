@@ -65,7 +65,7 @@ class StartedGpuReader:
             started, edited = self._started, self._edited
             await self.look()
             if self._started != started:
-                self._pods.read_anew()
+                self._pods.reread()
             if (self._started, self._edited) != (started, edited):
                 changed()
             try:

@@ -46,7 +46,7 @@ class ClusterReading:
 
 
 class DefragView:
-    """Plans moves on the cluster as it is now; it is made anew to look again."""
+    """Plans moves on the cluster as it is now; each look makes another."""
 
     def __init__(
         self,

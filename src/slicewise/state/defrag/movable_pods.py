@@ -1,6 +1,6 @@
 """Which pods may be evicted so that another fits, and why the others may not.
 
-Only what a controller makes anew is moved, within its disruption budgets, and nothing whose place
+Only what a controller makes again is moved, within its disruption budgets, and nothing whose place
 depends on more than nodes and GPUs: volumes, claims and other pods are not simulated.
 """
 

@@ -38,7 +38,7 @@ class PlanEdges:
 
     client: Client
     look: Callable[[frozenset[str]], Awaitable[DefragView]]
-    """Reads the cluster anew; whether these pods may be evicted is left to their budgets."""
+    """Reads the cluster again; whether these pods may be evicted is left to their budgets."""
     keep: RoomKeeper
     say: Callable[[str], None]
     seconds: float = 300.0

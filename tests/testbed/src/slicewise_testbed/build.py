@@ -62,7 +62,7 @@ def ensure_program(source: Path, say: Say) -> str:
 
 
 def pin_version(version: str, say: Say) -> Path:
-    """The file with the pins of a version, written anew."""
+    """The file with the pins of a version, written again."""
     with tempfile.TemporaryDirectory(prefix="pinning-") as scratch:
         lines = pin(find_go(say), version, Path(scratch))
     path = FOLDER / f"{version}.sum"

@@ -175,7 +175,7 @@ class Container:
         return pack_grant(self.gpus, self.flags, self.sequence)
 
     def feed(self, *gpus: GrantedGpu) -> None:
-        """Write the grant anew in place, as the agent does."""
+        """Write the grant again in place, as the agent does."""
         self.gpus = gpus or self.gpus
         self.sequence += 2
         with (self.folder / "grant").open("r+b") as file:

@@ -44,7 +44,7 @@ class WorkloadControllers:
     async def run(self) -> None:
         """Reconcile until cancelled."""
         while True:
-            # Controllers whose history expired list and watch anew.
+            # Controllers whose history expired list and watch again.
             with contextlib.suppress(ApiError):
                 await self._follow()
 

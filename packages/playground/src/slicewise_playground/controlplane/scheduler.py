@@ -98,7 +98,7 @@ class SmallScheduler:
         async with aiohttp.ClientSession(connector=connector) as session:
             try:
                 while True:
-                    # Whoever's history expired lists and watches anew.
+                    # Whoever's history expired lists and watches again.
                     with contextlib.suppress(ApiError):
                         await self._follow(session)
             finally:

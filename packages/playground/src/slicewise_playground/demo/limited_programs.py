@@ -136,7 +136,7 @@ def build_libraries() -> Mapping[str, Path]:
 
 
 class LimitedPrograms:
-    """The running programs; their uses are read anew every time they are asked for."""
+    """The running programs; their uses are read again every time they are asked for."""
 
     def __init__(
         self,

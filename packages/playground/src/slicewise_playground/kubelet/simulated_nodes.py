@@ -60,7 +60,7 @@ class SimulatedNodes:
         heartbeats = asyncio.create_task(self._kubelets.renew_leases())
         try:
             while True:
-                # A kubelet whose history expired lists and watches anew.
+                # A kubelet whose history expired lists and watches again.
                 with contextlib.suppress(ApiError):
                     await self._follow()
         finally:
