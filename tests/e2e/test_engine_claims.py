@@ -93,7 +93,11 @@ def test_requests_are_apart_or_together_as_constraints_say(engine):
 
 
 def test_selector_chooses_the_model(engine):
-    word = f'device.attributes["{DRIVER}"].productName.lowerAscii().contains("t4")'
+    ours = f'device.attributes["{DRIVER}"]'
+    word = (
+        f'{ours}.?nvlinkGroup.orValue("x") == "y" || {ours}.productName.lowerAscii().contains("t4")'
+        f' && device.capacity["{DRIVER}"].memory.isLessThan(quantity("20Gi"))'
+    )
     selectors = [{"cel": {"expression": word}}]
     results, report = engine.run("small", share(30, "2Gi", selectors=selectors))
 
@@ -105,6 +109,9 @@ def test_form_that_the_engine_does_not_do_is_named_and_served_by_verdict_if_tole
     every = share(10, "1Gi", allocationMode="All")
     engine.apply(template("every", every), claiming("every", "every"))
     engine.node.wait_event(CLAIMS, "every", "allocationMode All")
+    told = engine.ask("why", f"{CLAIMS}/every")
+    assert "our engine does not allocate it: request gpu: allocationMode All" in told
+    assert f"tolerations: [{{key: {ENGINE_TAINT}" in told
 
     tolerations = [{"key": ENGINE_TAINT, "operator": "Exists", "effect": "NoSchedule"}]
     tolerant = share(10, "1Gi", allocationMode="All", tolerations=tolerations)

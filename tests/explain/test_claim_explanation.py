@@ -1,12 +1,15 @@
+from dataclasses import replace
+
 import pytest
 
+from slicewise.explain.answer_text import describe_claim
 from slicewise.explain.claim_explanation import explain_claim, sum_claims
 from slicewise.explain.device_selectors import UnknownNameError, matches
 from slicewise.kube.dra.offers import read_offers, read_wanted
-from slicewise.kube.dra.slices import SliceBody, SliceDevice, write_spec
+from slicewise.kube.dra.slices import DeviceTaint, SliceBody, SliceDevice, write_spec
 from slicewise.kube.objects import Metadata
 from slicewise.model import MiB
-from slicewise.model.claim import DRIVER, Claim, ClaimedDevice
+from slicewise.model.claim import DRIVER, ENGINE_TAINT, Claim, ClaimedDevice
 
 CLASSES = {DRIVER: (f'device.driver == "{DRIVER}"',)}
 A100 = SliceDevice("gpu-0", MiB(40960), {"index": 0, "productName": "NVIDIA A100", "numa": 0})
@@ -119,13 +122,15 @@ def test_allocated_and_refused_claims_say_so():
             f'device.driver == "{DRIVER}" && (device.attributes["{DRIVER}"].index == 7)',
             False,
         ),
-        ("device.allowMultipleAllocations == true", None),
-        (f'device.attributes["{DRIVER}"].index == 7 && true || true', None),
-        (f'device.attributes["{DRIVER}"].index == "0"', None),
+        ("device.allowMultipleAllocations == true", True),
+        (f'device.attributes["{DRIVER}"].index == 7 && true || true', True),
+        (f'device.attributes["{DRIVER}"].index == "0"', False),
+        (f'device.attributes["{DRIVER}"].index < "0"', None),
+        ("device.name == 'x' || ip('::1').family() == 6", None),
         (f'device.attributes["{DRIVER}"].index == 7 && size(device.attributes) > 3', False),
     ],
 )
-def test_comparisons_are_evaluated_and_nothing_else_is_guessed(expression, chosen):
+def test_selectors_are_evaluated_and_nothing_is_guessed(expression, chosen):
     (device,) = offers(A100)
 
     assert matches(expression, device) is chosen
@@ -136,3 +141,30 @@ def test_attribute_that_no_gpu_has_is_an_error():
 
     with pytest.raises(UnknownNameError, match="modelName"):
         matches(f'device.attributes["{DRIVER}"].modelName == "x"', device)
+
+
+def closed(*devices):
+    return offers(*(replace(each, taints=(DeviceTaint(ENGINE_TAINT),)) for each in devices))
+
+
+@pytest.mark.parametrize(
+    ("exactly", "words"),
+    [
+        ({"allocationMode": "All"}, "request gpu: allocationMode All"),
+        (
+            {"selectors": [{"cel": {"expression": "device.unheard()"}}]},
+            "selector device.unheard(): letter 16: 'unheard()' is not understood",
+        ),
+        ({}, None),
+        ({"allocationMode": "All", "tolerations": [{"operator": "Exists"}]}, None),
+    ],
+)
+def test_claim_that_the_engine_leaves_out_says_why_and_what_to_do(exactly, words):
+    told = explain_claim(wanted(**exactly), closed(A100), {}, CLASSES)
+
+    assert told.get("leftOut") == words
+    assert told["requests"][0]["fits"] is True
+    if words is not None:
+        lines = "\n".join(describe_claim(told))
+        assert words in lines
+        assert "tolerations: [{key: slicewise.io/engine, operator: Exists" in lines

@@ -8,6 +8,7 @@ from typing import Any, Final
 from slicewise.explain.defrag_plans import tell_few_moves
 from slicewise.explain.format import join_numbers
 from slicewise.model import count
+from slicewise.model.claim import TOLERATE_ENGINE
 from slicewise.model.styled_text import BAD, FAINT, GOOD, NOTABLE, paint
 
 _SHOWN: Final = 10
@@ -185,14 +186,17 @@ def describe_claim(claim: Mapping[str, Any]) -> Iterator[str]:
         yield from _describe_claim_request(request)
     for each in claim.get("constraints", ()):
         yield f"  its requests must also agree: {each}, which is not tried here"
+    if "leftOut" in claim:
+        yield paint(f"  our engine does not allocate it: {claim['leftOut']}", BAD)
+        yield f"    let the scheduler do so: {TOLERATE_ENGINE} in its requests"
 
 
 def _describe_claim_request(request: Mapping[str, Any]) -> Iterator[str]:
     yield f"  request {request['request']} asks for {request['asks']}"
     if "problem" in request:
         yield f"    {paint(request['problem'], BAD)}"
-    for each in request.get("notEvaluated", ()):
-        yield paint(f"    not evaluated, and taken as met: {each}", NOTABLE)
+    for each, why in request.get("notEvaluated", {}).items():
+        yield paint(f"    not evaluated, and taken as met: {each} ({why})", NOTABLE)
     nodes = sorted(request["nodes"], key=lambda each: not each["fits"])
     for node in nodes[:_SHOWN]:
         fits = f"{paint('fits', GOOD)} on {count(node['fitting'], 'GPU')}"

@@ -7,10 +7,11 @@ one by one; constraints between them are named and not tried.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from slicewise.explain.device_selectors import UnknownNameError, matches
+from slicewise.explain.device_selectors import UnknownNameError, find_fault, matches
 from slicewise.model import count
 from slicewise.model.claim import (
     CAPACITIES,
+    ENGINE_TAINT,
     Claim,
     ClaimRequest,
     OfferedDevice,
@@ -53,7 +54,26 @@ def explain_claim(
     told["requests"] = [_explain(each, devices, held, classes) for each in wanted.requests]
     if wanted.constraints:
         told["constraints"] = list(wanted.constraints)
-    return told
+    left = _find_left_out(wanted, devices, told["requests"])
+    return {**told, "leftOut": left} if left else told
+
+
+def _find_left_out(
+    wanted: WantedClaim, devices: Sequence[OfferedDevice], requests: Sequence[Mapping[str, Any]]
+) -> str:
+    """Why our engine does not allocate the claim where schedulers may not, and what to do."""
+    if not any(ENGINE_TAINT in each.taints for each in devices) or _is_tolerant(wanted):
+        return ""
+    reason = wanted.spec.obstacle
+    for request in requests:
+        for each, why in request.get("notEvaluated", {}).items():
+            reason = reason or f"selector {each}: {why}"
+    return reason
+
+
+def _is_tolerant(wanted: WantedClaim) -> bool:
+    tolerations = [each for one in wanted.requests for each in one.tolerations]
+    return any(each.covers(ENGINE_TAINT) for each in tolerations)
 
 
 def _name_state(claim: Claim) -> str:
@@ -76,7 +96,7 @@ def _explain(
         return {**told, "fits": False, "problem": problem, "nodes": []}
     selectors = (*classes[request.device_class], *request.selectors)
     nodes: dict[str, list[dict[str, Any]]] = {}
-    doubtful: set[str] = set()
+    doubtful: dict[str, str] = {}
     for device in devices:
         missing = find_lacking(request, device, held.get((device.node, device.name), (0, 0)))
         for each in selectors:
@@ -85,7 +105,7 @@ def _explain(
             except UnknownNameError as error:
                 return {**told, "fits": False, "problem": f"selector: {error}", "nodes": []}
             if chosen is None:
-                doubtful.add(each)
+                doubtful[each] = find_fault(each, device)
             elif not chosen:
                 missing = ["not selected"]
                 break
@@ -93,7 +113,7 @@ def _explain(
         nodes.setdefault(device.node, []).append(entry)
     listed = [_tell_node(name, gpus, request.count) for name, gpus in sorted(nodes.items())]
     told |= {"fits": any(each["fits"] for each in listed), "nodes": listed}
-    return {**told, "notEvaluated": sorted(doubtful)} if doubtful else told
+    return {**told, "notEvaluated": doubtful} if doubtful else told
 
 
 def find_problem(
@@ -112,7 +132,8 @@ def find_problem(
         return f"capacity {names}: expected {' or '.join(CAPACITIES)}, which is all GPUs have"
     if not devices:
         return (
-            "no node asked offers GPUs to claims: label nodes with slicewise.io/dra=all or shared"
+            "no node asked offers GPUs to claims: label nodes with slicewise.io/dra=all, shared "
+            "or engine"
         )
     return None
 
@@ -126,7 +147,7 @@ def find_lacking(request: ClaimRequest, device: OfferedDevice, held: tuple[int, 
     """What the device lacks; a share that names no amount is the whole GPU."""
     cores = device.whole_cores if request.cores is None else request.cores
     memory = device.whole_memory if request.memory is None else int(request.memory)
-    missing = [f"tainted {each}" for each in device.taints]
+    missing = [f"tainted {each}" for each in device.taints if each != ENGINE_TAINT]
     if (lacking := cores - (device.cores - held[0])) > 0:
         missing.append(f"{lacking} percent")
     if (lacking := memory - (device.memory - held[1])) > 0:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
-from slicewise.explain.device_selectors import UnknownNameError, matches
+from slicewise.explain.device_selectors import UnknownNameError, find_fault, matches
 from slicewise.model import FULL, MiB, SlicewiseError
 from slicewise.model.claim import (
     CAPACITIES,
@@ -36,8 +36,7 @@ class OfferedGpus:
         self._slices: dict[str, tuple[OfferedDevice, ...]] = {}
         self._admitted: dict[tuple[str, ...], dict[str, frozenset[str]]] = {}
         self._unions: dict[object, frozenset[str] | None] = {}
-        self.nodes: frozenset[str] = frozenset()
-        """The nodes with such devices."""
+        self._nodes: frozenset[str] | None = None
         self.version = 0
         """Grows whenever other devices are offered, or offered otherwise."""
 
@@ -52,11 +51,19 @@ class OfferedGpus:
             for known in self._admitted.values():
                 known.pop(name, None)
             self._unions.clear()
+            self._nodes = None
         if ours:
             self._slices[name] = ours
         else:
             self._slices.pop(name, None)
-        self.nodes = frozenset(each.node for one in self._slices.values() for each in one[:1])
+
+    @property
+    def nodes(self) -> frozenset[str]:
+        """The nodes with such devices."""
+        if self._nodes is None:
+            listed = self._slices.values()
+            self._nodes = frozenset(each.node for devices in listed for each in devices[:1])
+        return self._nodes
 
     def drop(self, name: str) -> None:
         """The slice is gone."""
@@ -96,9 +103,10 @@ class OfferedGpus:
             try:
                 admitted = self._judge(each, device)
             except UnknownNameError as error:
-                raise ClaimObstacleError(f"selector {each!r}: {error}") from error
+                raise ClaimObstacleError(f"selector {each}: {error}") from error
             if admitted is None:
-                raise ClaimObstacleError(f"selector {each!r} was not evaluated")
+                fault = find_fault(each, device)
+                raise ClaimObstacleError(f"selector {each} was not evaluated: {fault}")
             if not admitted:
                 return False
         return True

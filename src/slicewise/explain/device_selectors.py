@@ -1,102 +1,187 @@
-"""The selectors of claims that can be told without an evaluator of CEL.
+"""Which devices the selectors of claims choose.
 
-Comparisons of attributes and capacities, joined by `&&`, are what nearly all claims write; of
-anything else it is said that it was not evaluated, and never guessed.
+What an expression reads of a device decides about it, so devices that are alike in that are judged
+once. Of an expression that is not understood it is said that it was not evaluated, and why.
 """
 
-import operator
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final
 
-from slicewise.model import QuantityError
-from slicewise.model.claim import DRIVER, OfferedDevice
-from slicewise.model.quantity import parse_quantity
+from slicewise.explain.cel.functions import (
+    Absent,
+    CelError,
+    CelSyntaxError,
+    MissingKeyError,
+    read_amount,
+    read_version,
+)
+from slicewise.explain.cel.parser import Program, parse
+from slicewise.model.claim import DRIVER, OfferedDevice, SemanticVersion
 
-# Both sides are of one type, and of a type that has an order.
-_Compare = Callable[[Any, Any], bool]
-_OPERATORS: Final[Mapping[str, _Compare]] = {
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<=": operator.le,
-    ">=": operator.ge,
-    "<": operator.lt,
-    ">": operator.gt,
-}
-_METHODS: Final[Mapping[str, Callable[[str, str], bool]]] = {
-    "contains": operator.contains,
-    "startsWith": str.startswith,
-    "endsWith": str.endswith,
-}
-_OP: Final = r"\s*(==|!=|<=|>=|<|>)\s*"
-_TEXT: Final = r"(?:\"([^\"\\]*)\"|'([^'\\]*)')"
-_OF: Final = rf"\[\s*{_TEXT}\s*\]\.(\w+)"
-_DRIVER: Final = re.compile(rf"device\.driver{_OP}{_TEXT}")
-_VALUE: Final = re.compile(
-    rf"device\.attributes{_OF}{_OP}(?:{_TEXT}|(-?\d+)|(true|false))", re.ASCII
-)
-_METHOD: Final = re.compile(
-    rf"device\.attributes{_OF}(\.lowerAscii\(\))?\.(contains|startsWith|endsWith)\({_TEXT}\)"
-)
-_CAPACITY: Final = re.compile(
-    rf"device\.capacity{_OF}\.compareTo\(\s*quantity\({_TEXT}\)\s*\){_OP}0"
-)
+_ATTRIBUTES: Final = "attributes"
+_CAPACITY: Final = "capacity"
+# In how many ways an expression may read a device to be remembered, and results of each.
+_MOST_PATHS: Final = 8
+_MOST_RESULTS: Final = 64
+_Typed = tuple[type, object]
+_Path = tuple[tuple[str, str], ...]
 
 
 class UnknownNameError(Exception):
     """The selector names an attribute or a capacity that the device does not have."""
 
 
-def matches(expression: str, device: OfferedDevice) -> bool | None:
-    """Whether the device is selected; None where that takes more than comparisons."""
-    if "||" in expression or "?" in expression:
-        return None
-    known = [_match_term(term.strip(), device) for term in expression.split("&&")]
-    if False in known:
-        return False
-    return None if None in known else True
+@dataclass(slots=True)
+class _Selector:
+    """An expression, and what it said of devices by what it read of them."""
 
+    program: Program
+    known: dict[_Path, dict[tuple[_Typed, ...], bool]] = field(default_factory=dict)
 
-def _match_term(term: str, device: OfferedDevice) -> bool | None:
-    while term.startswith("(") and term.endswith(")"):
-        term = term[1:-1].strip()
-    if found := _DRIVER.fullmatch(term):
-        op, *text = found.groups()
-        return _OPERATORS[op](DRIVER, _pick(text))
-    if found := _VALUE.fullmatch(term):
-        return _match_value(found, device)
-    if found := _METHOD.fullmatch(term):
-        one, two, name, lower, method, *text = found.groups()
-        value = str(_find(device.attributes, one or two, name))
-        return _METHODS[method](value.lower() if lower else value, _pick(text))
-    if found := _CAPACITY.fullmatch(term):
-        one, two, name, first, second, op = found.groups()
-        capacity = _find(device.capacity, one or two, name)
+    def judge(self, device: OfferedDevice) -> bool:
+        for path, results in self.known.items():
+            known = results.get(tuple(_look_up(device, kind, key) for kind, key in path))
+            if known is not None:
+                return known
+        seen = _SeenDevice(device)
         try:
-            return _OPERATORS[op](parse_quantity(str(capacity)), parse_quantity(first or second))
-        except QuantityError:
-            return None
-    return None
+            chosen = self.program.evaluate({"device": seen.variables})
+        except MissingKeyError as error:
+            raise UnknownNameError(f"{error}: the GPUs have {seen.list_known()}") from error
+        if not isinstance(chosen, bool):
+            raise CelError("expected true or false")
+        if not seen.listed:
+            self._remember(seen.reads, chosen)
+        return chosen
+
+    def _remember(self, reads: Mapping[tuple[str, str], _Typed], chosen: bool) -> None:
+        results = self.known.get(tuple(reads))
+        if results is None:
+            if len(self.known) >= _MOST_PATHS:
+                return
+            results = self.known[tuple(reads)] = {}
+        if len(results) < _MOST_RESULTS:
+            results[tuple(reads.values())] = chosen
 
 
-def _match_value(found: re.Match[str], device: OfferedDevice) -> bool | None:
-    one, two, name, op, first, second, number, word = found.groups()
-    value = _find(device.attributes, one or two, name)
-    other: object = _pick((first, second))
-    if number is not None:
-        other = int(number)
-    elif word is not None:
-        other = word == "true"
-    # Texts and numbers have no order between them, and CEL would refuse the expression.
-    return _OPERATORS[op](value, other) if type(value) is type(other) else None
+def matches(expression: str, device: OfferedDevice) -> bool | None:
+    """Whether the device is selected; None where the expression was not evaluated."""
+    selector = _read(expression)
+    if isinstance(selector, str):
+        return None
+    try:
+        return selector.judge(device)
+    except CelError:
+        return None
 
 
-def _pick(texts: Sequence[str | None]) -> str:
-    return next((each for each in texts if each is not None), "")
+def find_fault(expression: str, device: OfferedDevice) -> str:
+    """Why an expression was not evaluated; empty where it was."""
+    selector = _read(expression)
+    if isinstance(selector, str):
+        return selector
+    try:
+        selector.judge(device)
+    except (CelError, UnknownNameError) as error:
+        return str(error)
+    return ""
 
 
-def _find(known: Mapping[str, object], domain: str, name: str) -> object:
-    key = name if domain == DRIVER else f"{domain}/{name}"
-    if key not in known:
-        raise UnknownNameError(f"{key}: the GPUs have {', '.join(sorted(known))}")
-    return known[key]
+@lru_cache(maxsize=1024)
+def _read(expression: str) -> _Selector | str:
+    """The expression as it is evaluated, or what of it is not understood."""
+    try:
+        return _Selector(parse(expression))
+    except CelSyntaxError as error:
+        return str(error)
+
+
+def _look_up(device: OfferedDevice, kind: str, key: str) -> _Typed:
+    """What is known of a device, with its type, for a number is no truth."""
+    known: Mapping[str, object] = device.attributes if kind == _ATTRIBUTES else device.capacity
+    value = known.get(key, Absent)
+    return type(value), value
+
+
+class _SeenDevice:
+    """A device as expressions see it, which notes what they read."""
+
+    def __init__(self, device: OfferedDevice) -> None:
+        self.device = device
+        self.reads: dict[tuple[str, str], _Typed] = {}
+        self.listed = False
+        """Whether names were listed, so that more was read than can be told."""
+        self.variables = {
+            "driver": DRIVER,
+            _ATTRIBUTES: _Domains(self, _ATTRIBUTES),
+            _CAPACITY: _Domains(self, _CAPACITY),
+            "allowMultipleAllocations": True,
+        }
+
+    def read(self, kind: str, key: str) -> Any:
+        """The value as expressions calculate with it; Absent where there is none."""
+        found = _look_up(self.device, kind, key)
+        self.reads[kind, key] = found
+        value = found[1]
+        if value is Absent:
+            return Absent
+        if kind == _CAPACITY:
+            return read_amount(value)
+        return read_version(str(value)) if isinstance(value, SemanticVersion) else value
+
+    def list_known(self) -> str:
+        """The names beside the one that was read last."""
+        kind = next(reversed(self.reads), (_ATTRIBUTES, ""))[0]
+        return ", ".join(self.keys(kind))
+
+    def keys(self, kind: str) -> list[str]:
+        self.listed = True
+        known: Mapping[str, object] = self.device.attributes
+        return sorted(known if kind == _ATTRIBUTES else self.device.capacity)
+
+
+class _Domains(Mapping[str, Any]):
+    """Attributes or capacities by domain; one that is not there is empty, as Kubernetes has it."""
+
+    def __init__(self, seen: _SeenDevice, kind: str) -> None:
+        self._seen = seen
+        self._kind = kind
+
+    def __getitem__(self, domain: str) -> Any:
+        return _Names(self._seen, self._kind, domain)
+
+    def __contains__(self, domain: object) -> bool:
+        return domain in set(self)
+
+    def __iter__(self) -> Iterator[str]:
+        found = {key.rpartition("/")[0] or DRIVER for key in self._seen.keys(self._kind)}
+        return iter(sorted(found))
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+
+class _Names(Mapping[str, Any]):
+    """What a device has in one domain."""
+
+    def __init__(self, seen: _SeenDevice, kind: str, domain: str) -> None:
+        self._seen = seen
+        self._kind = kind
+        self._prefix = "" if domain == DRIVER else f"{domain}/"
+
+    def __getitem__(self, name: str) -> Any:
+        found = self._seen.read(self._kind, f"{self._prefix}{name}") if "/" not in name else Absent
+        if found is Absent:
+            raise KeyError(name)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        for key in self._seen.keys(self._kind):
+            domain, _, name = key.rpartition("/")
+            if (f"{domain}/" if domain else "") == self._prefix:
+                yield name
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))

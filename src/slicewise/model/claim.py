@@ -18,6 +18,11 @@ REFUSED: Final = "slicewise.io/refused"
 ENGINE_TAINT: Final = "slicewise.io/engine"
 """The taint of devices that no scheduler allocates, because the engine does."""
 
+TOLERATE_ENGINE: Final = (
+    f"tolerations: [{{key: {ENGINE_TAINT}, operator: Exists, effect: NoSchedule}}]"
+)
+"""What a request says that a scheduler is to allocate in the engine's stead."""
+
 CAPACITIES: Final = ("cores", "memory")
 """What GPUs are divided by."""
 AllocationKey = tuple[tuple[str, str, str, str, int, int], ...]
