@@ -44,9 +44,21 @@ def wanting(constraints, count=1):
             state(),
             wanting(Constraints(uuids=("GPU-x",))),
             Reason.UUID,
-            "wants GPU-x and not none, node has GPU-n0-0, GPU-n0-1",
+            "wants GPU-x, node has GPU-n0-0, GPU-n0-1",
         ),
-        (state(), builders.whole(4), Reason.TOO_FEW_GPUS, "needs 4 GPUs, 2 are admitted"),
+        (
+            state(),
+            wanting(Constraints(uuids_refused=("GPU-n0-0", "GPU-n0-1"))),
+            Reason.UUID,
+            "wants any but not GPU-n0-0, GPU-n0-1, node has GPU-n0-0, GPU-n0-1",
+        ),
+        (state(), builders.whole(4), Reason.TOO_FEW_GPUS, "needs 4 GPUs, the node has 2"),
+        (
+            state(),
+            wanting(Constraints(uuids_refused=("GPU-n0-0",)), count=4),
+            Reason.TOO_FEW_GPUS,
+            "needs 4 GPUs, 1 of the node's 2 may be used",
+        ),
         (
             builders.node(gpus=[builders.gpu(0, healthy=False)]),
             builders.whole(1),
@@ -139,6 +151,19 @@ def test_quota_and_pool_refuse_with_their_own_reasons():
     assert refusal(builders.node(), builders.whole(1), quota).reason is Reason.QUOTA
     assert "holds 100 of 100" in refusal(builders.node(), builders.whole(1), quota).detail
     assert refusal(builders.node(pool="web"), builders.whole(1), pool).reason is Reason.POOL
+
+
+@pytest.mark.parametrize(
+    ("pool", "detail"),
+    [
+        ("web", "node is in pool web, namespace may use infer, train"),
+        (None, "node is in no pool, namespace may use infer, train"),
+    ],
+)
+def test_pools_are_named_as_people_write_them(pool, detail):
+    limits = QuotaLimits(pools=frozenset({"train", "infer"}))
+
+    assert refusal(builders.node(pool=pool), builders.whole(1), limits).detail == detail
 
 
 def test_refusal_reads_as_phrase_and_numbers():

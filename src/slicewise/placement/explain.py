@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from slicewise.model import (
     Gpu,
     Isolation,
+    Node,
     NodeState,
     Reason,
     Refusal,
@@ -92,10 +93,9 @@ def _no_access(query: _NodeQuery) -> Refusal | None:
             "counts: ask for slicewise.io/carrier: 1, compute or GPUs beside it",
         )
     if limits.pools is not None and state.node.pool not in limits.pools:
-        return Refusal(
-            Reason.POOL,
-            f"node is in pool {state.node.pool!r}, namespace may use {sorted(limits.pools)}",
-        )
+        where = f"pool {state.node.pool}" if state.node.pool else "no pool"
+        allowed = ", ".join(sorted(limits.pools)) or "none"
+        return Refusal(Reason.POOL, f"node is in {where}, namespace may use {allowed}")
     forbidden = find_forbidden(query.request, limits)
     if forbidden is not None:
         return Refusal(Reason.ISOLATION_NOT_ALLOWED, forbidden)
@@ -117,13 +117,18 @@ def _no_access(query: _NodeQuery) -> Refusal | None:
     if len(isolated) < needed <= len(of_model):
         return Refusal(Reason.ISOLATION, _isolation_lacking(of_model, least))
     if len(admitted_gpus(state, query.request, limits)) < needed <= len(isolated):
-        return Refusal(
-            Reason.UUID,
-            f"wants {', '.join(constraints.uuids) or 'any'} and not "
-            f"{', '.join(constraints.uuids_refused) or 'none'}, node has "
-            f"{', '.join(gpu.uuid for gpu in gpus)}",
-        )
+        wanted = ", ".join(constraints.uuids) or "any"
+        refused = ", ".join(constraints.uuids_refused)
+        asks = f"wants {wanted}{f' but not {refused}' if refused else ''}"
+        return Refusal(Reason.UUID, f"{asks}, node has {', '.join(gpu.uuid for gpu in gpus)}")
     return None
+
+
+def _count_admitted(node: Node, admitted: Sequence[int]) -> str:
+    """How many GPUs the node has, or how many of them the pod may use where that is fewer."""
+    if len(admitted) == len(node.gpus):
+        return f"the node has {len(admitted) or 'none'}"
+    return f"{len(admitted) or 'none'} of the node's {len(node.gpus)} may be used"
 
 
 def _never(query: _NodeQuery) -> Refusal | None:
@@ -135,7 +140,7 @@ def _never(query: _NodeQuery) -> Refusal | None:
         if len(gpus) < group.count:
             return Refusal(
                 Reason.TOO_FEW_GPUS,
-                f"needs {count(group.count, 'GPU')}, {how_many(len(gpus), 'admitted')}",
+                f"needs {count(group.count, 'GPU')}, {_count_admitted(state.node, gpus)}",
             )
         if len(usable) < group.count:
             unusable = [state.node.gpus[at] for at in gpus if at not in usable]
