@@ -60,3 +60,13 @@ def test_unreadable_public_key_is_named(text):
 
 def test_generated_keys_differ():
     assert SigningKey.generate().id != SigningKey.generate().id
+
+
+def test_signature_just_made_is_known_for_its_pod_and_text_alone():
+    key = SigningKey(bytes(32))
+    signature = key.sign("u1", "text")
+
+    assert not key.made("u2", "text", signature)
+    assert not key.made("u1", "other", signature)
+    assert key.made("u1", "text", signature)
+    assert key.made("u1", "text", signature)

@@ -159,17 +159,28 @@ class App:
         loop = asyncio.get_running_loop()
         began = loop.time()
         connection.wait("body")
+        timer: asyncio.Timeout | None = None
+        deadline = began + min(limits.body_seconds, seconds)
+
+        def take(size: int, *, more: bool) -> None:
+            nonlocal deadline
+            connection.limiter.take_body(connection, size)
+            if more:
+                allowed = limits.body_seconds + connection.body_bytes / limits.bytes_per_second
+                deadline = began + min(seconds, allowed)
+                if timer is not None:
+                    timer.reschedule(deadline)
+
         try:
-            async with asyncio.timeout(min(limits.body_seconds, seconds)) as timer:
-
-                def take(size: int, *, more: bool) -> None:
-                    connection.limiter.take_body(connection, size)
-                    if not more:
-                        return
-                    allowed = limits.body_seconds + connection.body_bytes / limits.bytes_per_second
-                    timer.reschedule(began + min(seconds, allowed))
-
-                return await read_body(receive, head.headers, limit, take)
+            steps = read_body(receive, head.headers, limit, take).__await__()
+            try:
+                # Most bodies have come with their heads, and are not waited for.
+                waits_for = next(steps)
+            except StopIteration as end:
+                body: Body = end.value
+                return body
+            async with asyncio.timeout_at(deadline) as timer:
+                return await _go_on(steps, waits_for)
         except TimeoutError:
             spent = f"{loop.time() - began:.3g} s"
             failure = _text(408, f"request body not sent within {spent}\n")

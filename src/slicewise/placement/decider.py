@@ -5,7 +5,6 @@ One loop serves every policy: filter the rows, score them, take the first best, 
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import repeat
 from typing import Final, Protocol
 
@@ -116,6 +115,8 @@ class Decider:
         self._found: dict[int, tuple[Gpus, ...]] = {}
         self._known: dict[bytes, Found] = {}
         self._packs = self._settled = False
+        self._outcome: Walk | None = None
+        self._may: Bools | None = None
         self._budget = StepBudget() if budget is None else budget
         self.undecided: Bools = np.zeros(len(self.asked), dtype=np.bool_)
 
@@ -123,8 +124,15 @@ class Decider:
         """Ask nodes of these classes alone; before anything was decided."""
         self.asked &= np.array(classes, dtype=np.bool_)[self._view.node_class]
 
-    @cached_property
+    @property
     def outcome(self) -> Walk:
+        """What looking at every row once comes to."""
+        # Not a cached_property, which takes a lock for what one thread alone decides.
+        if self._outcome is None:
+            self._outcome = self._look_at_all()
+        return self._outcome
+
+    def _look_at_all(self) -> Walk:
         eligible, groups, policy = self._eligible, self._groups, self._options.policy
         blank = len(groups) > 1 and not policy.node and not self._strict
         self._packs = blank or len(groups) > SCORED
@@ -148,9 +156,14 @@ class Decider:
         topology = self._wanted.request.constraints.topology
         return topology is not None and topology.strict
 
-    @cached_property
+    @property
     def _eligible(self) -> Bools:
         """The rows asked that have the host's amounts, and that counting does not refuse."""
+        if self._may is None:
+            self._may = self._find_eligible()
+        return self._may
+
+    def _find_eligible(self) -> Bools:
         base = self._feasible()
         if len(self._groups) < 2 or not base.any():
             return base

@@ -28,7 +28,8 @@ class RowCache:
             self._epoch = tables.epoch
             self._rebuild(np.arange(len(tables.names), dtype=np.int64))
         elif self._seen < len(tables.changes):
-            self._rebuild(np.unique(np.asarray(tables.changes[self._seen :], dtype=np.int64)))
+            changed = sorted(set(tables.changes[self._seen :]))
+            self._rebuild(np.array(changed, dtype=np.int64))
         self._seen = len(tables.changes)
 
 

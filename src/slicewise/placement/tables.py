@@ -48,7 +48,9 @@ class TableView:
     rows: Ints  # (nodes,), row of the tables each row here came from
 
     def take(self, rows: Ints) -> "TableView":
-        return TableView(**{name: getattr(self, name)[rows] for name in TableView.__slots__})
+        # A lone row needs no copy, which would cost more than most of what is done with it.
+        at: Ints | slice = slice(int(rows[0]), int(rows[0]) + 1) if len(rows) == 1 else rows
+        return TableView(*[getattr(self, name)[at] for name in TableView.__slots__])
 
 
 class NodeTables:

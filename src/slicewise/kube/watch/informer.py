@@ -111,7 +111,8 @@ class Informer(Generic[B, V]):
 
     @property
     def stale(self) -> bool:
-        return self.age > self._settings.stale_seconds
+        proven, most = self._proven_at, self._settings.stale_seconds
+        return proven is not None and self._clock() - proven > most
 
     async def run(self) -> None:
         """Watch the resource until cancelled, retrying after every failure."""
