@@ -108,7 +108,9 @@ class LyingServer:
                 break
             await self.clock.wait(min(5.0, end - self.clock.now))
         if self.bookmarks:
-            yield _line("BOOKMARK", {"kind": "Pod", "metadata": {"resourceVersion": str(version)}})
+            # What was told again has a place in the history, and no version of its own.
+            reached = str(min(version, self.version))
+            yield _line("BOOKMARK", {"kind": "Pod", "metadata": {"resourceVersion": reached}})
 
     def _tell(self, kind: str, pod: dict[str, object]) -> None:
         line = _line(kind, {"kind": "Pod", "apiVersion": "v1", **pod})

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from fakes.follower import Follower
 from fakes.lying_server import LyingServer
 from slicewise.kube import sources
+from slicewise.kube.errors import RestoredError
 from slicewise.kube.leading.lease import Election
 from slicewise.kube.objects import KeyFilter, ObjectReader
 from slicewise.kube.watch import Informer, WatchMonitor
@@ -339,5 +340,65 @@ def test_whatever_is_garbled_or_repeated_the_truth_is_known_in_the_end(steps, pa
             await reach(
                 server, lambda: {uid: pod.node for uid, pod in follower.objects.items()} == truth
             )
+
+    asyncio.run(claim())
+
+
+async def restore_backup(server, informer, then=lambda: None):
+    """Put the data of before back; what the informer's task comes to."""
+    task = asyncio.create_task(informer.run())
+    await reach(server, informer.synced.is_set)
+    backup, version = dict(server.pods), server.version
+    server.put("a", nodeName="n1")
+    server.put("c")
+    await reach(server, lambda: informer.known == 3)
+    server.pods, server.version, server._history = backup, version, []
+    then()
+    server.silent_watches = True
+    await reach(server, lambda: informer.stale)
+    server.silent_watches = False
+    try:
+        return await asyncio.wait_for(asyncio.shield(task), 5)
+    except RestoredError as error:
+        return str(error)
+    finally:
+        task.cancel()
+
+
+@pytest.mark.parametrize("writes", [0, 20])
+def test_restored_backup_ends_the_informer_so_that_its_process_starts_anew(writes):
+    server = LyingServer()
+    for name in ("a", "b"):
+        server.put(name)
+
+    def go_on():
+        for at in range(writes):
+            server.put(f"later-{at}")
+
+    async def claim():
+        reader = ObjectReader(KeyFilter())
+        informer = Informer(server, sources.pods(reader, ""), lambda _: None, clock=server.clock)
+        return await restore_backup(server, informer, go_on)
+
+    assert "restored from a backup" in asyncio.run(claim())
+
+
+def test_one_old_list_is_not_taken_in_and_decisions_wait_for_the_next():
+    server = LyingServer()
+    server.put("a")
+
+    async def claim():
+        async with informing(server) as (informer, follower):
+            await reach(server, informer.synced.is_set)
+            server.put("b")
+            await reach(server, lambda: follower.names == ["a", "b"])
+            old = f'"resourceVersion":"{server.version - 1}"'.encode()
+            now = f'"metadata":{{"resourceVersion":"{server.version}"'.encode()
+            server.garble_page = lambda page: page.replace(now, b'"metadata":{' + old, 1)
+            server.silent_watches = True
+            await reach(server, lambda: informer.stale)
+            server.garble_page, server.silent_watches = lambda page: page, False
+            await reach(server, lambda: not informer.stale)
+            assert follower.names == ["a", "b"]
 
     asyncio.run(claim())

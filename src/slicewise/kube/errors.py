@@ -50,5 +50,9 @@ class TooLargeError(KubeError):
     """The answer was larger than the caller wants it, and was not read to its end."""
 
 
+class RestoredError(KubeError):
+    """The API server's data are older than what it told before, as after a backup was restored."""
+
+
 class LostError(KubeError):
     """The request was sent and its answer never came whole; it may have been carried out."""

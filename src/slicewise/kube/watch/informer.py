@@ -5,6 +5,8 @@ list: then the watch that follows reports their deletion.
 Each watch is short. The server ends it with a bookmark, which proves that nothing was held back;
 after a watch in which nothing was heard at all, everything is listed again.
 Objects that cannot be read, or that a handler fails on, are skipped and reported.
+A list that stays older than what was heard before is that of a restored backup: what is known
+says nothing of it then, so the informer ends and its process has to start anew.
 """
 
 import asyncio
@@ -12,12 +14,13 @@ import contextlib
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Generic
+from typing import Final, Generic, NoReturn
 
 import structlog
 
 from slicewise.kube.client import Call, Client
-from slicewise.kube.errors import KubeError, LostError, RefusedError
+from slicewise.kube.errors import KubeError, LostError, RefusedError, RestoredError
+from slicewise.kube.objects import read_version
 from slicewise.kube.watch.bad_objects import BadObjects
 from slicewise.kube.watch.list_pages import PAGE, PAGE_BYTES, ListPages
 from slicewise.kube.watch.watched_objects import (
@@ -37,6 +40,8 @@ _GRACE_SECONDS: Final = 3.0
 _SHORTEST_SECONDS: Final = 5.0
 # An object of the API server has at most a few MiB.
 _LINE_BYTES: Final = 16 << 20
+# So many lists in a row must be older than what was heard before.
+_MOST_OLDER: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +95,7 @@ class Informer(Generic[B, V]):
         self._proven_at: float | None = None
         self._failures = 0
         self._expired = 0
+        self._older = 0
         self._begun = 0
         self._completed = 0
         self._wanted_after = -1
@@ -111,6 +117,8 @@ class Informer(Generic[B, V]):
 
     @property
     def stale(self) -> bool:
+        if self._older:
+            return True
         proven, most = self._proven_at, self._settings.stale_seconds
         return proven is not None and self._clock() - proven > most
 
@@ -120,6 +128,8 @@ class Informer(Generic[B, V]):
             try:
                 await self._follow()
             except Exception as error:
+                if isinstance(error, RestoredError) and self._older >= _MOST_OLDER:
+                    raise
                 if not isinstance(error, RefusedError) or not error.expired:
                     await self._back_off(error)
                     continue
@@ -147,6 +157,9 @@ class Informer(Generic[B, V]):
         """List where that is due and watch, until the watch ends or a refresh is asked for."""
         try:
             async with asyncio.timeout(None) as self._round:
+                if self.stale:
+                    # Nobody knows what the server went through meanwhile.
+                    self._objects.version = ""
                 refreshes = self._completed <= self._wanted_after
                 if not self._objects.version or refreshes or self._list_due():
                     await self._list()
@@ -159,7 +172,7 @@ class Informer(Generic[B, V]):
     async def _back_off(self, error: Exception) -> None:
         self._failures += 1
         known = isinstance(error, KubeError)
-        if not known:
+        if not known or isinstance(error, RestoredError):
             # Reading on from here would meet the same bytes again.
             self._objects.version = ""
         refused = isinstance(error, RefusedError) and not error.retryable
@@ -190,6 +203,9 @@ class Informer(Generic[B, V]):
         async with contextlib.aclosing(self._pages(listing)) as pages:
             async for page in pages:
                 self._objects.take_page(page, listing)
+        if listing.older:
+            self._refuse_older(f"shows {listing.older} of a version before the one that was heard")
+        self._older = 0
         lost = self._objects.finish_list(listing)
         self._failures = 0
         self._listed_at = self._proven_at = self._clock()
@@ -215,6 +231,7 @@ class Informer(Generic[B, V]):
                 metadata, page = self._objects.decode_page(await fetch, listing)
                 if not metadata.resource_version:
                     raise LostError(f"a list of {self.resource} has no version")
+                self._check_age(metadata.resource_version)
                 listing.version, fetch = metadata.resource_version, None
                 if metadata.continue_:
                     fetch = asyncio.ensure_future(self._fetch(metadata.continue_))
@@ -225,6 +242,18 @@ class Informer(Generic[B, V]):
             if fetch is not None:
                 fetch.cancel()
                 await asyncio.gather(fetch, return_exceptions=True)
+
+    def _check_age(self, version: str) -> None:
+        """Raise for a list that is older than what was heard; a list shows what is newest."""
+        at, newest = read_version(version), self._objects.newest
+        if 0 < at < newest:
+            self._refuse_older(f"is of version {at}, after {newest} was heard")
+
+    def _refuse_older(self, how: str) -> NoReturn:
+        self._older += 1
+        raise RestoredError(
+            f"a list of {self.resource} {how}: the API server's data were restored from a backup"
+        )
 
     async def _fetch(self, token: str) -> bytes:
         return await self._list_pages.read(self._source.query, token)

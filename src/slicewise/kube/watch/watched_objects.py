@@ -98,6 +98,8 @@ class Listing:
     version: str = ""
     keys: set[str] = field(default_factory=set)
     bad: set[str] = field(default_factory=set)
+    older: str = ""
+    """The name of an object that is older than what was heard of it; empty without one."""
     complete: bool = True
     """Whether every object could be told apart, so that whatever is missing is gone."""
 
@@ -115,6 +117,8 @@ class WatchedObjects(Generic[B, V]):
         self.version = ""
         """The version to watch from."""
         self.known: dict[str, int] = {}
+        self.newest = 0
+        """The highest version of any list or change."""
         self.frames = 0
         """How many lines of a watch were whole, whatever was in them."""
         self._source = source
@@ -159,6 +163,7 @@ class WatchedObjects(Generic[B, V]):
             del self.known[key]
         self._deliver([(key, Gone(key, at)) for key in lost], listing)
         self.version = listing.version
+        self.newest = max(self.newest, at)
         self._bad.settle(listing.bad, self._clock())
         if not listing.complete:
             self._bad.recheck(self._clock())
@@ -237,6 +242,8 @@ class WatchedObjects(Generic[B, V]):
             return None
         if listing is not None:
             listing.keys.add(key)
+            if known is not None and 0 < version < known:
+                listing.older = _join(body.metadata.namespace, body.metadata.name)
         self._bad.discard(key)
         if value is None:
             return None
@@ -261,6 +268,7 @@ class WatchedObjects(Generic[B, V]):
             self._bad.recheck(self._clock())
             return False
         self.version = metadata.resource_version
+        self.newest = max(self.newest, version)
         return True
 
     def _deliver(
