@@ -76,3 +76,23 @@ def test_older_cluster_is_given_no_mutating_policy():
     assert {kind for kind, _ in printed} == {
         "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"
     }  # fmt: skip
+
+
+def test_claims_are_changed_only_where_the_engine_does_not_do_them():
+    spec = POLICIES["claims"]["spec"]
+
+    strange, said = (each["expression"] for each in spec["matchConditions"])
+    for word in ("firstAvailable", "allocationMode", "adminAccess", "config", "'cores'"):
+        assert word in strange
+    assert said.startswith("!(")
+    assert all(
+        "slicewise.io/engine" in each["jsonPatch"]["expression"] for each in spec["mutations"]
+    )
+    assert spec["failurePolicy"] == "Ignore"
+
+
+def test_policy_for_claims_is_printed_when_asked_for():
+    name = ("MutatingAdmissionPolicy", "slicewise-claims")
+
+    assert name not in print_policies()
+    assert name in print_policies("--claims")

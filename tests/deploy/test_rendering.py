@@ -177,6 +177,14 @@ def test_clusters_too_old_for_policies_ask_the_webhook(render, kubernetes, kinds
     assert ("slicewise-webhook" in deployed) == any("Webhook" in kind for kind in kinds)
 
 
+def test_claims_that_the_engine_does_not_do_are_changed_where_claims_are_followed(render):
+    found = kinds_of_admission(render("--set", "extender.dra=true"))
+    asked = kinds_of_admission(render("--set", "extender.dra=true", *WEBHOOK))
+
+    assert found["MutatingAdmissionPolicy"] == {*CHANGES, "slicewise-claims"}
+    assert asked["MutatingWebhookConfiguration"] == CHANGES
+
+
 WEBHOOK = ("--set", "admission.mutation=webhook,admission.validation=webhook")
 
 

@@ -4,11 +4,14 @@ import signal
 from datetime import datetime
 
 import pytest
+import yaml
 
 from e2e.agent_node import AgentNode
 from e2e.claim_node import CLAIMS, ClaimNode, claiming, share, speaking, template
 from e2e.gpu_cluster import NAME
 from e2e.recorded_gpus import make_gpus
+from slicewise.admission.claim_policy import CLAIMS as CLAIM_POLICY
+from slicewise.admission.policies import PolicySettings, build_binding, build_policies
 from slicewise.model.claim import DRIVER, ENGINE_TAINT
 from slicewise_testbed.control_plane import ControlPlane
 from slicewise_testbed.runtimes import WITH_CDI
@@ -119,6 +122,34 @@ def test_form_that_the_engine_does_not_do_is_named_and_served_by_verdict_if_tole
 
     assert len(results) == 3
     wait_held(engine, 10, 10, 10)
+
+
+def test_policy_lets_schedulers_serve_forms_that_the_engine_does_not_do(engine):
+    policy = build_policies(PolicySettings())[CLAIM_POLICY]
+    engine.node.plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(policy))
+    binding = build_binding(CLAIM_POLICY, PolicySettings())
+    engine.node.plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(binding))
+    asked = share(10, "1Gi")["exactly"]
+    either = {"name": "gpu", "firstAvailable": [{"name": "a", **asked}, {"name": "b", **asked}]}
+    dry = template("dry", either)
+
+    def is_changed():
+        found = engine.node.plane.kubectl(
+            "create", "-n", CLAIMS, "--dry-run=server", "-o", "yaml", "-f", "-",
+            stdin=yaml.safe_dump(dry),
+        )  # fmt: skip
+        return found.count(ENGINE_TAINT) == 2
+
+    # A policy is in force some time after it was written.
+    wait_until(is_changed, 30, lambda: "the policy changes nothing")
+    results, _ = engine.run("either", either)
+    assert [each["request"] for each in results] == ["gpu/a"]
+    results, _ = engine.run("every", share(10, "1Gi", allocationMode="All"))
+    assert len(results) == 3
+    engine.apply(template("plain", share(10, "1Gi")))
+    assert ENGINE_TAINT not in engine.node.plane.kubectl(
+        "get", "resourceclaimtemplate", "plain", "-n", CLAIMS, "-o", "yaml"
+    )
 
 
 def test_leader_that_is_killed_leaves_nothing_counted_twice_and_every_pod_runs(engine):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from slicewise.admission import expressions as cel
+from slicewise.admission.claim_policy import CLAIMS, build_claim_policy
 from slicewise.dialects import DEFAULT, Dialects
 from slicewise.dialects.shared.limits import CARRIER
 from slicewise.kube.custom.objects import GROUP as CUSTOM_GROUP
@@ -79,7 +80,7 @@ class _Checks:
 
 
 def build_policies(settings: PolicySettings, dialects: Dialects = DEFAULT) -> dict[str, Manifest]:
-    """Every policy, by its short name; the first two are for clusters from 1.36 on."""
+    """Every policy, by its short name; the first two and the last are for clusters from 1.36 on."""
     asks = _condition("asks-for-gpus", cel.find_asking(dialects))
     return {
         "scheduler-name": _build_defaults(settings, asks),
@@ -89,6 +90,7 @@ def build_policies(settings: PolicySettings, dialects: Dialects = DEFAULT) -> di
         "requests": _build_requests(settings, dialects),
         "agents": _build_agents(settings),
         "visible-devices": _build_visible_devices(settings),
+        CLAIMS: build_claim_policy(settings.name),
     }
 
 
@@ -96,7 +98,7 @@ def build_binding(short: str, settings: PolicySettings) -> Manifest:
     """What puts the policy of this short name into force."""
     name = f"{settings.name}-{short}"
     kind, spec = "MutatingAdmissionPolicyBinding", Manifest(policyName=name)
-    if short not in MUTATING:
+    if short not in (*MUTATING, CLAIMS):
         kind = "ValidatingAdmissionPolicyBinding"
         spec["validationActions"] = list(settings.actions)
     return {"apiVersion": API, "kind": kind, "metadata": {"name": name}, "spec": spec}

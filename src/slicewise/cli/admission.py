@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 import click
 import yaml
 
+from slicewise.admission.claim_policy import CLAIMS
 from slicewise.admission.policies import MUTATING, PolicySettings, build_binding, build_policies
 from slicewise.admission.run import COMPONENT, WebhookSettings, run_webhook
 from slicewise.cli.cluster_access import cluster_options
@@ -72,14 +73,16 @@ def read_policies(flags: dict[str, Any], name: str = _DEFAULTS.name) -> PolicySe
 @policy_options
 @click.option("--visible-devices", is_flag=True, help="Also forbid pods to set "
               "NVIDIA_VISIBLE_DEVICES to anything but none or void.")  # fmt: skip
-def admission_policies(*, visible_devices: bool, **flags: Any) -> None:
+@click.option("--claims", is_flag=True, help="Also let ResourceClaims that the engine does not do "
+              "tolerate its taint, so that schedulers allocate them.")  # fmt: skip
+def admission_policies(*, visible_devices: bool, claims: bool, **flags: Any) -> None:
     """Print admission policies and their bindings, for kubectl apply."""
     settings = read_policies(flags)
     objects = []
+    left = {*(() if visible_devices else (_OPTIONAL,)), *(() if claims else (CLAIMS,))}
+    left |= set() if settings.scheduler else set(MUTATING)
     for short, policy in build_policies(settings).items():
-        if (short == _OPTIONAL and not visible_devices) or (
-            short in MUTATING and not settings.scheduler
-        ):
+        if short in left:
             continue
         objects += [policy, build_binding(short, settings)]
     echo_text(yaml.safe_dump_all(objects, sort_keys=False, width=100))

@@ -29,6 +29,8 @@
 {{- if ne $mutation "off" }}
 {{- if eq .Values.scheduler.mode "own" }}{{ $_ := set $modes "scheduler-name" $mutation }}{{ end }}
 {{- if .Values.agent.enabled }}{{ $_ := set $modes "carrier" $mutation }}{{ end }}
+{{- /* Clusters that have claims of ours evaluate policies. */}}
+{{- if and .Values.extender.dra (eq $mutation "policy") }}{{ $_ := set $modes "claims" $mutation }}{{ end }}
 {{- end }}
 {{- if ne $validation "off" }}
 {{- if $admission.marks }}{{ $_ := set $modes "marks" $validation }}{{ end }}
