@@ -101,12 +101,16 @@ class Truth:
     def silent(self) -> bool:
         return SILENT in self.pod.annotations
 
+    @property
+    def unnamed(self) -> bool:
+        """Whether nothing says which GPUs it has."""
+        return self.silent and self.allocation is None
+
     def may_become(self, phase: Phase) -> bool:
         if self.pod.node is None or self.pod.phase.terminal:
             return False
         # Our agent starts no container before the pod's record is there.
-        unnamed = self.silent and self.allocation is None and NODES[self.pod.node].agent
-        return phase is not Phase.RUNNING or not unnamed
+        return phase is not Phase.RUNNING or not (self.unnamed and NODES[self.pod.node].agent)
 
 
 class LedgerMachine(RuleBasedStateMachine):
@@ -379,13 +383,18 @@ class LedgerMachine(RuleBasedStateMachine):
         for assume in self.assumed.values():
             if assume.uid in self.truth and assume.allocation.node in self.nodes:
                 ledger.apply(assume)
-        for truth in self.truth.values():
-            ledger.apply(PodSeen(truth.pod))
+        unnamed = {uid: each for uid, each in self.truth.items() if each.unnamed}
+        for uid, truth in self.truth.items():
+            if uid not in unnamed:
+                ledger.apply(PodSeen(truth.pod))
         for claim in self.claims.values():
             ledger.apply(ClaimSeen(claim))
-        # What was granted stays so when its GPU is unhealthy afterwards.
+        # What was granted stays so when its GPU is unhealthy afterwards, or when a pod that names
+        # no GPU could have been given it since.
         for grant in grants:
             assert ledger.apply(grant)
+        for truth in unnamed.values():
+            ledger.apply(PodSeen(truth.pod))
         for (name, uuid), healthy in self.healthy.items():
             ledger.apply(GpuHealth(name, uuid, healthy))
         return ledger
