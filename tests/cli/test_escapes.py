@@ -27,8 +27,8 @@ from slicewise.dialects import DEFAULT
 from slicewise.explain.answer_text import describe
 from slicewise.extender.handlers import Extender
 from slicewise.model.styled_text import BAD, escape, escape_cell, escape_json, paint
-from slicewise.state.usage_text import write_plain
-from slicewise.state.usage_view import view_node
+from slicewise.state.usage.usage_text import write_plain
+from slicewise.state.usage.usage_view import view_node
 
 NASTY = (
     "\x1b]0;title\x07",

@@ -40,14 +40,14 @@ from slicewise.reports.listing import (
     NodeReportItem,
     NodeReportList,
 )
-from slicewise.state.node_reports import (
+from slicewise.state.usage.node_reports import (
     AgentReportReader,
     ReportedNode,
     ReportListReader,
     index_report,
 )
-from slicewise.state.usage_text import write_head, write_plain
-from slicewise.state.usage_view import NodeUsageView, view_node
+from slicewise.state.usage.usage_text import write_head, write_plain
+from slicewise.state.usage.usage_view import NodeUsageView, view_node
 
 HALF = {"slicewise.io/cores": "50", "slicewise.io/memory": "1024"}
 

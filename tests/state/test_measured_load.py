@@ -9,8 +9,8 @@ from slicewise.extender.handlers import Extender
 from slicewise.extender.load_reader import LoadReader
 from slicewise.placement import NodeTables, PlacementRequest, Planner, read_policy
 from slicewise.reports import GpuReport, MeasuredUse, NodeReport
-from slicewise.state.measured_load import LoadSmoother, MeasuredLoad
-from slicewise.state.node_reports import ReportedNode
+from slicewise.state.usage.measured_load import LoadSmoother, MeasuredLoad
+from slicewise.state.usage.node_reports import ReportedNode
 
 NODES = (builders.node("a", 2), builders.node("b", 2))
 

@@ -10,8 +10,8 @@ from slicewise.dashboard.rows import ModelNumbers, write_row
 from slicewise.dialects import ALLOCATION, DEFAULT
 from slicewise.dialects.shared.signed_record import write_signed_record
 from slicewise.model import IsolationTier, OfferedIsolation, show_isolation
-from slicewise.state.usage_text import write_plain
-from slicewise.state.usage_view import describe_nodes, view_node
+from slicewise.state.usage.usage_text import write_plain
+from slicewise.state.usage.usage_view import describe_nodes, view_node
 from strategies import place
 
 HOOK = IsolationTier.HOOK

@@ -20,7 +20,7 @@ from slicewise.cli.render.terminal import echo, echo_json
 from slicewise.diagnose.findings import FindingSeverity, describe_findings
 from slicewise.diagnose.findings_text import summarise, write_findings
 from slicewise.state.cluster_check import ClusterCheck, check_cluster
-from slicewise.state.node_reports import AGENT_PORT
+from slicewise.state.usage.node_reports import AGENT_PORT
 
 
 @click.command(short_help="Find what keeps pods from their GPUs.")

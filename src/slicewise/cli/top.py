@@ -26,15 +26,15 @@ from slicewise.cli.render.console import EscapingConsole
 from slicewise.cli.render.terminal import echo_json, echo_text
 from slicewise.kube.client import Client
 from slicewise.state.live import LiveState
-from slicewise.state.node_reports import (
+from slicewise.state.settings import choose_settings
+from slicewise.state.usage.node_reports import (
     AGENT_PORT,
     AgentReportReader,
     ReportedNode,
     ReportListReader,
 )
-from slicewise.state.settings import choose_settings
-from slicewise.state.usage_text import HEADINGS, write_head, write_plain, write_rows
-from slicewise.state.usage_view import NodeUsageView, describe_nodes, view_node
+from slicewise.state.usage.usage_text import HEADINGS, write_head, write_plain, write_rows
+from slicewise.state.usage.usage_view import NodeUsageView, describe_nodes, view_node
 
 
 @click.command(short_help="Show what is allocated and used, live.")

@@ -12,7 +12,7 @@ from typing import Protocol
 from slicewise.kube.client import Client
 from slicewise.model import NodeState
 from slicewise.state.cluster_state import ClusterState
-from slicewise.state.node_reports import (
+from slicewise.state.usage.node_reports import (
     ReportedNode,
     ReportIndex,
     ReportListReader,

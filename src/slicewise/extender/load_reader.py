@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 from slicewise.model import Snapshot
-from slicewise.state.measured_load import MeasuredLoad
-from slicewise.state.node_reports import ReportedNode
+from slicewise.state.usage.measured_load import MeasuredLoad
+from slicewise.state.usage.node_reports import ReportedNode
 
 PAUSE_SECONDS: Final = 5.0
 

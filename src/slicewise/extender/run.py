@@ -49,8 +49,8 @@ from slicewise.model import MiB, SlicewiseError
 from slicewise.placement.fairness import FairRules
 from slicewise.state.engine_watch import EngineWatch
 from slicewise.state.live import LiveState
-from slicewise.state.node_reports import ReportListReader
 from slicewise.state.settings import StateSettings
+from slicewise.state.usage.node_reports import ReportListReader
 from slicewise.trust import RecordSigner, SigningKey, TrustError
 
 COMPONENT = "slicewise-extender"

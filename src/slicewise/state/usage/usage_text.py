@@ -8,7 +8,7 @@ from slicewise.explain.format import join_numbers
 from slicewise.model.styled_text import align, escape_cell
 from slicewise.model.words import count
 from slicewise.reports import MeasuredUse
-from slicewise.state.usage_view import ContainerView, GpuView, NodeUsageView, sum_uses
+from slicewise.state.usage.usage_view import ContainerView, GpuView, NodeUsageView, sum_uses
 
 HEADINGS: Final = (
     "NODE / GPU / CONTAINER", "COMPUTE", "USED", "MEMORY MiB", "USED", "ISOLATION", "NOTE",

@@ -8,7 +8,7 @@ from slicewise.cluster import Ledger
 from slicewise.dialects import DEFAULT
 from slicewise.model import Allocation, Gpu, Holding, NodeState, Pod, SlicewiseError, show_isolation
 from slicewise.reports import MeasuredUse
-from slicewise.state.node_reports import ReportedNode, ReportIndex, index_report
+from slicewise.state.usage.node_reports import ReportedNode, ReportIndex, index_report
 
 
 @dataclass(frozen=True, slots=True)

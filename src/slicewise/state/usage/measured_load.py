@@ -12,7 +12,7 @@ import structlog
 
 from slicewise.model import Snapshot
 from slicewise.placement.tables import UNKNOWN_LOAD
-from slicewise.state.node_reports import ReportedNode
+from slicewise.state.usage.node_reports import ReportedNode
 
 _log = structlog.get_logger(__name__)
 RISE_SECONDS: Final = 5.0

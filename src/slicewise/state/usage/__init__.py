@@ -1,0 +1,1 @@
+"""What nodes, GPUs and containers use: agents' reports read, joined with the ledger, and shown."""
