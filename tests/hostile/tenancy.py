@@ -64,6 +64,11 @@ class Tenant:
         with self._plane.api(self._config) as api:
             api.delete(f"{self._path}/{name}")
 
+    def delete_by_force(self, name: str) -> None:
+        """The pod is gone from the API server, whatever its containers do."""
+        where = ("--kubeconfig", str(self._config.path), "--namespace", self.name)
+        self._plane.kubectl(*where, "delete", "pod", name, "--force", "--grace-period=0")
+
     def end(self, name: str) -> None:
         """The pod's container has been told to end, and will be started again."""
         where = ("--kubeconfig", str(self._config.path), "--namespace", self.name)

@@ -91,6 +91,24 @@ def test_older_record_of_the_same_pod_does_not_bring_back_its_gpu(tenancy: Tenan
     assert all(cores <= 100 for cores, _ in tenancy.held())
 
 
+def test_pod_deleted_by_force_during_its_hook_keeps_its_gpu_while_it_goes_on(
+    tenancy: Tenancy,
+) -> None:
+    lingering = whole("lingering", terminationGracePeriodSeconds=60)
+    hook = {"postStart": {"exec": {"command": ["sleep", "300"]}}}
+    lingering["spec"]["containers"][0]["lifecycle"] = hook
+    (pod,) = tenancy.run(tenancy.tenant, lingering)
+    (status,) = pod["status"]["containerStatuses"]
+    assert "running" not in status["state"]
+
+    tenancy.tenant.delete_by_force("lingering")
+    tenancy.victim.create(whole("next", 4, **on(taken_node(pod))))
+
+    tenancy.victim.wait("next", lambda found: found["spec"].get("nodeName"))
+    tenancy.wait_decided(tenancy.victim, "next")
+    assert any("lingering holds" in each for each in tenancy.refusals(tenancy.victim, "next"))
+
+
 def test_device_of_another_container_cannot_be_named(tenancy: Tenancy) -> None:
     tenancy.run(tenancy.victim, whole("whole"))
     specs = tenancy.node.node.cdi.glob("slicewise-*")
