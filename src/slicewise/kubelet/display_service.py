@@ -1,7 +1,6 @@
 """gpu-manager's display socket: the tree of GPUs, usage and version, for tools on the node."""
 
 import contextlib
-import os
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +12,8 @@ import grpc.aio
 
 from slicewise.kubelet.codec import encode, many, numbers, one, real, text
 from slicewise.kubelet.errors import KubeletError
-from slicewise.kubelet.sockets import release_folder, socket_address
+from slicewise.kubelet.servers import start_server
+from slicewise.kubelet.sockets import release_folder
 
 SERVICE: Final = "display.GPUDisplay"
 SOCKET: Final = Path("/var/run/gpu-manager.sock")
@@ -109,9 +109,6 @@ class DisplaySocket:
         """Answer from now on; an error where somebody else does."""
         if _is_answered(self._path):
             raise KubeletError(f"{self._path} is served by another program")
-        with contextlib.suppress(FileNotFoundError):
-            self._path.unlink()
-        server = grpc.aio.server(options=_OPTIONS)
         methods = {
             "PrintGraph": self._source.graph,
             "PrintUsages": self._source.usage,
@@ -121,14 +118,7 @@ class DisplaySocket:
             name: grpc.unary_unary_rpc_method_handler(_answer(read))
             for name, read in methods.items()
         }
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
-        try:
-            server.add_insecure_port(socket_address(self._path))
-            await server.start()
-            os.chmod(self._path, 0o600)
-        except (RuntimeError, OSError) as error:
-            raise KubeletError(f"cannot listen on {self._path}: {error}") from error
-        self._server = server
+        self._server = await start_server(self._path, {SERVICE: handlers}, options=_OPTIONS)
 
     async def close(self) -> None:
         server, self._server = self._server, None

@@ -6,7 +6,6 @@ A handler sees claims and returns values; gRPC and protobuf stop here.
 
 import asyncio
 import contextlib
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,8 @@ from slicewise.kubelet import dra_messages as wire
 from slicewise.kubelet.codec import WireError, decode, encode
 from slicewise.kubelet.dra_messages import ClaimRef, DeviceHealth, PreparedDevice
 from slicewise.kubelet.errors import KubeletError
-from slicewise.kubelet.sockets import socket_address, socket_stamp
+from slicewise.kubelet.servers import start_server
+from slicewise.kubelet.sockets import socket_stamp
 from slicewise.model import SlicewiseError
 
 R = TypeVar("R")
@@ -104,14 +104,15 @@ class DraPlugin:
             "NodeUnprepareResources": grpc.unary_unary_rpc_method_handler(self._unprepare),
         }
         watch = {"NodeWatchResources": grpc.unary_stream_rpc_method_handler(self._watch)}
-        self._services = await _serve(
-            self.endpoint, {wire.DRA_V1: handlers, wire.DRA_V1BETA1: handlers, wire.HEALTH: watch}
-        )
+        services = {wire.DRA_V1: handlers, wire.DRA_V1BETA1: handlers, wire.HEALTH: watch}
+        for path in (self.endpoint, self.registration):
+            path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+        self._services = await start_server(self.endpoint, services)
         registry = {
             "GetInfo": grpc.unary_unary_rpc_method_handler(self._get_info),
             "NotifyRegistrationStatus": grpc.unary_unary_rpc_method_handler(self._hear_status),
         }
-        self._registry = await _serve(self.registration, {wire.REGISTRATION: registry})
+        self._registry = await start_server(self.registration, {wire.REGISTRATION: registry})
         self._stamps = (socket_stamp(self.endpoint), socket_stamp(self.registration))
 
     async def stop(self) -> None:
@@ -195,25 +196,3 @@ async def _answer_all(
 def _refuse(phrase: str, ref: ClaimRef, error: SlicewiseError) -> str:
     _log.warning(phrase, claim=f"{ref.namespace}/{ref.name}", reason=str(error))
     return f"slicewise: {error}"
-
-
-async def _serve(path: Path, services: Mapping[str, Mapping[str, Any]]) -> Any:
-    path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
-    with contextlib.suppress(FileNotFoundError):
-        path.unlink()
-    server = grpc.aio.server()
-    server.add_generic_rpc_handlers(
-        tuple(
-            grpc.method_handlers_generic_handler(name, dict(handlers))
-            for name, handlers in services.items()
-        )
-    )
-    try:
-        server.add_insecure_port(socket_address(path))
-    except RuntimeError as error:
-        raise KubeletError(f"cannot listen on {path}: {error}") from error
-    await server.start()
-    # The kubelet is root, and nobody else has anything to ask here.
-    with contextlib.suppress(FileNotFoundError):
-        os.chmod(path, 0o600)
-    return server

@@ -5,7 +5,6 @@ A handler sees ids and returns values; gRPC and protobuf stop here.
 
 import asyncio
 import contextlib
-import os
 from collections.abc import AsyncIterator, Callable, Hashable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ import structlog
 from slicewise.kubelet import v1beta1
 from slicewise.kubelet.codec import WireError, decode, encode
 from slicewise.kubelet.errors import DeniedError, KubeletError
+from slicewise.kubelet.servers import start_server
 from slicewise.kubelet.sockets import RECONNECT, socket_address, socket_stamp
 
 _log = structlog.get_logger(__name__)
@@ -115,9 +115,6 @@ class DevicePlugin:
                 self.path.unlink()
 
     async def _listen(self) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            self.path.unlink()
-        server = grpc.aio.server(options=_OPTIONS)
         unary, stream = grpc.unary_unary_rpc_method_handler, grpc.unary_stream_rpc_method_handler
         handlers = {
             "GetDevicePluginOptions": unary(self._get_options),
@@ -126,18 +123,9 @@ class DevicePlugin:
             "GetPreferredAllocation": unary(_prefer_nothing),
             "PreStartContainer": unary(self._pre_start),
         }
-        server.add_generic_rpc_handlers(
-            (grpc.method_handlers_generic_handler(v1beta1.DEVICE_PLUGIN, handlers),)
-        )
-        try:
-            server.add_insecure_port(socket_address(self.path))
-        except RuntimeError as error:
-            raise KubeletError(f"cannot listen on {self.path}: {error}") from error
-        await server.start()
         # The kubelet is root, and nobody else has anything to ask here.
-        with contextlib.suppress(FileNotFoundError):
-            os.chmod(self.path, 0o600)
-        self._server = server
+        services = {v1beta1.DEVICE_PLUGIN: handlers}
+        self._server = await start_server(self.path, services, options=_OPTIONS)
         self._stamp = socket_stamp(self.path)
 
     def _options(self) -> v1beta1.Options:

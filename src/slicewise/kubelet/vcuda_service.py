@@ -4,7 +4,6 @@ The request comes from a tenant: whatever it says is a claim, and whoever answer
 """
 
 import contextlib
-import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +15,9 @@ import grpc.aio
 import structlog
 
 from slicewise.kubelet.codec import WireError, decode, text
-from slicewise.kubelet.errors import DeniedError, KubeletError
-from slicewise.kubelet.sockets import release_folder, socket_address
+from slicewise.kubelet.errors import DeniedError
+from slicewise.kubelet.servers import start_server
+from slicewise.kubelet.sockets import release_folder
 
 _log = structlog.get_logger(__name__)
 SERVICE: Final = "vcuda.VCUDAService"
@@ -56,19 +56,15 @@ class VcudaSocket:
 
     async def open(self) -> None:
         """Processes of the pod can register from now on."""
-        with contextlib.suppress(FileNotFoundError):
-            self._path.unlink()
-        server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=_MOST_CALLS)
         handlers = {"RegisterVDevice": grpc.unary_unary_rpc_method_handler(self._answer)}
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
-        try:
-            server.add_insecure_port(socket_address(self._path))
-            await server.start()
+        self._server = await start_server(
+            self._path,
+            {SERVICE: handlers},
             # Whoever may run in the container may register.
-            os.chmod(self._path, 0o777)
-        except (RuntimeError, OSError) as error:
-            raise KubeletError(f"cannot listen on {self._path}: {error}") from error
-        self._server = server
+            mode=0o777,
+            options=_OPTIONS,
+            maximum_concurrent_rpcs=_MOST_CALLS,
+        )
 
     async def close(self) -> None:
         server, self._server = self._server, None
