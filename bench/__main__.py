@@ -11,7 +11,9 @@ from bench.bindcpu import measure_bind_cpu
 from bench.bindrate import measure_bind_rate
 from bench.decisions import measure_cold, measure_decisions, measure_tables
 from bench.defrag import measure_plans
+from bench.dra_bindrate import measure_claim_bind_rate
 from bench.dra_openb import measure_openb_claims
+from bench.dra_start import measure_start
 from bench.events import measure_events
 from bench.extender import measure_filter, measure_writes
 from bench.fanout import measure_fanout
@@ -66,6 +68,8 @@ BENCHES: Final[Mapping[str, Callable[[], Measures]]] = {
     "page.first_paint.5000": partial(measure_first_paint, 5000),
     "cluster.bind_rate": measure_bind_rate,
     "dra.openb": measure_openb_claims,
+    "dra.start": measure_start,
+    "dra.bind_rate": measure_claim_bind_rate,
     "api.fanout.5000": measure_fanout,
 }
 

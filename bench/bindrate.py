@@ -54,7 +54,7 @@ def measure_bind_rate() -> Iterator[tuple[str, float]]:
         plane.stop_scheduler()
         nodes = SimulatedNodes(plane).start()
         nodes.add(_node(at) for at in range(NODES))
-        _grant_rights(plane)
+        grant_rights(plane, USER)
         ground = Ground(plane, nodes)
         yield from _compare(ground, {"clientConnection": STOCK})
         for metric, value in _compare(ground, {}, null):
@@ -83,7 +83,7 @@ class Ground:
         """An extender that has seen the cluster: its process, and the scheduler's way to it."""
         bed = self.plane.bed
         pid = bed.spawn(USER, command)
-        wait_until(lambda: _is_ready(url), 30, lambda: f"no extender: {bed.tail(USER)}")
+        wait_until(lambda: is_ready(url), 30, lambda: f"no extender: {bed.tail(USER)}")
         try:
             yield pid, _configure(url)
         finally:
@@ -100,7 +100,7 @@ def _compare(
         if null is not None:
             with ground.extender(*_null_command(ground.plane, null)) as (_, extender):
                 nothing += _time_binding(ground, {**config, "extenders": [extender]}, LIMITS)
-        with ground.extender(*_own_command(ground.plane)) as (pid, extender):
+        with ground.extender(*own_command(ground.plane)) as (pid, extender):
             before = ground.cpu_seconds(pid)
             through += _time_binding(ground, {**config, "extenders": [extender]}, LIMITS)
             worked += ground.cpu_seconds(pid) - before
@@ -131,14 +131,14 @@ def _time_binding(ground: Ground, config: Mapping[str, Any], limits: Mapping[str
                 pause=LOOK_SECONDS,
             )
         plane.stop_scheduler()
-        wait_until(lambda: _clear(api), SECONDS, lambda: "pods are left")
+        wait_until(lambda: clear_pods(api), SECONDS, lambda: "pods are left")
     times = sorted(_binding_times(plane, before))
     if len(times) != PODS:
         raise AssertionError(f"{len(times)} bindings for {PODS} pods")
     return (times[-1] - times[0]).total_seconds()
 
 
-def _clear(api: Api) -> bool:
+def clear_pods(api: Api) -> bool:
     """Whether no pod is left; what is left is asked to go."""
     if not api.get(PATH, limit="1")["items"]:
         return True
@@ -162,20 +162,22 @@ def _binding_times(plane: ControlPlane, before: int) -> Iterator[datetime]:
             yield datetime.fromisoformat(event["stageTimestamp"])
 
 
-def _grant_rights(plane: ControlPlane) -> None:
+def grant_rights(plane: ControlPlane, user: str) -> None:
+    """The user may do everything."""
     rights = {"apiGroup": "rbac.authorization.k8s.io"}
     with plane.api() as api:
         api.create(
             "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
             {
-                "metadata": {"name": USER},
+                "metadata": {"name": user},
                 "roleRef": {**rights, "kind": "ClusterRole", "name": "cluster-admin"},
-                "subjects": [{**rights, "kind": "User", "name": USER}],
+                "subjects": [{**rights, "kind": "User", "name": user}],
             },
         )
 
 
-def _own_command(plane: ControlPlane) -> tuple[list[str], str]:
+def own_command(plane: ControlPlane) -> tuple[list[str], str]:
+    """The command of an extender, and its address."""
     address = f"127.0.0.1:{free_port()}"
     command = [str(Path(sys.executable).with_name("slicewise")), "extender"]
     flags = [f"--kubeconfig={plane.kubeconfig(USER).path}", f"--address={address}"]
@@ -200,7 +202,8 @@ def _configure(url: str) -> dict[str, Any]:
     }
 
 
-def _is_ready(url: str) -> bool:
+def is_ready(url: str) -> bool:
+    """Whether an extender decides."""
     try:
         with urllib.request.urlopen(f"{url}/leadz", timeout=2) as answer:
             return bool(answer.status == 200)

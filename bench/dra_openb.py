@@ -15,9 +15,17 @@ import numpy as np
 
 from slicewise.cluster import Assume, ClaimSeen, Confirm, Ledger, NodeSeen
 from slicewise.dialects import DEFAULT
-from slicewise.model import Allocation, Host, MiB, Request, cut
+from slicewise.model import FULL, Allocation, Host, MiB, Request, cut
 from slicewise.model.claim import Claim, ClaimedDevice
-from slicewise.placement import POLICIES, PlacementRequest, Planner, Workload, shape_of
+from slicewise.placement import (
+    POLICIES,
+    UNLIMITED,
+    PlacementRequest,
+    Planner,
+    Workload,
+    shape_of,
+)
+from slicewise.placement.claim_placement import ClaimsRequest, DeviceWish, choose_devices
 from slicewise.sim.record import ReplayRecord
 from slicewise.sim.replay import FIRST_LESSON
 from slicewise.sim.trace import ArrivalOrder, Trace
@@ -40,29 +48,39 @@ class ClaimAllocator(Protocol):
 
 
 class EngineAllocator:
-    """Our default policy on the ledger's snapshot, knowing nothing of the trace beforehand."""
+    """The extender's own choice by the default policy, knowing nothing of the trace beforehand."""
 
-    def __init__(self, ledger: Ledger, arrivals: ArrivalOrder) -> None:
+    def __init__(self, ledger: Ledger, trace: Trace, arrivals: ArrivalOrder) -> None:
         self._ledger = ledger
+        self._nodes = frozenset(node.name for node in trace.nodes)
         self._planner = Planner(POLICIES["default"], Workload(), dict(arrivals.ranks))
         self._seen: list[Request] = []
         self._lesson = FIRST_LESSON
 
     def choose(self, request: Request) -> Choice | None:
-        snapshot = self._ledger.snapshot()
-        wanted = PlacementRequest(request, salt=_name(len(self._seen)))
-        placement = self._planner.place(snapshot, wanted)
+        chosen = self._place(request, _name(len(self._seen)))
         self._seen.append(request)
         if len(self._seen) == self._lesson:
             self._lesson *= 2
             self._planner.workload = Workload.of(map(shape_of, self._seen))
-        if placement is None:
+        return chosen
+
+    def _place(self, request: Request, salt: str) -> Choice | None:
+        snapshot = self._ledger.snapshot()
+        if not request.containers:
+            placement = self._planner.place(snapshot, PlacementRequest(request, salt=salt))
+            return None if placement is None else (placement.allocation.node, ())
+        kind = shape_of(request)
+        memory = None if kind.cores == FULL else _MEMORY
+        wish = DeviceWish(salt, "gpu", kind.cores, memory, kind.count)
+        asked = ClaimsRequest((wish,), self._nodes, host=request.host, salt=salt)
+        found = choose_devices(self._planner, snapshot, asked, lambda _: UNLIMITED)
+        if found is None:
             return None
-        chosen = placement.allocation
-        state = snapshot.get(chosen.node)
+        state = snapshot.get(found.node)
         assert state is not None
-        at = [state.node.position(each.gpu) for part in chosen.containers for each in part.slices]
-        return chosen.node, tuple(each for each in at if each is not None)
+        positions = {gpu.device: at for at, gpu in enumerate(state.node.gpus)}
+        return found.node, tuple(positions[each.device] for each in found.devices[salt])
 
 
 class FirstFitAllocator:
@@ -121,7 +139,7 @@ def measure_openb_claims() -> Iterator[tuple[str, float]]:
         print("dra.openb skipped: no recorded arrivals", file=sys.stderr)
         return
     ledger = Ledger(DEFAULT)
-    yield "allocated", fill(trace, arrivals, ledger, EngineAllocator(ledger, arrivals))
+    yield "allocated", fill(trace, arrivals, ledger, EngineAllocator(ledger, trace, arrivals))
     for metric, spread in (("first_fit_allocated", True), ("first_fit_by_name_allocated", False)):
         yield (
             metric,
