@@ -112,14 +112,15 @@ def _bind_all(address: str, pods: list[dict[str, Any]]) -> None:
 def _bind(
     address: str, todo: "queue.Queue[tuple[dict[str, Any], str] | None]", failures: list[str]
 ) -> None:
-    connection = http.client.HTTPConnection(address, timeout=30)
     while (job := todo.get()) is not None:
         meta, node = job
+        # A scheduler keeps two connections, so that most binds beside others have one of their own.
+        connection = http.client.HTTPConnection(address, timeout=30)
         named = {"PodName": meta["name"], "PodNamespace": "default", "PodUID": meta["uid"]}
         reply = _ask(connection, "/bind", {**named, "Node": node})
+        connection.close()
         if reply["Error"]:
             failures.append(reply["Error"])
-    connection.close()
 
 
 def _ask(connection: http.client.HTTPConnection, path: str, body: Any) -> Any:
