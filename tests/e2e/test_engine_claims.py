@@ -6,6 +6,7 @@ from datetime import datetime
 import pytest
 import yaml
 
+from e2e import wirings
 from e2e.agent_node import AgentNode
 from e2e.claim_node import CLAIMS, ClaimNode, claiming, share, speaking, template
 from e2e.gpu_cluster import NAME
@@ -13,9 +14,11 @@ from e2e.recorded_gpus import make_gpus
 from slicewise.admission.claim_policy import CLAIMS as CLAIM_POLICY
 from slicewise.admission.policies import PolicySettings, build_binding, build_policies
 from slicewise.model.claim import DRIVER, ENGINE_TAINT
+from slicewise_playground.kubelet.simulated_node import SimulatedNode
 from slicewise_testbed.control_plane import ControlPlane
 from slicewise_testbed.runtimes import WITH_CDI
 from slicewise_testbed.settings import Settings
+from slicewise_testbed.simulated_nodes import SimulatedNodes
 from slicewise_testbed.testbed import Testbed, wait_until
 
 pytestmark = pytest.mark.cluster
@@ -150,6 +153,52 @@ def test_policy_lets_schedulers_serve_forms_that_the_engine_does_not_do(engine):
     assert ENGINE_TAINT not in engine.node.plane.kubectl(
         "get", "resourceclaimtemplate", "plain", "-n", CLAIMS, "-o", "yaml"
     )
+
+
+def test_pod_that_is_deleted_before_it_is_bound_gives_its_room_back(engine):
+    engine.node.plane.stop_scheduler()
+    try:
+        engine.apply(template("lost", share(80, "4Gi")), claiming("lost", "lost"))
+        wait_held(engine, 0, 0, 80)
+        engine.delete("lost")
+        wait_held(engine, 0, 0, 0)
+    finally:
+        engine.cluster.schedule_with(wirings.everything(engine.cluster.url()))
+
+    assert engine.check(*engine.run("next", share(90, "4Gi"))) == [(90, 4096)]
+
+
+@pytest.fixture
+def another_node(three_gpus):
+    """A node without GPUs, for which only the claim is a hindrance."""
+    nodes = SimulatedNodes(three_gpus.plane).start()
+    nodes.add([SimulatedNode("another")])
+    yield
+    nodes.remove("another")
+    nodes.stop()
+
+
+def test_allocation_that_the_scheduler_takes_back_is_made_again_later(engine, another_node):
+    friend = by_name("friend", 10)
+    friend["metadata"]["labels"] = {"keep": "apart"}
+    engine.apply(friend)
+    engine.node.wait_running(CLAIMS, 1, 60)
+    shy = claiming("shy", "shy")
+    rule = {
+        "labelSelector": {"matchLabels": {"keep": "apart"}},
+        "topologyKey": "kubernetes.io/hostname",
+    }
+    far = {"requiredDuringSchedulingIgnoredDuringExecution": [rule]}
+    shy["spec"]["affinity"] = {"podAntiAffinity": far}
+    engine.apply(template("shy", share(30, "4Gi")), shy)
+    tail = lambda: engine.cluster.bed.tail("extender")  # noqa: E731
+    wait_until(lambda: "allocation taken back" in tail(), 30, tail)
+    assert engine.find("shy")["status"]["phase"] == "Pending"
+
+    engine.delete("friend")
+
+    assert engine.check(*engine.wait("shy", 90)) == [(30, 4096)]
+    wait_held(engine, 0, 0, 30)
 
 
 def test_leader_that_is_killed_leaves_nothing_counted_twice_and_every_pod_runs(engine):

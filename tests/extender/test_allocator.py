@@ -137,6 +137,7 @@ class Scene:
         self.demand.add(pod, *(each.uid for each in claims))
 
     async def look(self):
+        self.now += 1
         await self.allocator.look()
         await self.allocator.drain()
 
@@ -240,6 +241,7 @@ async def test_refused_write_frees_the_room_and_is_tried_again_later():
     scene.server.ends = [WriteStatus.REFUSED]
     await scene.look()
     assert sum(scene.used()) == 0
+    scene.now -= 0.5
     await scene.look()
     assert scene.server.writes == 1
 
@@ -292,6 +294,50 @@ async def test_only_node_is_tried_again_after_a_while():
 
 
 @on_a_loop
+async def test_pods_that_wait_in_vain_are_tried_no_more_often_than_at_each_pause():
+    scene = Scene(make_node("n0", gpus=1))
+    scene.ask(asking("a"), pod="first")
+    await scene.look()
+    scene.ask(asking("b"), pod="second")
+    await scene.look()
+    scene.state.ledger.apply(ClaimGone("a"))
+
+    scene.now -= 0.9
+    await scene.look()
+    assert scene.devices("b") == ()
+    await scene.look()
+
+    assert len(scene.devices("b")) == 1
+
+
+@on_a_loop
+async def test_cpu_of_a_pod_counts_from_the_choice_until_the_pod_itself_counts():
+    room = {"host": builders.host(cpu=5000), "agent": True}
+    nodes = [
+        builders.node(name, gpus=[builders.gpu(0, shared=True, uuid=f"GPU-{name}")], **room)
+        for name in ("n0", "n1")
+    ]
+    scene = Scene(*nodes)
+    for at in range(3):
+        scene.ask(asking(f"c{at}", cores=10), pod=f"p{at}")
+        waiting = scene.demand.pods[f"p{at}"]
+        container = builders.container(cpu="3")
+        scene.demand.pods[f"p{at}"] = replace(
+            waiting, pod=replace(waiting.pod, containers=(container,))
+        )
+
+    await scene.look()
+
+    assert (scene.used("n0"), scene.used("n1"), scene.devices("c2")) == ((10,), (10,), ())
+    assert scene.state.snapshot().get("n0").cpu == 3000
+    scene.demand.pods.pop("p0")
+    scene.demand.gone.add("p0")
+    await scene.look()
+    assert {scene.state.snapshot().get(name).cpu for name in ("n0", "n1")} == {3000}
+    assert len(scene.devices("c2")) == 1
+
+
+@on_a_loop
 async def test_quota_of_the_namespace_keeps_claims_waiting():
     scene = Scene(quota=Quota({"team-a": Allowance({"A100": 1})}))
     scene.ask(asking("a"), pod="first")
@@ -341,7 +387,6 @@ async def test_random_claims_and_pods_never_hold_more_than_a_gpu_has(seed):
         if chance.random() < 0.3:
             scene.place_pod(chance.choice([20, 50]), gpu=chance.randrange(2))
         alive.append(uid)
-        scene.now += 1
         await scene.look()
         if len(alive) > 8:
             lost = alive.pop(chance.randrange(len(alive)))

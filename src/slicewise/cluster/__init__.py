@@ -7,6 +7,7 @@ from slicewise.cluster.events import (
     Assume,
     ClaimGone,
     ClaimSeen,
+    ClaimUsed,
     Confirm,
     Event,
     Expire,
@@ -32,8 +33,8 @@ from slicewise.cluster.quota import Allowance, Quota, read_quota
 
 __all__ = [
     "QUOTA_KEY", "UNHEALTHY_KEY", "UNHEALTHY_PREFIX", "AdoptedPod", "AllocateClaims", "Allowance",
-    "Assume", "CachedPodReader", "ClaimGone", "ClaimSeen", "Confirm", "Event", "Expire", "Extend",
-    "Feed", "Forget", "GpuChooser", "GpuHealth", "GrantClaim", "Hold", "Ledger", "NodeGone",
-    "NodeSeen", "Pin", "PodGone", "PodReader", "PodSeen", "Problem", "ProblemKind", "Quota",
-    "QuotaSeen", "ReleaseClaim", "TrustChanged", "UnassignedPod", "read_quota",
+    "Assume", "CachedPodReader", "ClaimGone", "ClaimSeen", "ClaimUsed", "Confirm", "Event",
+    "Expire", "Extend", "Feed", "Forget", "GpuChooser", "GpuHealth", "GrantClaim", "Hold", "Ledger",
+    "NodeGone", "NodeSeen", "Pin", "PodGone", "PodReader", "PodSeen", "Problem", "ProblemKind",
+    "Quota", "QuotaSeen", "ReleaseClaim", "TrustChanged", "UnassignedPod", "read_quota",
 ]  # fmt: skip

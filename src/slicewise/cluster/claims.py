@@ -13,10 +13,11 @@ from typing import Final
 
 from slicewise.cluster.events import AllocateClaims, ClaimSeen, GrantClaim
 from slicewise.cluster.holding_index import HoldingIndex
-from slicewise.model import Holding, NodeState
+from slicewise.model import Holding, Host, NodeState
 from slicewise.model.claim import AllocationKey, Claim
 from slicewise.model.refusal import Reason, Refusal
 
+NO_HOST: Final = Host()
 _REMEMBERED: Final = 1 << 16
 
 
@@ -31,6 +32,8 @@ class ClaimEntry:
     granted: AllocationKey | None = None
     nodes: tuple[str, ...] = ()
     planned: Claim | None = None
+    host: Host = NO_HOST
+    """What its pod asks of the node, while the pod is not counted there."""
 
     @property
     def counts(self) -> bool:
@@ -125,6 +128,7 @@ class ClaimBook:
                     self.release(each.uid)
                 return False
             entry.planned = claim
+            entry.host = event.host if not planned else NO_HOST
             planned.append(claim)
             self._settle(entry)
         return True
@@ -134,7 +138,16 @@ class ClaimBook:
         entry = self._entries.get(uid)
         if entry is None or entry.planned is None:
             return False
-        entry.planned = None
+        entry.planned, entry.host = None, NO_HOST
+        self._settle(entry)
+        return True
+
+    def use(self, uid: str) -> bool:
+        """Count for the pod of a claim nothing beside GPUs any more."""
+        entry = self._entries.get(uid)
+        if entry is None or entry.host == NO_HOST:
+            return False
+        entry.host = NO_HOST
         self._settle(entry)
         return True
 
@@ -167,15 +180,16 @@ class ClaimBook:
         entry.nodes = nodes
         for node in nodes:
             assert charged is not None
-            self._holdings.hold_claim(node, self._describe(charged, node))
+            self._holdings.hold_claim(node, self._describe(charged, node, entry.host))
 
-    def _describe(self, claim: Claim, node: str) -> Holding:
+    def _describe(self, claim: Claim, node: str, host: Host) -> Holding:
         state = self._holdings.store.get(node)
         return Holding(
             uid=claim.uid,
             namespace=claim.namespace,
             name=claim.users[0].name if claim.users else claim.name,
             charges=() if state is None else claim.slices(state.node),
+            host=host,
             claim=claim.name,
         )
 

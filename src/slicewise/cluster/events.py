@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from slicewise.cluster.quota import Quota
-from slicewise.model import Allocation, Node, Pod, RecordTrust, Request
+from slicewise.model import Allocation, Host, Node, Pod, RecordTrust, Request
 from slicewise.model.claim import AllocationKey, Claim
 
 
@@ -166,9 +166,20 @@ class GrantClaim:
 
 @dataclass(frozen=True, slots=True)
 class AllocateClaims:
-    """We are about to allocate these claims, each with its devices; all count from now on."""
+    """We are about to allocate these claims, each with its devices; all count from now on.
+
+    So does what their pod asks of the node beside GPUs, until the pod itself is counted there.
+    """
 
     claims: tuple[Claim, ...]
+    host: Host = field(default_factory=Host)
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimUsed:
+    """The pod that a claim was allocated for is bound or gone, and counts by itself if at all."""
+
+    uid: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,5 +191,5 @@ class ReleaseClaim:
 
 _FromCluster = NodeSeen | NodeGone | PodSeen | PodGone | GpuHealth | QuotaSeen | TrustChanged
 _FromUs = Assume | Extend | Hold | Confirm | Forget | Pin | Expire
-ClaimEvent = ClaimSeen | ClaimGone | GrantClaim | AllocateClaims | ReleaseClaim
+ClaimEvent = ClaimSeen | ClaimGone | GrantClaim | AllocateClaims | ClaimUsed | ReleaseClaim
 Event = _FromCluster | _FromUs | ClaimEvent

@@ -15,6 +15,7 @@ from slicewise.cluster.events import (
     Assume,
     ClaimGone,
     ClaimSeen,
+    ClaimUsed,
     Confirm,
     Event,
     Expire,
@@ -91,6 +92,8 @@ class Ledger(LedgerView):
             case AllocateClaims():
                 self._adoption.assign_dirty()
                 return self.claims.allocate(event)
+            case ClaimUsed():
+                return self.claims.use(event.uid)
             case ReleaseClaim():
                 return self.claims.release(event.uid)
 

@@ -16,7 +16,14 @@ from typing import Final, Protocol
 
 import structlog
 
-from slicewise.cluster import AllocateClaims, CachedPodReader, ClaimGone, ClaimSeen, ReleaseClaim
+from slicewise.cluster import (
+    AllocateClaims,
+    CachedPodReader,
+    ClaimGone,
+    ClaimSeen,
+    ClaimUsed,
+    ReleaseClaim,
+)
 from slicewise.dialects import DEFAULT, Dialects
 from slicewise.explain.claim_requests import ClaimObstacleError, OfferedGpus, read_wishes
 from slicewise.extender.metrics import Metrics
@@ -164,12 +171,7 @@ class ClaimAllocator:
             return
         due = {uid for uid in demand.due if uid not in self._writing}
         demand.due -= due
-        snapshot, version, looked = self._seen
-        self._seen = (self._state.snapshot(), demand.version, self._clock())
-        if version != demand.version:
-            due |= self._blocked | self._unplaced
-        elif snapshot is not self._seen[0] or self._is_time(looked, self._seen[2]):
-            due |= self._unplaced
+        due |= self._list_retried()
         hopeless: set[object] = set()
         pods = sorted((demand.pods[uid] for uid in due if uid in demand.pods), key=_rank)
         for at, waiting in enumerate(pods, 1):
@@ -180,12 +182,26 @@ class ClaimAllocator:
             if at % _AT_ONCE == 0:
                 await asyncio.sleep(0)
 
+    def _list_retried(self) -> set[str]:
+        """The pods that may find something now, looked for no more often than at each pause."""
+        snapshot, version, looked = self._seen
+        now = (self._state.snapshot(), self._demand.version, self._clock())
+        if now[2] < looked + self._pause:
+            return set()
+        self._seen = now
+        if version != now[1]:
+            return self._blocked | self._unplaced
+        if snapshot is not now[0] or self._is_time(looked, now[2]):
+            return set(self._unplaced)
+        return set()
+
     def _forget(self, uid: str) -> None:
         self._attempts.pop(uid, None)
         self._unplaced.discard(uid)
         self._blocked.discard(uid)
         for claim in self._claims_of.pop(uid, ()):
             self._given.pop(claim, None)
+            self._state.ledger.apply(ClaimUsed(claim))
 
     def _is_time(self, since: float, now: float) -> bool:
         """Whether a pod may find something now only because time has passed."""
@@ -279,8 +295,9 @@ class ClaimAllocator:
             )
             for each in wanted
         )
-        if not self._state.ledger.apply(AllocateClaims(chosen)):
+        if not self._state.ledger.apply(AllocateClaims(chosen, self._read_host(pod))):
             return False
+        self._claims_of.setdefault(pod.uid, set()).update(each.uid for each in chosen)
         task = asyncio.create_task(self._write_all(pod, chosen))
         self._writing[pod.uid] = task
         return True
@@ -311,8 +328,9 @@ class ClaimAllocator:
             if outcome.claim is not None:
                 ledger.apply(ClaimSeen(outcome.claim))
                 if outcome.claim.key == claim.key:
-                    self._given[claim.uid] = _Given(pod.uid, claim.nodes[0], outcome.claim.version)
-                    self._claims_of.setdefault(pod.uid, set()).add(claim.uid)
+                    given = _Given(pod.uid, claim.nodes[0], outcome.claim.version)
+                    if pod.uid in self._demand.pods:
+                        self._given[claim.uid] = given
                     return True
             if outcome.status is WriteStatus.GONE:
                 ledger.apply(ClaimGone(claim.uid))
