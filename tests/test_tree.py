@@ -17,7 +17,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 CONTRACTS: list[dict[str, Any]] = PROJECT["tool"]["importlinter"]["contracts"]
 
 MOST_MODULES = 25
-MOST_LINES = 64_000
+MOST_LINES = 65_000
 MOST_FILE_LINES = 410
 # Where "card" is another system's word and is quoted: a file's path, and a part of its line.
 FOREIGN_CARDS = (
