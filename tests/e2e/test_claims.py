@@ -10,6 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from e2e.agent_node import USER, AgentNode
@@ -129,6 +130,23 @@ def test_claims_that_nothing_can_meet_wait_and_are_explained(claim_node):
     for name, (_, said, told) in wanted.items():
         claim_node.cluster.wait_message(CLAIMS, name, said)
         assert told in claim_node.ask("why", f"{CLAIMS}/{name}", code=1)
+
+
+def test_what_if_tells_the_gpu_that_a_claim_then_gets(claim_node, tmp_path):
+    claim_node.run("half", share(60, "4Gi"))
+    path = tmp_path / "pods.yaml"
+    documents = [template("more", share(60, "4Gi")), claiming("more", "more")]
+    path.write_text(yaml.safe_dump_all(documents))
+
+    told = claim_node.ask("what-if", "-n", CLAIMS, "-f", str(path))
+
+    claim_node.apply(*documents)
+    results, _ = claim_node.wait("more")
+    (gpu,) = claim_node.gpus_of(results)
+    assert told == (
+        f"it fits\n  {CLAIMS}/more: node {claim_node.node.node.name}, "
+        f"gpu: 60 percent and 4096 MiB of gpu {gpu.index}\n"
+    )
 
 
 def test_whole_gpus_by_resource_name_come_from_claims(claim_node):
