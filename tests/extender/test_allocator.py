@@ -209,6 +209,22 @@ async def test_claim_without_room_waits_and_is_allocated_when_there_is_some():
 
 
 @on_a_loop
+async def test_pod_that_no_node_of_the_engine_suits_is_left_to_schedulers_without_a_word():
+    node = make_node("n0")
+    scene = Scene(node)
+    scene.demand.gpus = OfferedGpus()
+    scene.ask(asking())
+    await scene.look()
+
+    assert (scene.server.writes, scene.events) == (0, [])
+    # A node of the engine comes, and the pod need not be seen again.
+    scene.demand.gpus.put("n0", offer(node))
+    scene.demand.version += 1
+    await scene.look()
+    assert scene.server.writes == 1
+
+
+@on_a_loop
 async def test_nothing_is_allocated_while_this_process_does_not_decide():
     scene = Scene()
     scene.ask(asking())

@@ -228,6 +228,10 @@ class ClaimAllocator:
         if self._attempts.get(pod.uid, _Attempts()).not_before > self._clock():
             self._unplaced.add(pod.uid)
             return
+        if not self._demand.allow_nodes(waiting):
+            # Schedulers allocate its claims on other nodes, and say why they do not.
+            self._blocked.add(pod.uid)
+            return
         fixed = {node for each in known if each.charged for node in each.charged.nodes}
         nodes = self._choose_nodes(waiting, fixed)
         shape = (pod.namespace, waiting.demands, tuple(each.spec for each in wanted), nodes)
