@@ -214,6 +214,24 @@ def test_unhealthy_gpu_is_told_in_pods_and_takes_no_claim_until_it_is_healthy(cl
     assert claim_node.gpus_of(again) == [sick]
 
 
+def test_pods_are_deleted_from_an_unhealthy_gpu_where_that_was_asked_for(claim_node):
+    claim_node.node.stop_agent()
+    claim_node.start_agent("--recover-seconds=60", "--dra-evict-unhealthy")
+    held, _ = claim_node.run("held", share(30, "4Gi"))
+    (sick,) = claim_node.gpus_of(held)
+    whole = [{"cel": {"expression": f'device.attributes["{DRIVER}"].index != {sick.index}'}}]
+    other, _ = claim_node.run("other", share(30, "4Gi", selectors=whole))
+    assert claim_node.gpus_of(other) != [sick]
+
+    claim_node.node.describe(faults=[{"sequence": 1, "gpu": sick.index, "xid": XID}])
+
+    def left():
+        return {each["metadata"]["name"] for each in claim_node.node.cluster.pods(CLAIMS)}
+
+    wait_until(lambda: "held" not in left(), 60, claim_node.node.agent_tail)
+    assert left() == {"other"}
+
+
 def test_lost_specs_and_broken_notes_are_made_good(claim_node):
     node = claim_node.node
     results, report = claim_node.run("kept", share(30, "4Gi"))

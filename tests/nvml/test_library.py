@@ -256,6 +256,19 @@ def test_broken_file_of_the_library_leaves_the_last_good_state(machine, capfd):
     assert "machine.txt:1: 'gpu" in capfd.readouterr().err
 
 
+def test_pcie_root_is_the_kernels_word_where_it_knows_the_gpu(machine):
+    made = machine(_MIXED)
+    below = made.sysfs / "devices" / "pci0000:c0" / "0000:c0:01.0" / "0000:c1:00.0"
+    below.mkdir(parents=True)
+    (below / "vendor").write_text("0x10de\n")
+    listed = made.sysfs / "bus" / "pci" / "devices"
+    listed.mkdir(parents=True)
+    (listed / "0000:c1:00.0").symlink_to(below)
+
+    roots = [device.pcie_root for device in made.real.hardware().gpus]
+    assert roots == ["pci0000:c0", "", "", ""]
+
+
 def test_numa_is_the_kernels_word_where_it_knows_the_gpu(machine):
     made = machine(_MIXED)
     folder = made.sysfs / "bus" / "pci" / "devices" / "0000:c1:00.0"

@@ -108,6 +108,10 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
               "by both, with claims allocated by kube-scheduler (shared) or by the extender "
               f"(engine) [default: what the Node's label {CLAIMS_LABEL} says, else off]."
               )  # fmt: skip
+@click.option("--dra-evict-unhealthy", is_flag=True,
+              help="Let Kubernetes delete pods with ResourceClaims from a GPU that becomes "
+              "unhealthy (taint effect NoExecute); otherwise they go on, and only new claims stay "
+              "away.")  # fmt: skip
 @click.option("--dra-registry", type=_PATH, default=DraFolders().registry, show_default=True,
               help="The kubelet's folder in which it finds DRA plugins.")  # fmt: skip
 @click.option("--dra-plugins", type=_PATH, default=DraFolders().plugins, show_default=True,
@@ -266,6 +270,7 @@ def read_options(flags: dict[str, Any]) -> AgentOptions:
         dialects=dialects,
         share_unit=unit,
         claims=None if flags["dra"] is None else ClaimsMode(flags["dra"]),
+        evict_unhealthy=flags["dra_evict_unhealthy"],
         identity=None if flags["identity"] == "auto" else IdentityMode(flags["identity"]),
         paths=_read_paths(flags),
         places=places,

@@ -285,6 +285,7 @@ class Agent:
             self.publish_due.set,
             self.pods,
             None if self._edges.limits is None else ClaimLimits(self._edges.limits),
+            self.settings.evict_unhealthy,
         )
         self.garbage.claimed = store.__contains__
         service = ClaimService(self._edges.client, paths.dra, store, parts, mode=mode)

@@ -97,6 +97,8 @@ class AgentSettings:
     """gpushare's unit of memory."""
     claims: ClaimsMode | None = None
     """Whether GPUs are given out by ResourceClaims; none takes the word of the Node's label."""
+    evict_unhealthy: bool = False
+    """Whether pods with claims are deleted from GPUs that become unhealthy."""
     identity: IdentityMode | None = None
     """How containers are identified; none asks the runtime."""
     paths: Paths = field(default_factory=Paths)

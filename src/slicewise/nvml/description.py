@@ -42,6 +42,7 @@ class GpuEntry(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     minor: Count | None = None
     uuid: Word | None = None
     bus: Bus | None = None
+    pcie_root: Word = ""
     numa: Count | None = None
     brand: Count = 0
     capability: Count = 80
@@ -207,7 +208,7 @@ def _describe(field: str, entry: GpuEntry, name: str, numbers: tuple[int, int]) 
     )
     bus = entry.bus or f"00000000:{index + 1:02X}:00.0"
     return DescribedGpu(
-        GpuDevice(gpu, bus, entry.brand, entry.capability, trouble),
+        GpuDevice(gpu, bus, entry.brand, entry.capability, trouble, entry.pcie_root),
         _load(field, entry),
         recovery,
         entry.rows_failed,

@@ -26,6 +26,7 @@ class GpuDevice:
 
     `capability` is the compute capability with its digits run together, 86 for 8.6.
     `trouble` is a state that lasts, in words, and empty when the GPU is healthy.
+    `pcie_root` is the PCIe root complex above it, such as pci0000:00, and empty when unknown.
     """
 
     gpu: Gpu
@@ -33,6 +34,7 @@ class GpuDevice:
     brand: int = 0
     capability: int = 0
     trouble: str = ""
+    pcie_root: str = ""
 
 
 @dataclass(frozen=True, slots=True)

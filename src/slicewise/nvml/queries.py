@@ -4,6 +4,7 @@ A GPU that has stopped answering raises `NvmlSilentError`; a library that has ra
 """
 
 import ctypes
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from itertools import combinations
@@ -21,6 +22,7 @@ Handle = Any
 _NUMA_WORDS: Final = 4
 _WORD_BITS: Final = 64
 _NVIDIA: Final = "0x10de"
+_ROOT: Final = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}")
 # The library itself has let go of the driver; no GPU can be asked before it is opened again.
 DEAD: Final = frozenset(
     (
@@ -80,6 +82,7 @@ def insist(question: Callable[..., Any], *details: Any) -> Any:
 def read_gpu(index: int, handle: Handle, sysfs: Path) -> GpuDevice:
     """Everything fixed about a GPU, and whether it needs something before it can be used."""
     bus = text(insist(pynvml.nvmlDeviceGetPciInfo, handle).busId)
+    folder = _find_folder(bus, sysfs)
     mig = ask(pynvml.nvmlDeviceGetMigMode, handle)
     capability = ask(pynvml.nvmlDeviceGetCudaComputeCapability, handle)
     trouble = _read_trouble(handle)
@@ -89,7 +92,7 @@ def read_gpu(index: int, handle: Handle, sysfs: Path) -> GpuDevice:
         text(insist(pynvml.nvmlDeviceGetName, handle)),
         MiB(read_memory(handle).total // BYTES_PER_MIB),
         insist(pynvml.nvmlDeviceGetMinorNumber, handle),
-        numa=_read_numa(handle, bus, sysfs),
+        numa=_read_numa(handle, folder),
         healthy=not trouble,
         mig=mig is not None and mig[0] == pynvml.NVML_DEVICE_MIG_ENABLE,
     )
@@ -99,6 +102,7 @@ def read_gpu(index: int, handle: Handle, sysfs: Path) -> GpuDevice:
         brand=ask(pynvml.nvmlDeviceGetBrand, handle) or 0,
         capability=0 if capability is None else int(f"{capability[0]}{capability[1]}"),
         trouble=trouble,
+        pcie_root=_read_root(folder),
     )
 
 
@@ -203,12 +207,26 @@ def _read_trouble(handle: Handle) -> str:
     return REMAPPING_FAILED if rows is not None and rows[3] else ""
 
 
-def _read_numa(handle: Handle, bus: str, sysfs: Path) -> int | None:
-    # NVML's own NUMA question is about GPUs that are NUMA nodes themselves, so it is not asked.
+def _find_folder(bus: str, sysfs: Path) -> Path | None:
+    """What the kernel knows of the GPU; None when it knows none there."""
     domain, _, rest = bus.lower().partition(":")
     folder = sysfs / "bus" / "pci" / "devices" / f"{domain[-4:]}:{rest}"
     try:
-        if (folder / "vendor").read_text().strip() == _NVIDIA:
+        return folder.resolve() if (folder / "vendor").read_text().strip() == _NVIDIA else None
+    except OSError:
+        return None
+
+
+def _read_root(folder: Path | None) -> str:
+    """The PCIe root complex that a device's folder stands below."""
+    parts = () if folder is None else folder.parts
+    return next((each for each in parts if _ROOT.fullmatch(each)), "")
+
+
+def _read_numa(handle: Handle, folder: Path | None) -> int | None:
+    # NVML's own NUMA question is about GPUs that are NUMA nodes themselves, so it is not asked.
+    try:
+        if folder is not None:
             number = int((folder / "numa_node").read_text())
             return number if number >= 0 else None
     except (OSError, ValueError):

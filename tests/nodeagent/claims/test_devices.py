@@ -3,6 +3,7 @@ from slicewise.dialects.shared.publication import NodeFacts
 from slicewise.kubelet.dra_messages import HEALTHY, UNHEALTHY
 from slicewise.model import Links, Node
 from slicewise.model.grants import PodGrants
+from slicewise.model.isolation import IsolationTier, OfferedIsolation
 from slicewise.nodeagent.claims.devices import (
     list_devices,
     list_health,
@@ -11,15 +12,23 @@ from slicewise.nodeagent.claims.devices import (
 )
 from slicewise.nvml.driver import GpuDevice, Hardware
 
+HOOK = (IsolationTier.HOOK,)
 
-def describe(*gpus, links=None, **facts):
-    devices = tuple(GpuDevice(gpu, f"00000000:{gpu.index + 1:02X}:00.0", 0, 80) for gpu in gpus)
+
+def describe(*gpus, links=None, roots=(), evict=False, **facts):
+    roots = (*roots, *("" for _ in gpus))
+    devices = tuple(
+        GpuDevice(gpu, f"00000000:{gpu.index + 1:02X}:00.0", 0, 80, pcie_root=root)
+        for gpu, root in zip(gpus, roots, strict=False)
+    )
     hardware = Hardware(devices, links, "580.95.05", "13.0")
-    return list_devices(hardware, NodeFacts(Node("n0", gpus, links), **facts))
+    return list_devices(hardware, NodeFacts(Node("n0", gpus, links), **facts), evict=evict)
 
 
 def test_device_is_named_by_its_uuid_and_described_by_versions_the_server_takes():
-    (device,) = describe(builders.gpu(0, uuid="GPU-5A1E", numa=1))
+    offered = OfferedIsolation(HOOK, HOOK)
+    gpu = builders.gpu(0, uuid="GPU-5A1E", numa=1, isolation=offered)
+    (device,) = describe(gpu, roots=["pci0000:00"])
 
     assert device.name == "gpu-5a1e"
     assert device.memory == 40960
@@ -32,7 +41,9 @@ def test_device_is_named_by_its_uuid_and_described_by_versions_the_server_takes(
         "cudaComputeCapability": (8, 0, 0),
         "driverVersion": (580, 95, 5),
         "cudaDriverVersion": (13, 0, 0),
+        "isolation": "hook/hook",
         "resource.kubernetes.io/pciBusID": "0000:01:00.0",
+        "resource.kubernetes.io/pcieRoot": "pci0000:00",
     }
 
 
@@ -40,6 +51,13 @@ def test_gpus_of_one_numa_node_stand_side_by_side():
     devices = describe(*(builders.gpu(at, numa=at % 2) for at in range(4)))
 
     assert [device.attributes["index"] for device in devices] == [0, 2, 1, 3]
+
+
+def test_gpus_below_one_pcie_root_stand_side_by_side():
+    roots = ["pci0000:80", "pci0000:00", "pci0000:80", "pci0000:00"]
+    devices = describe(*map(builders.gpu, range(4)), roots=roots)
+
+    assert [device.attributes["index"] for device in devices] == [1, 3, 0, 2]
 
 
 def test_gpus_that_reach_each_other_by_nvlink_share_a_group():
@@ -63,6 +81,16 @@ def test_unhealthy_and_cordoned_gpus_are_tainted_and_split_ones_are_left_out():
         ("slicewise.io/unhealthy", "XID-79-fallen-off-the-bus")
     ]
     assert [each.key for each in closed.taints] == ["slicewise.io/cordoned"]
+
+
+def test_pods_are_deleted_from_unhealthy_gpus_only_where_that_was_asked_for():
+    gpus = (builders.gpu(0, healthy=False), builders.gpu(1, cordoned=True))
+    effects = [
+        [taint.effect for device in describe(*gpus, evict=evict) for taint in device.taints]
+        for evict in (False, True)
+    ]
+
+    assert effects == [["NoSchedule", "NoSchedule"], ["NoExecute", "NoSchedule"]]
 
 
 def test_health_names_every_device_and_says_why_one_is_unhealthy():

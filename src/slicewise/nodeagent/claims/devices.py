@@ -23,20 +23,28 @@ _BUS: Final = re.compile(r"[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _FAR: Final = 1 << 30
 
 
-def list_devices(hardware: Hardware, facts: NodeFacts) -> tuple[SliceDevice, ...]:
-    """Every GPU but those split by MIG, near ones side by side, for claims take the first."""
+def list_devices(
+    hardware: Hardware, facts: NodeFacts, *, evict: bool = False
+) -> tuple[SliceDevice, ...]:
+    """Every GPU but those split by MIG, near ones side by side, for claims take the first.
+
+    With `evict`, Kubernetes deletes pods from GPUs that are unhealthy.
+    """
     groups = _group_by_nvlink(facts.node)
-    cordoned = {gpu.uuid for gpu in facts.node.gpus if gpu.cordoned}
     devices = sorted(
         (each for each in hardware.gpus if not each.gpu.mig),
-        key=lambda each: (_FAR if each.gpu.numa is None else each.gpu.numa, each.gpu.index),
+        key=lambda each: (
+            _FAR if each.gpu.numa is None else each.gpu.numa,
+            each.pcie_root,
+            each.gpu.index,
+        ),
     )
     return tuple(
         SliceDevice(
             each.gpu.device,
             each.gpu.memory,
             _describe(each, hardware, groups),
-            tuple(_taint(each.gpu, facts.troubles, cordoned)),
+            tuple(_taint(each.gpu, facts, evict=evict)),
         )
         for each in devices
     )
@@ -106,6 +114,8 @@ def _describe(
         "driverVersion": read_version(hardware.driver),
         "cudaDriverVersion": read_version(hardware.cuda),
         "nvlinkGroup": groups.get(gpu.index),
+        "isolation": str(gpu.isolation.best),
+        "resource.kubernetes.io/pcieRoot": device.pcie_root,
         "resource.kubernetes.io/pciBusID": _read_bus(device.bus),
     }
     return {key: value for key, value in found.items() if value is not None and value != ""}
@@ -117,11 +127,11 @@ def _read_bus(bus: str) -> str | None:
     return f"{domain[-4:]}:{rest}" if _BUS.fullmatch(rest) else None
 
 
-def _taint(gpu: Gpu, troubles: Mapping[str, str], cordoned: set[str]) -> Iterator[DeviceTaint]:
+def _taint(gpu: Gpu, facts: NodeFacts, *, evict: bool) -> Iterator[DeviceTaint]:
     if not gpu.healthy:
-        reason = _NO_LABEL.sub("-", troubles.get(gpu.uuid, ""))[:_LONGEST_LABEL].strip("-")
-        yield DeviceTaint(UNHEALTHY_TAINT, reason)
-    if gpu.uuid in cordoned:
+        reason = _NO_LABEL.sub("-", facts.troubles.get(gpu.uuid, ""))[:_LONGEST_LABEL].strip("-")
+        yield DeviceTaint(UNHEALTHY_TAINT, reason, "NoExecute" if evict else "NoSchedule")
+    if any(each.cordoned for each in facts.node.gpus if each.uuid == gpu.uuid):
         yield DeviceTaint(CORDONED_TAINT)
 
 

@@ -57,6 +57,8 @@ class ClaimParts:
     """The pods of the node."""
     limits: ClaimLimits | None = None
     """What keeps containers within their shares; none limits nobody."""
+    evict: bool = False
+    """Whether pods with claims are deleted from GPUs that become unhealthy."""
 
 
 class ClaimService:
@@ -150,7 +152,7 @@ class ClaimService:
         facts = self._parts.facts()
         if facts is None:
             return None
-        devices = list_devices(self._parts.inventory.hardware, facts)
+        devices = list_devices(self._parts.inventory.hardware, facts, evict=self._parts.evict)
         if not self._mode.shares:
             return devices
         shared = share_devices(devices, facts.node, self._parts.others())
