@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from time import monotonic
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
@@ -14,6 +15,8 @@ MERGE = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+# The API server closes a connection that was idle for a minute and a half.
+_IDLE_SECONDS = 30.0
 PARTIAL = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
 
 
@@ -59,6 +62,7 @@ class Client:
     def __init__(self, server: Server) -> None:
         self.server = server
         self._connection = self.connect()
+        self._used = monotonic()
 
     def connect(self, timeout: float = 20) -> http.client.HTTPConnection:
         parts = urlsplit(self.server.url)
@@ -74,15 +78,19 @@ class Client:
     def call(self, method: str, path: str, body: Any = None, **options: Any) -> Reply:
         """One request; options are `query`, `content_type` and `accept`."""
         payload = None if body is None else json.dumps(body)
-        self._connection.request(
-            method, _address(path, options.get("query")), payload, self._headers(options)
-        )
+        if monotonic() - self._used > _IDLE_SECONDS:
+            # Servers close what nobody uses, and the next request would find out.
+            self._connection.close()
         try:
+            self._connection.request(
+                method, _address(path, options.get("query")), payload, self._headers(options)
+            )
             response = self._connection.getresponse()
             data = response.read()
         except (OSError, http.client.HTTPException):
             self._connection.close()
             raise
+        self._used = monotonic()
         # The real server calls its OpenAPI index plain text.
         value = json.loads(data) if data[:1] in {b"{", b"["} else data.decode()
         return Reply(response.status, value, dict(response.headers.items()))

@@ -17,6 +17,7 @@ from hostile.tenancy import (
     share,
     whole,
 )
+from slicewise_testbed.testbed import wait_until
 
 pytestmark = pytest.mark.cluster
 
@@ -94,8 +95,9 @@ def test_older_record_of_the_same_pod_does_not_bring_back_its_gpu(tenancy: Tenan
 def test_pod_deleted_by_force_during_its_hook_keeps_its_gpu_while_it_goes_on(
     tenancy: Tenancy,
 ) -> None:
-    lingering = whole("lingering", terminationGracePeriodSeconds=60)
-    hook = {"postStart": {"exec": {"command": ["sleep", "300"]}}}
+    lingering = whole("lingering", terminationGracePeriodSeconds=1)
+    # The kubelet ends no container before its hook has ended.
+    hook = {"postStart": {"exec": {"command": ["sleep", "45"]}}}
     lingering["spec"]["containers"][0]["lifecycle"] = hook
     (pod,) = tenancy.run(tenancy.tenant, lingering)
     (status,) = pod["status"]["containerStatuses"]
@@ -107,6 +109,8 @@ def test_pod_deleted_by_force_during_its_hook_keeps_its_gpu_while_it_goes_on(
     tenancy.victim.wait("next", lambda found: found["spec"].get("nodeName"))
     tenancy.wait_decided(tenancy.victim, "next")
     assert any("lingering holds" in each for each in tenancy.refusals(tenancy.victim, "next"))
+    # Its GPU is free once it has really ended.
+    wait_until(lambda: tenancy.starts(tenancy.victim, "next"), 150, tenancy.node.agent_tail)
 
 
 def test_device_of_another_container_cannot_be_named(tenancy: Tenancy) -> None:
