@@ -7,6 +7,7 @@ import json
 import signal
 import time
 from collections import Counter
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -212,6 +213,36 @@ def test_unhealthy_gpu_is_told_in_pods_and_takes_no_claim_until_it_is_healthy(cl
     cel = [{"cel": {"expression": f'device.attributes["{DRIVER}"].index == {sick.index}'}}]
     again, _ = claim_node.run("again", share(30, "4Gi", selectors=cel))
     assert claim_node.gpus_of(again) == [sick]
+
+
+@contextmanager
+def pcie_roots(node, *roots):
+    """The node's kernel knows GPUs below these PCIe roots, by their indexes."""
+    listed = "/sys/bus/pci/devices"
+    lines = [f"mount -t tmpfs tmpfs {listed}", f"cd {listed}"]
+    for index, root in enumerate(roots):
+        bus = f"0000:{index + 1:02x}:00.0"
+        lines += [f"mkdir -p roots/{root}/{bus}", f"echo 0x10de > roots/{root}/{bus}/vendor"]
+        lines += [f"ln -s roots/{root}/{bus} {bus}"]
+    node.run_inside("sh", "-ec", "; ".join(lines))
+    try:
+        yield
+    finally:
+        node.run_inside("umount", listed)
+
+
+def test_gpus_of_one_claim_are_below_one_pcie_root_where_it_asks_for_that(claim_node):
+    roots = ("pci0000:10", "pci0000:20") * 4
+    claim_node.node.stop_agent()
+    with pcie_roots(claim_node.node.node, *roots):
+        claim_node.start_agent()
+        below = [{"matchAttribute": "resource.kubernetes.io/pcieRoot"}]
+        found = [
+            claim_node.run(f"near-{at}", share(count=3), constraints=below)[0] for at in range(2)
+        ]
+
+    indexes = [[gpu.index for gpu in claim_node.gpus_of(each)] for each in found]
+    assert indexes == [[0, 2, 4], [1, 3, 5]]
 
 
 def test_pods_are_deleted_from_an_unhealthy_gpu_where_that_was_asked_for(claim_node):
