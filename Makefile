@@ -12,6 +12,9 @@ ONCE   ?=
 VERSION ?=
 # What every supported Kubernetes must pass.
 CORE := tests/e2e/test_extender_dialects.py tests/e2e/test_extender_labels.py tests/e2e/test_agent_identity.py tests/e2e/test_agent_restart.py
+# The tests that run the product on a real API server; the others have none, or the embedded one,
+# which is like that of the default version.
+ON_KUBERNETES := tests/e2e tests/hostile tests/seeds tests/kube tests/nodeagent
 # Two lanes on two cores now and then let a wait run out of time: such a test is tried once more and
 # named at the end. A failed assertion is final, and so is everything in tests/hostile.
 RETRY := --reruns 1 --max-suite-reruns 5 --only-rerun '^TestbedError: after [0-9]+ s ' --rerun-exclude-path tests/hostile --rerun-show-tracebacks
@@ -65,7 +68,7 @@ kube: setup ## build the Kubernetes binaries into the cache, once; VERSION=v1.34
 	@$(BIN)/slicewise-testbed build
 
 e2e: kube ## run the tests that need a real cluster, on VERSION; never skips
-	$(BIN)/pytest -q --tb=short -m cluster --cluster=require -n $(LANES) --dist loadfile $(RETRY)
+	$(BIN)/pytest -q --tb=short -m cluster --cluster=require -n $(LANES) --dist loadfile $(RETRY) $(if $(VERSION),$(ON_KUBERNETES))
 
 core: kube ## of these, those that every supported Kubernetes must pass, on VERSION
 	$(BIN)/pytest -q --tb=short -m cluster --cluster=require $(RETRY) $(CORE)

@@ -195,7 +195,11 @@ def _agent_rules():
     return (*_extender_rules(), nodes, slices)
 
 
-@pytest.fixture(scope="module", params=["policies", "webhook"])
+# Policies that change pods are newer than those that only refuse them.
+POLICIES = pytest.param("policies", marks=pytest.mark.since(36))
+
+
+@pytest.fixture(scope="module", params=[POLICIES, "webhook"])
 def shared_guard(request, kube_binaries):
     with Testbed.start() as bed:
         guarded = Guarded(ControlPlane(bed, kube_binaries).start(), request.param)
@@ -358,6 +362,7 @@ def test_agent_writes_its_own_node_and_the_pods_on_it_alone(guard):
     assert guard.agent.delete(f"{PODS}/here", gracePeriodSeconds=0)
 
 
+@pytest.mark.since(34)
 def test_agent_writes_slices_of_its_own_node_and_driver_alone(guard):
     path = "/apis/resource.k8s.io/v1/resourceslices"
 
@@ -375,7 +380,7 @@ def test_agent_writes_slices_of_its_own_node_and_driver_alone(guard):
     guard.admin.delete(f"{path}/theirs")
 
 
-@pytest.mark.parametrize("shared_guard", ["policies"], indirect=True)
+@pytest.mark.parametrize("shared_guard", [POLICIES], indirect=True)
 def test_policies_have_no_type_mistakes(guard):
     path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 

@@ -34,7 +34,7 @@ from slicewise_testbed.runtimes import WITH_CDI
 from slicewise_testbed.settings import Settings
 from slicewise_testbed.testbed import Testbed, wait_until
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.since(36)]
 XID = 79
 # Files without pods, and demands that a claim cannot make.
 NOT_CONVERTIBLE = ("configmap.yaml", "kube-scheduler-config.yaml", "templates.yaml")

@@ -8,6 +8,7 @@ from slicewise_testbed.api import ApiError
 from slicewise_testbed.control_plane import ControlPlane
 from slicewise_testbed.settings import Settings
 from slicewise_testbed.testbed import Testbed
+from slicewise_testbed.versions import chosen_version
 
 pytestmark = pytest.mark.cluster
 
@@ -24,7 +25,8 @@ def test_control_plane_is_ready_within_fifteen_seconds(kube_binaries):
 def test_server_and_kubectl_are_the_pinned_version(control_plane):
     versions = json.loads(control_plane.kubectl("version", "-o", "json"))
 
-    assert versions["serverVersion"]["gitVersion"] == "v1.36.4"
+    assert versions["serverVersion"]["gitVersion"] == chosen_version()
+    # One kubectl serves all of them.
     assert versions["clientVersion"]["gitVersion"] == "v1.36.4"
 
 

@@ -267,6 +267,7 @@ def test_share_is_a_limit_on_a_runtime_without_cdi(plain_node: AgentNode) -> Non
     assert [answer[0] for answer in answers[3:]] == [0, OUT_OF_MEMORY]
 
 
+@pytest.mark.since(36)
 def test_share_by_claim_is_a_limit_as_well(agent_node: AgentNode) -> None:
     start_limited(agent_node, "--dra=all")
     made = make_pod(agent_node, "claimed")

@@ -20,7 +20,7 @@ from slicewise_testbed.runtimes import WITH_CDI
 from slicewise_testbed.settings import Settings
 from slicewise_testbed.testbed import Testbed, wait_until
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.since(36)]
 MEMORY = 24576
 # SLICEWISE_CHURN=500 takes four to seven minutes for each mode.
 ARRIVALS = int(os.environ.get("SLICEWISE_CHURN", "100"))

@@ -12,7 +12,7 @@ from slicewise_testbed.runtimes import WITH_CDI
 from slicewise_testbed.settings import Settings
 from slicewise_testbed.testbed import Testbed, wait_until
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.since(36)]
 MEMORY = 24576
 ALONE = ("--dra", "--no-leader-elect")
 

@@ -20,7 +20,8 @@ def test_slow():
 def run(tmp_path):
     """Runs a fast and a cluster test on a machine that has no Kubernetes binaries."""
     (tmp_path / "test_both.py").write_text(TESTS)
-    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = cluster: needs a cluster\n")
+    markers = ("cluster: needs a cluster", "since(minor): needs this minor version")
+    (tmp_path / "pytest.ini").write_text("\n ".join(("[pytest]\nmarkers =", *markers)))
     # Coverage of these runs would be taken for the whole: slipcover keeps one folder for all.
     inherited = {
         name: value
@@ -29,11 +30,11 @@ def run(tmp_path):
     }
     environment = {**inherited, "XDG_CACHE_HOME": str(tmp_path / "cache")}
 
-    def command(*arguments):
+    def command(*arguments, **more):
         return subprocess.run(
             [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-ra", *arguments],
             cwd=tmp_path,
-            env=environment,
+            env=environment | more,
             capture_output=True,
             text=True,
             check=False,
@@ -64,3 +65,39 @@ def test_required_cluster_tests_are_refused_rather_than_skipped(run):
 
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
     assert "cluster tests cannot run: `make kube` builds the binaries" in done.stderr
+
+
+SINCE = """
+import pytest
+import slicewise_testbed.fixtures
+
+# As on a machine that has everything.
+slicewise_testbed.fixtures.missing_for_cluster = lambda: ""
+
+@pytest.mark.cluster
+@pytest.mark.since(34)
+def test_old():
+    assert True
+
+@pytest.mark.cluster
+@pytest.mark.since(36)
+def test_new():
+    assert True
+"""
+
+
+@pytest.mark.parametrize(
+    "arguments", [pytest.param((), id="plain"), pytest.param(("-n2",), id="parallel")]
+)
+def test_tests_for_a_newer_kubernetes_are_left_out_and_counted(run, tmp_path, arguments):
+    (tmp_path / "test_both.py").write_text(SINCE)
+
+    old = run("--cluster=require", *arguments, SLICEWISE_KUBERNETES="v1.34.x")
+    new = run("--cluster=require", *arguments, SLICEWISE_KUBERNETES="")
+
+    assert "1 passed" in old.stdout
+    assert old.stdout.strip().splitlines()[-1] == (
+        "left out 1 test that needs a newer Kubernetes than v1.34.10"
+    )
+    assert "2 passed" in new.stdout
+    assert "left out" not in new.stdout

@@ -95,6 +95,7 @@ def _ingredients(version: str) -> Iterator[bytes]:
     if version != versions.DEFAULT:
         yield (versions.FOLDER / f"{version}.sum").read_bytes()
         yield versions.ldflags(version).encode()
+        yield repr(versions.PROGRAMS).encode()
         return
     for module in MODULES:
         yield repr(module).encode()

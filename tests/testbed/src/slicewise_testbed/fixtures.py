@@ -1,7 +1,8 @@
-"""The testbed as pytest fixtures, and the rule for tests marked `cluster`.
+"""The testbed as pytest fixtures, and the rules for tests marked `cluster` and `since`.
 
-They are left out unless asked for: --cluster=auto runs what this machine can, --cluster=require
-refuses to start when it cannot run them all.
+Those marked `cluster` are left out unless asked for: --cluster=auto runs what this machine can,
+--cluster=require refuses to start when it cannot run them all. Those marked `since` are left out
+where the chosen Kubernetes is older than they need.
 """
 
 import os
@@ -18,11 +19,14 @@ from slicewise_testbed.runtimes import missing_packaged
 from slicewise_testbed.settings import NodeSettings
 from slicewise_testbed.simulated_nodes import SimulatedNodes
 from slicewise_testbed.testbed import Testbed
+from slicewise_testbed.versions import chosen_version, minor
 
 # Pods for real nodes select this label, since the control plane may have simulated ones as well.
 REAL = "testbed.slicewise.dev/real"
 _SKIPPED = "skipped_cluster_tests"
 _LEFT_OUT = pytest.StashKey[int]()
+_TOO_NEW = "tests_for_newer_kubernetes"
+_NEWER = pytest.StashKey[int]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -40,13 +44,31 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     marked = [item for item in items if item.get_closest_marker("cluster")]
     mode = config.getoption("--cluster")
     lacking = missing_for_cluster() if mode != "off" else ""
-    if not marked or (mode != "off" and not lacking):
+    if not marked:
+        return
+    if mode != "off" and not lacking:
+        newer = [item for item in marked if needed_minor(item) > minor(chosen_version())]
+        config.stash[_NEWER] = len(newer)
+        _leave_out(config, items, newer)
         return
     if mode == "require":
         raise pytest.UsageError(f"cluster tests cannot run: {lacking}")
     config.stash[_LEFT_OUT] = len(marked)
-    items[:] = [item for item in items if item not in set(marked)]
-    config.hook.pytest_deselected(items=marked)
+    _leave_out(config, items, marked)
+
+
+def needed_minor(item: pytest.Item) -> int:
+    """The 36 of `since(36)`, the highest of several; 0 where nothing is said."""
+    return max((mark.args[0] for mark in item.iter_markers("since")), default=0)
+
+
+def _leave_out(
+    config: pytest.Config, items: list[pytest.Item], unwanted: list[pytest.Item]
+) -> None:
+    dropped = set(unwanted)
+    items[:] = [item for item in items if item not in dropped]
+    if unwanted:
+        config.hook.pytest_deselected(items=unwanted)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -54,20 +76,26 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     output = getattr(session.config, "workeroutput", None)
     if output is not None:
         output[_SKIPPED] = session.config.stash.get(_LEFT_OUT, 0)
+        output[_TOO_NEW] = session.config.stash.get(_NEWER, 0)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
     """Hear it from a worker; every worker collects, and leaves out, the same tests."""
-    told = getattr(node, "workeroutput", {}).get(_SKIPPED, 0)
-    if told:
-        node.config.stash[_LEFT_OUT] = told
+    output = getattr(node, "workeroutput", {})
+    for name, key in ((_SKIPPED, _LEFT_OUT), (_TOO_NEW, _NEWER)):
+        if told := output.get(name, 0):
+            node.config.stash[key] = told
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Say in one last line what was left out and what would run it."""
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     skipped = config.stash.get(_LEFT_OUT, 0)
+    newer = config.stash.get(_NEWER, 0)
+    if reporter and newer:
+        plural = "test that needs" if newer == 1 else "tests that need"
+        reporter.write_line(f"left out {newer} {plural} a newer Kubernetes than {chosen_version()}")
     if reporter and skipped:
         need = missing_for_cluster()
         how = f"`make e2e` runs them ({need})" if need else "`make e2e` runs them"

@@ -10,6 +10,7 @@ from slicewise_testbed.errors import TestbedError
 from slicewise_testbed.name_server import DOMAIN
 from slicewise_testbed.packages import NFTABLES, locate
 from slicewise_testbed.testbed import wait_until
+from slicewise_testbed.versions import chosen_version, minor
 
 PROXY = "kube-proxy"
 NAME_SERVER = "name-server"
@@ -35,12 +36,15 @@ def dns_settings(address: str) -> dict[str, object]:
 def _start_proxy(plane: ControlPlane, node: str) -> None:
     user = plane.kubeconfig("system:kube-proxy")
     path = plane.bed.folder / "kube-proxy.yaml"
+    old = minor(chosen_version()) < 31
     path.write_text(
         yaml.safe_dump(
             {
                 "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
                 "kind": "KubeProxyConfiguration",
                 "mode": "nftables",
+                # It had to be allowed before 1.31.
+                **({"featureGates": {"NFTablesProxyMode": True}} if old else {}),
                 "hostnameOverride": node,
                 "clientConnection": {"kubeconfig": str(user.path)},
                 "clusterCIDR": PODS,

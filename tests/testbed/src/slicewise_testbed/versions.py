@@ -18,7 +18,9 @@ VARIABLE = "SLICEWISE_KUBERNETES"
 FOLDER = Path(__file__).resolve().parents[2] / "versions"
 MODULE = "k8s.io/kubernetes"
 # kubectl, etcd and containerd are those of the default version: they work with all of them.
-PROGRAMS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet")
+PROGRAMS = (
+    "kube-apiserver", "kube-controller-manager", "kube-proxy", "kube-scheduler", "kubelet",
+)  # fmt: skip
 
 
 def chosen_version() -> str:
