@@ -8,7 +8,7 @@ from typing import Final
 
 from bench.agent import measure_calls, measure_idle, measure_memory, measure_prestart
 from bench.bindcpu import measure_bind_cpu
-from bench.bindrate import measure_bind_rate
+from bench.bindrate import measure_bind_rate, measure_burst
 from bench.decisions import measure_cold, measure_decisions, measure_tables
 from bench.defrag import measure_plans
 from bench.dra_bindrate import measure_claim_bind_rate
@@ -67,6 +67,7 @@ BENCHES: Final[Mapping[str, Callable[[], Measures]]] = {
     "agent.api_calls_per_pod": measure_calls,
     "page.first_paint.5000": partial(measure_first_paint, 5000),
     "cluster.bind_rate": measure_bind_rate,
+    "cluster.burst.5000": measure_burst,
     "dra.openb": measure_openb_claims,
     "dra.start": measure_start,
     "dra.bind_rate": measure_claim_bind_rate,

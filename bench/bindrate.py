@@ -7,6 +7,7 @@ the first pod that gets a node to the last.
 A scheduler as installed sends the API server 50 requests a second; the testbed's own sends as
 many as it can. Both are compared, the second as `unthrottled`. With the second, pods are also
 bound through an extender in Go that decides nothing: `null_ratio` is how near Slicewise comes.
+A burst of 5,000 pods is bound by the second alone, in each of the three ways.
 """
 
 import json
@@ -33,6 +34,7 @@ from slicewise_testbed.testbed import Testbed, wait_until
 
 NODES: Final = 500
 PODS: Final = 800
+BURST: Final = 5000
 ROUNDS: Final = 2
 PATH: Final = "/api/v1/namespaces/default/pods"
 USER: Final = "slicewise-extender"
@@ -45,20 +47,49 @@ STOCK: Final = {"qps": 50, "burst": 100}
 
 def measure_bind_rate() -> Iterator[tuple[str, float]]:
     """Pods bound in a second through Slicewise and without it, and the first over the second."""
+    null = _find_programs()
+    if null is None:
+        return
+    with _make_ground() as ground:
+        yield from _compare(ground, {"clientConnection": STOCK})
+        for metric, value in _compare(ground, {}, null):
+            yield metric if metric == "null_ratio" else f"unthrottled_{metric}", value
+
+
+def measure_burst(count: int = BURST) -> Iterator[tuple[str, float]]:
+    """Seconds until many pods that wait at once all have nodes, in each way."""
+    null = _find_programs()
+    if null is None:
+        return
+    with _make_ground() as ground:
+        # The kubelets stand still for so long that their nodes would be given up.
+        ground.plane.bed.stop("kube-controller-manager")
+        yield "plain_seconds", _time_binding(ground, {}, {}, count)
+        with ground.extender(*_null_command(ground.plane, null)) as (_, extender):
+            yield "null_seconds", _time_binding(ground, {"extenders": [extender]}, LIMITS, count)
+        with ground.extender(*own_command(ground.plane)) as (pid, extender):
+            before = ground.cpu_seconds(pid)
+            yield "seconds", _time_binding(ground, {"extenders": [extender]}, LIMITS, count)
+            yield "extender_cpu_ms", 1000 * (ground.cpu_seconds(pid) - before) / count
+
+
+def _find_programs() -> str | None:
+    """The extender that decides nothing; None on a machine without Kubernetes."""
     if missing := find_binaries().missing(CONTROL_PLANE):
         print(f"no {', '.join(missing)} on this machine; `make kube` builds them", file=sys.stderr)
-        return
-    null = ensure_program(Path(__file__).with_name("nullextender"), print_to_stderr)
+        return None
+    return ensure_program(Path(__file__).with_name("nullextender"), print_to_stderr)
+
+
+@contextmanager
+def _make_ground() -> Iterator["Ground"]:
     with Testbed.start() as bed:
         plane = ControlPlane(bed, find_binaries(), Settings(audit="Metadata")).start()
         plane.stop_scheduler()
         nodes = SimulatedNodes(plane).start()
         nodes.add(_node(at) for at in range(NODES))
         grant_rights(plane, USER)
-        ground = Ground(plane, nodes)
-        yield from _compare(ground, {"clientConnection": STOCK})
-        for metric, value in _compare(ground, {}, null):
-            yield metric if metric == "null_ratio" else f"unthrottled_{metric}", value
+        yield Ground(plane, nodes)
 
 
 def print_to_stderr(line: str) -> None:
@@ -114,10 +145,12 @@ def _compare(
         yield "null_ratio", nothing / through
 
 
-def _time_binding(ground: Ground, config: Mapping[str, Any], limits: Mapping[str, str]) -> float:
+def _time_binding(
+    ground: Ground, config: Mapping[str, Any], limits: Mapping[str, str], count: int = PODS
+) -> float:
     """Seconds between the first and the last of all pods that get a node."""
     plane, nodes = ground.plane, ground.nodes
-    create_all(plane, ((PATH, _pod(at, limits)) for at in range(PODS)))
+    create_all(plane, ((PATH, _pod(at, limits)) for at in range(count)))
     before = sum(1 for _ in plane.audit_events())
     # Looking must cost the API server nothing beside what is measured: one pod at a time.
     unbound = {"fieldSelector": "spec.nodeName=", "limit": "1"}
@@ -133,8 +166,8 @@ def _time_binding(ground: Ground, config: Mapping[str, Any], limits: Mapping[str
         plane.stop_scheduler()
         wait_until(lambda: clear_pods(api), SECONDS, lambda: "pods are left")
     times = sorted(_binding_times(plane, before))
-    if len(times) != PODS:
-        raise AssertionError(f"{len(times)} bindings for {PODS} pods")
+    if len(times) != count:
+        raise AssertionError(f"{len(times)} bindings for {count} pods")
     return (times[-1] - times[0]).total_seconds()
 
 
