@@ -161,6 +161,24 @@ def test_key_of_another_installation_can_be_revoked(cluster, invoke):
     assert set(document(cluster).keys) == {NEW.id}
 
 
+def test_key_is_not_revoked_where_the_extender_would_publish_it_again(cluster, invoke):
+    publish(cluster, OLD, held=())
+
+    result = invoke("revoke", OLD.id)
+
+    assert result.exit_code == 1
+    assert "Secret kube-system/slicewise-signing holds no key that is published" in result.output
+    assert "--signing-secret" in result.output
+    assert set(document(cluster).keys) == {OLD.id}
+
+
+def test_key_of_a_file_is_revoked_by_its_public_half_alone(cluster, invoke):
+    publish(cluster, OLD, held=())
+
+    assert invoke("revoke", OLD.id, "--public-only").exit_code == 0
+    assert not document(cluster).keys
+
+
 def test_unknown_key_is_refused_with_those_there_are(cluster, invoke):
     publish(cluster, OLD)
 

@@ -84,8 +84,13 @@ def rotate(**flags: Any) -> None:
 
 @trust.command(short_help="Stop believing the signatures of a key.")
 @click.argument("key")
+@click.option(
+    "--public-only",
+    is_flag=True,
+    help="Revoke it though the Secret holds none of the published keys, as with --signing-key.",
+)
 @_place_options
-def revoke(key: str, **flags: Any) -> None:
+def revoke(key: str, public_only: bool, **flags: Any) -> None:
     """Stop believing signatures of KEY, by its identifier or the beginning of it.
 
     Pods that carry its signature keep running, and their records are reported as forged; their
@@ -93,7 +98,9 @@ def revoke(key: str, **flags: Any) -> None:
     """
     name, renewed = _run(
         flags,
-        lambda client, places: trust_admin.revoke_key(client, places, key, int(time.time())),
+        lambda client, places: trust_admin.revoke_key(
+            client, places, key, int(time.time()), public_only=public_only
+        ),
     )
     echo(f"key {name} revoked{'; a new key was made in its place' if renewed else ''}")
 
@@ -115,7 +122,7 @@ def begin(**flags: Any) -> None:
 
 
 @take_over.command()
-@click.option("--force", is_flag=True, help="End it though pods are left that are not signed.")
+@click.option("--force", is_flag=True, help="End it even if pods are left that are not signed.")
 @_place_options
 def end(force: bool, **flags: Any) -> None:
     """Stop believing unsigned records."""

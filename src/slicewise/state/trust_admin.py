@@ -118,11 +118,21 @@ async def rotate_key(client: Client, places: TrustPlaces, now: int) -> str:
     return made.id
 
 
-async def revoke_key(client: Client, places: TrustPlaces, word: str, now: int) -> tuple[str, bool]:
+async def revoke_key(
+    client: Client, places: TrustPlaces, word: str, now: int, *, public_only: bool = False
+) -> tuple[str, bool]:
     """The key that nobody believes any more, and whether a new one was made in its place."""
     document, private = await _read_document(client, places), await read_keys(client, places.secret)
-    name = find_key(word, {*document.keys, *(each.id for each in private)})
-    renewed = [each.id for each in private] == [name]
+    held = {each.id for each in private}
+    name = find_key(word, {*document.keys, *held})
+    if not public_only and held.isdisjoint(document.keys):
+        raise TrustError(
+            f"Secret {'/'.join(places.secret)} holds no key that is published: an extender that "
+            f"holds {name} elsewhere would publish it again; name its Secret with "
+            "--signing-secret, or take the key out of the file of --signing-key first and pass "
+            "--public-only"
+        )
+    renewed = held == {name}
 
     def strip(keys: tuple[StoredKey, ...]) -> tuple[StoredKey, ...]:
         kept = tuple(each for each in keys if each.id != name)
