@@ -8,7 +8,7 @@ from slicewise.dialects.own.pods import KEPT
 from slicewise.explain.format import describe_container, describe_slice
 from slicewise.explain.pod_query import PodQuery
 from slicewise.explain.suggestions import Suggestion, find_suggestions, write_smaller_limits
-from slicewise.model import Allocation, Node, NodeState, Request, Slice, count
+from slicewise.model import Allocation, Node, NodeState, Reason, Request, Slice, count
 from slicewise.placement import (
     Placement,
     Screening,
@@ -60,13 +60,17 @@ def explain_pod(inquiry: PodInquiry) -> dict[str, Any]:
     state = None if pod.node is None else query.snapshot.get(pod.node)
     if state is not None:
         about["holds"] = [describe_slice(piece, state.node) for piece in inquiry.held]
-    budget = StepBudget(EXPLAIN_STEPS)
+    budget, refused = StepBudget(EXPLAIN_STEPS), dict[str, Reason]()
     listed = [
-        _explain_node(query, name, budget)
+        _explain_node(query, name, budget, refused)
         if at < _DETAILED and budget.left
         else _tell_reason(screening, name)
         for at, name in enumerate(inquiry.names)
     ]
+    # Only now, so that the changes of one node do not cost another its numbers.
+    for each in listed:
+        if each["node"] in refused:
+            each["changes"] = _find_changes(query, each["node"], refused[each["node"]], budget)
     answer = {**about, "summary": _summarise(screening), "nodes": listed}
     if pod.node is None and KEPT in pod.annotations:
         answer["roomKept"] = pod.annotations[KEPT]
@@ -101,7 +105,10 @@ def _tell_reason(screening: Screening, name: str) -> dict[str, Any]:
     return {"node": name, "fits": False, "reason": reason.code, "phrase": reason.phrase}
 
 
-def _explain_node(query: PodQuery, name: str, budget: StepBudget) -> dict[str, Any]:
+def _explain_node(
+    query: PodQuery, name: str, budget: StepBudget, refused: dict[str, Reason]
+) -> dict[str, Any]:
+    """What the node says of the pod; a reason to refuse it is added to those of other nodes."""
     state = query.snapshot.get(name)
     if state is None:
         return {"node": name, "fits": False, "reason": "UnknownNode", "changes": []}
@@ -111,9 +118,9 @@ def _explain_node(query: PodQuery, name: str, budget: StepBudget) -> dict[str, A
     if feasible(state, wanted.request, wanted.limits, part):
         budget.settle(part)
         return {"node": name, "fits": True, "gpus": _gpus(query, state)}
-    refusal = explain(state, wanted.request, wanted.limits, undecided=part.ended)
-    changes = find_suggestions(state, wanted, refusal.reason, part)
     budget.settle(part)
+    refusal = explain(state, wanted.request, wanted.limits, undecided=part.ended)
+    refused[name] = refusal.reason
     return {
         "node": name,
         "fits": False,
@@ -121,8 +128,21 @@ def _explain_node(query: PodQuery, name: str, budget: StepBudget) -> dict[str, A
         "phrase": refusal.reason.phrase,
         "detail": refusal.detail,
         "gpus": _gpus(query, state),
-        "changes": [_describe_change(query, each, state.node) for each in changes],
+        "changes": [],
     }
+
+
+def _find_changes(
+    query: PodQuery, name: str, reason: Reason, budget: StepBudget
+) -> list[dict[str, Any]]:
+    """What would make the pod fit on a node that refuses it, as far as steps are left."""
+    state = query.snapshot.get(name)
+    if state is None or not budget.left:
+        return []
+    part = budget.split(NODE_STEPS)
+    changes = find_suggestions(state, query.wanted.on(state.node), reason, part)
+    budget.settle(part)
+    return [_describe_change(query, each, state.node) for each in changes]
 
 
 def _describe_change(query: PodQuery, change: Suggestion, node: Node) -> dict[str, Any]:
