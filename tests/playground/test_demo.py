@@ -147,3 +147,16 @@ def test_check_finds_a_gpu_that_was_allocated_twice():
     check = AllocationCheck(node_objects(), pods)
 
     assert [each.trouble for each in check.problems()] == ["OverCommitted"]
+
+
+def test_gpus_of_our_agents_offer_the_limiter():
+    published = {node.name: node.annotations.get("slicewise.io/gpus") for node in build_nodes()}
+    offered = {
+        name: [each["isolation"] for each in msgspec.json.decode(text)["gpus"]]
+        for name, text in published.items()
+        if text is not None
+    }
+
+    assert set(offered) == {"t4-0", "a100-0", "mixed-0"}
+    for gpus in offered.values():
+        assert all(each == {"memory": ["hook"], "compute": ["hook"]} for each in gpus)

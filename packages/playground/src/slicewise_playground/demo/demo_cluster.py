@@ -2,14 +2,22 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from slicewise.dialects import ALLOCATION, GPUS, GPUSCHEDULER, write_gpus
 from slicewise.explain.manifest_pods import check_template
 from slicewise.explain.manifests import ManifestError, parse_documents, read_template
-from slicewise.model import Gpu, Links, MiB, Node, SlicewiseError
+from slicewise.model import (
+    Gpu,
+    IsolationTier,
+    Links,
+    MiB,
+    Node,
+    OfferedIsolation,
+    SlicewiseError,
+)
 from slicewise_playground.kubelet.simulated_node import SimulatedNode
 
 REGISTER: Final = "tydic.io/nvidia-device-register"
@@ -170,7 +178,7 @@ def _publish(node: Node, *systems: str) -> SimulatedNode:
         capacity |= {key: str(value) for key, value in _capacity(system, node.gpus)}
     awaits = {}
     if "slicewise" in systems:
-        annotations[GPUS] = write_gpus(node)
+        annotations[GPUS] = write_gpus(_limited(node))
         awaits = dict.fromkeys(GPUSCHEDULER.pods.resources, ALLOCATION)
     if "tkestack" in systems:
         annotations[REGISTER] = json.dumps([_register(gpu) for gpu in node.gpus])
@@ -178,6 +186,12 @@ def _publish(node: Node, *systems: str) -> SimulatedNode:
         labels["nvidia.com/gpu.product"] = node.gpus[0].model.replace(" ", "-")
         labels["nvidia.com/gpu.memory"] = str(node.gpus[0].memory)
     return SimulatedNode(node.name, capacity, labels, annotations, awaits=awaits)
+
+
+def _limited(node: Node) -> Node:
+    """The node with the limiter in every container, as our agent has it."""
+    offered = OfferedIsolation((IsolationTier.HOOK,), (IsolationTier.HOOK,))
+    return replace(node, gpus=tuple(replace(gpu, isolation=offered) for gpu in node.gpus))
 
 
 def _capacity(system: str, gpus: Sequence[Gpu]) -> Iterator[tuple[str, int]]:
