@@ -111,6 +111,29 @@ def test_pod_of_a_gone_pods_name_gets_its_own_gpu(tmp_path):
     assert live(tmp_path, act)["env"]["NVIDIA_VISIBLE_DEVICES"] == "GPU-2"
 
 
+def test_pod_of_a_gone_pods_name_and_units_waits_for_the_watch_and_gets_its_own_gpu(tmp_path):
+    async def act(scene):
+        async with scene.running() as agent:
+            first = scene.place(FORK, (0,), name="same")
+            units = await scene.kubelet.admit(first)
+            await scene.start(first)
+            objects = agent._pod_informer._objects
+            held_back, handle = [], objects._handle
+            objects._handle = held_back.extend
+            scene.delete(first)
+            second = scene.place(FORK, (2,), name="same")
+            # All other units of the node are taken.
+            scene.kubelet.pods["default", "same"] = units
+            scene.kubelet.write_checkpoint(second)
+            starting = asyncio.create_task(scene.start(second))
+            await scene.until(lambda: len(held_back) > 1)
+            await asyncio.sleep(0.2)
+            handle(held_back)
+            return await starting
+
+    assert live(tmp_path, act)["env"]["NVIDIA_VISIBLE_DEVICES"] == "GPU-2"
+
+
 def test_record_that_the_watch_keeps_back_is_read_once_as_a_last_resort(tmp_path):
     async def act(scene):
         async with scene.running() as agent:

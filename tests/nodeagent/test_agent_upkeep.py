@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -147,6 +148,33 @@ def test_spec_of_a_pod_the_api_forgot_stays_while_the_kubelet_holds_its_units(tm
             return kept
 
     assert live(tmp_path, act) == 2
+
+
+def test_spec_that_is_written_for_a_new_pod_of_the_same_units_is_no_leftover(tmp_path):
+    async def act(scene):
+        async with scene.running() as agent:
+            gone = scene.place(WHOLE, (0,))
+            units = await scene.kubelet.admit(gone)
+            await scene.start(gone)
+            scene.delete(gone)
+            await scene.until(lambda: len(agent.pods) == 0)
+            await agent.garbage.look()
+            listing, started = agent._edges.holders.list, []
+
+            async def list_just_before_the_next_pod():
+                held = await listing()
+                pod = scene.place(WHOLE, (1,))
+                scene.kubelet.pods["default", pod.name] = units
+                await scene.start(pod)
+                started.append(pod.uid)
+                return held
+
+            agent.garbage._holders = SimpleNamespace(list=list_just_before_the_next_pod)
+            await agent.garbage.look()
+            return started, [owner.uid for owner in agent.services.specs.read().values()]
+
+    started, owners = live(tmp_path, act, sweep_seconds=600.0)
+    assert owners == started
 
 
 def test_truncated_spec_is_written_anew_before_the_next_start(tmp_path):

@@ -90,3 +90,21 @@ def test_a_pod_that_is_gone_leaves():
 
     assert [each.uid for each in found.pods()] == ["u1"]
     assert found.by_uid("u0") is None
+
+
+def test_a_pod_that_is_gone_is_not_learned_again_from_an_answer_that_comes_late():
+    found = pods(local(record=record(0, "GPU-0")))
+    found.apply([Gone("u0", 9)])
+    found.put(local(record=record(0, "GPU-0")))
+
+    assert (found.by_uid("u0"), found.pods()) == (None, ())
+
+
+def test_a_quantity_that_cannot_be_read_is_named_and_stops_no_change_of_gpus():
+    bad = local("u1", **{"slicewise.io/cores": "8Ei", "slicewise.io/memory": 1})
+    found = pods(bad, local(record=record(0, "GPU-0")))
+    found.set_gpus([scenes.device(0)])
+
+    troubles = {pod.uid: pod.trouble for pod in found.pods()}
+    assert "slicewise.io/cores=8Ei" in troubles["u1"]
+    assert troubles["u0"] is None

@@ -24,6 +24,7 @@ from slicewise.model import (
     Links,
     Node,
     Pod,
+    QuantityError,
     RecordTrust,
     RecordVerdict,
     Slice,
@@ -197,7 +198,7 @@ class NodePods:
             heard = None
             if isinstance(change, Seen):
                 heard = change.value
-                self.put(heard)
+                self._learn(heard)
             else:
                 self._drop(change.key)
             for hear in self._listeners:
@@ -205,7 +206,14 @@ class NodePods:
         self._wake()
 
     def put(self, found: LocalPod) -> None:
-        """Learn of a pod that was read otherwise, unless what is known is newer."""
+        """Learn of a pod that was read otherwise, unless what is known is newer.
+
+        A pod that has left meanwhile stays away, because the watch would not tell of its end again.
+        """
+        if found.pod.uid not in self._departed:
+            self._learn(found)
+
+    def _learn(self, found: LocalPod) -> None:
         uid = found.pod.uid
         known = self._pods.get(uid)
         if known is not None and known.pod.version > found.pod.version:
@@ -301,7 +309,7 @@ def read_node_pod(
         asks = not pod.by_claim and bool(dialects.read_request(pod).containers)
         if asks:
             recorded, trouble = _read_record(pod, node, dialects, verdict)
-    except DialectError as error:
+    except (DialectError, QuantityError) as error:
         trouble = str(error)
     held = _find_held(local, node, dialects, recorded=recorded, started=started)
     return NodePod(
@@ -345,7 +353,7 @@ def _find_held(
         # Somebody else started it before us, and its marks are all that is known.
         try:
             marked = dialects.read_allocation(local.pod, node) or NO_ALLOCATION
-        except DialectError:
+        except (DialectError, QuantityError):
             marked = NO_ALLOCATION
         held = {name: each for name, each in marked.by_container.items() if name in running}
     if recorded is not None and not started:

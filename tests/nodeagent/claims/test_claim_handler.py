@@ -1,5 +1,6 @@
 import asyncio
 import json
+import threading
 
 import pytest
 
@@ -12,6 +13,7 @@ from slicewise.model.claim import Claim, ClaimedDevice
 from slicewise.model.grants import PodGrants
 from slicewise.nodeagent.claims.claim_handler import ClaimPreparer
 from slicewise.nodeagent.claims.claim_store import ClaimStore
+from slicewise.nodeagent.files import FileError
 from slicewise.nodeagent.limits.vcuda import VcudaFolders
 from slicewise.nodeagent.plugin.edits import EditsBuilder, HostDevices
 from slicewise.nodeagent.plugin.vendor_cdi import VendorSpecs
@@ -135,6 +137,68 @@ def test_pods_without_claims_count_as_well(scene):
 
     with pytest.raises(DeniedError, match="ml/classic holds 80 of 100 percent"):
         scene.prepare(claim())
+
+
+def test_claim_counts_from_the_moment_it_is_admitted_until_it_is_prepared_or_refused(
+    scene, monkeypatch
+):
+    counted = []
+
+    def count():
+        (held,) = (each.held for each in scene.preparer.grants())
+        counted.append(held)
+
+    put = scene.store.put
+
+    def put_after_a_pod_has_started(*given):
+        count()
+        put(*given)
+
+    monkeypatch.setattr(scene.store, "put", put_after_a_pod_has_started)
+    scene.prepare(claim())
+    count()
+
+    assert counted == [(Slice(0, Percent(30), MiB(4096)),)] * 2
+
+
+def test_claim_is_not_left_prepared_when_the_kubelet_gives_up_and_takes_it_back(scene, monkeypatch):
+    writing, free = threading.Event(), threading.Event()
+    put = scene.store.put
+
+    def put_slowly(*given):
+        writing.set()
+        free.wait(5)
+        put(*given)
+
+    monkeypatch.setattr(scene.store, "put", put_slowly)
+    scene.claims["ml", "claim-u1"] = claim()
+    ref = ClaimRef("ml", "u1", "claim-u1")
+
+    async def give_up():
+        preparing = asyncio.create_task(scene.preparer.prepare(ref))
+        await asyncio.to_thread(writing.wait, 5)
+        preparing.cancel()
+        taking_back = asyncio.create_task(scene.preparer.unprepare(ref))
+        await asyncio.wait([taking_back], timeout=0.2)
+        free.set()
+        await asyncio.gather(preparing, taking_back, return_exceptions=True)
+
+    # It returns once all threads have ended.
+    asyncio.run(give_up())
+
+    assert list(scene.preparer.grants()) == []
+    assert not list((scene.folder / "cdi").iterdir())
+
+
+def test_claim_whose_files_cannot_be_written_holds_nothing(scene, monkeypatch):
+    def fail(*_):
+        raise FileError("no space left")
+
+    monkeypatch.setattr(scene.store, "put", fail)
+    with pytest.raises(FileError):
+        scene.prepare(claim())
+
+    assert list(scene.preparer.grants()) == []
 
 
 def test_access_for_monitoring_holds_nothing(scene):

@@ -1,6 +1,7 @@
 """The loop over limited containers, with a usage file that the test writes and a clock it moves."""
 
 import os
+import shutil
 import struct
 import subprocess
 import sys
@@ -9,10 +10,10 @@ from dataclasses import replace
 
 import pytest
 
-from slicewise.nodeagent.limits import usage_file
+from slicewise.nodeagent.limits import feed, usage_file
 from slicewise.nodeagent.limits.feed import LimitFeed
 from slicewise.nodeagent.limits.grant_file import DeviceGrant, LimitGrant, read_grant
-from slicewise.nodeagent.limits.limit_folders import LimitFolders
+from slicewise.nodeagent.limits.limit_folders import LimitFiles, LimitFolders
 from slicewise.nvml.driver import DriverError
 
 MS = 1_000_000
@@ -137,6 +138,33 @@ def test_container_that_appears_is_fed_within_a_second_and_one_that_goes_is_drop
     bench.folders.remove("u1")
     bench.run(10)
     assert bench.feed.limited == {}
+
+
+def test_pod_that_is_removed_while_folders_are_read_ends_nothing(bench, monkeypatch):
+    bench.add("u1")
+    kept = bench.add("u2")
+    listed = bench.folders.pods()
+    monkeypatch.setattr(bench.folders, "pods", lambda: listed)
+    bench.folders.remove("u1")
+    bench.run(1)
+
+    assert kept.grant[2] == bench.now
+    assert list(bench.folders.containers()) == [("u2", "main")]
+
+
+def test_container_that_is_removed_while_it_is_opened_leaves_no_file_open(bench, monkeypatch):
+    bench.add("u1")
+
+    def open_and_lose(folder):
+        files = LimitFiles(folder)
+        shutil.rmtree(folder)
+        return files
+
+    monkeypatch.setattr(feed, "LimitFiles", open_and_lose)
+    before = os.listdir("/proc/self/fd")
+    bench.run(1)
+
+    assert len(os.listdir("/proc/self/fd")) == len(before)
 
 
 def test_scale_is_corrected_by_what_the_driver_sees_and_survives_a_restart(bench, tmp_path):

@@ -94,6 +94,28 @@ def test_gpus_of_nvidias_plugin_are_those_the_kubelet_lists(unit):
     assert book.seen("a", "c0").gpus == (("GPU-3", 100, 40960),)
 
 
+def test_gpu_that_is_lost_while_containers_are_looked_at_ends_nothing():
+    known = NodePods("n0", trust=signing.trust(TrustPolicy(takeover_began=100)))
+    devices = [replace(scenes.device(gpu.index), gpu=gpu) for gpu in GPUS]
+    known.set_gpus(devices)
+    known.apply([Seen(running(uid, WHOLE), new=True) for uid in ("a", "b")])
+    holders = [
+        Holder("default", uid, "c0", {"nvidia.com/gpu": frozenset({unit})})
+        for uid, unit in (("a", "GPU-2"), ("b", "GPU-3"))
+    ]
+
+    class LosingRuntime(Runtime):
+        async def given_devices(self, identity):
+            known.set_gpus(devices[:3])
+
+    reader = StartedGpuReader(
+        known, GrantBook(), DEFAULT, kubelet=Kubelet(*holders), runtime=LosingRuntime()
+    )
+    asyncio.run(reader.look())
+
+    assert read_started_gpus(reader.annotations(True)[STARTED_GPUS]) == {"a": {"c0": ("GPU-2",)}}
+
+
 def test_container_that_we_started_is_none_of_them():
     book = GrantBook([StartedGrant("a", "default/a", "c0", (("GPU-0", 0, 4096),))])
     reader, _ = read(running("a", SHARE), book=book, **{"id-a": GivenDevices("GPU-2")})

@@ -4,9 +4,9 @@ Every call may come again, after any failure and from any process; the answer st
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
@@ -62,11 +62,16 @@ class ClaimPreparer:
         """
         # Two claims must not both count on the same room.
         self._adding = asyncio.Lock()
+        self._admitted: Claim | None = None
+        """The claim that is being prepared: it counts before it is written."""
 
     def grants(self) -> Iterator[PodGrants]:
         """What prepared claims hold, as the start of other pods counts it."""
-        node = self._node()
-        for claim in self._store.claims():
+        node, admitted = self._node(), self._admitted
+        counted = {claim.uid: claim for claim in self._store.claims()}
+        if admitted is not None:
+            counted[admitted.uid] = admitted
+        for claim in counted.values():
             held = _hold(claim, node)
             yield PodGrants(claim.uid, f"claim {claim.full_name}", _phases(held), started=held)
 
@@ -85,12 +90,7 @@ class ClaimPreparer:
                 claim = await asyncio.to_thread(self._store.find, ref.uid)
                 if claim is None:
                     claim = await self._read(ref)
-                    self._admit(claim)
-                    limited = await self._choose_limited(claim)
-                    await asyncio.to_thread(self._write_limits, claim, limited)
-                    edits = self._edit(claim, limited)
-                    await asyncio.to_thread(self._store.put, claim, edits, limited)
-                    self._tell(claim)
+                    await _finish(self._add(claim))
                 else:
                     limited = self._store.limited(claim.uid)
                     await asyncio.to_thread(self._write_limits, claim, limited)
@@ -99,14 +99,29 @@ class ClaimPreparer:
             raise
         return tuple(_answer(claim.uid, each) for each in claim.devices)
 
+    async def _add(self, claim: Claim) -> None:
+        self._admit(claim)
+        self._admitted = claim
+        try:
+            limited = await self._choose_limited(claim)
+            await asyncio.to_thread(self._write_limits, claim, limited)
+            edits = self._edit(claim, limited)
+            await asyncio.to_thread(self._store.put, claim, edits, limited)
+        finally:
+            self._admitted = None
+        self._tell(claim)
+
     async def unprepare(self, ref: ClaimRef) -> None:
         async with self._adding:
-            # The claim itself may be gone, and what is not known was never prepared.
-            await asyncio.to_thread(self._store.drop, ref.uid)
-            if self.limits is not None:
-                await asyncio.to_thread(self.limits[0].drop, ref.uid)
+            await _finish(self._drop(ref.uid))
             self.counts.unprepared += 1
         _log.info("claim unprepared", claim=f"{ref.namespace}/{ref.name}")
+
+    async def _drop(self, uid: str) -> None:
+        # The claim itself may be gone, and what is not known was never prepared.
+        await asyncio.to_thread(self._store.drop, uid)
+        if self.limits is not None:
+            await asyncio.to_thread(self.limits[0].drop, uid)
 
     async def _read(self, ref: ClaimRef) -> Claim:
         claim = await self._find(ref.namespace, ref.name)
@@ -185,6 +200,16 @@ class ClaimPreparer:
         indexes = {gpu.device: gpu.index for gpu in self._node().gpus}
         gpus = sorted({indexes[each.device] for each in claim.devices})
         _log.info("claim prepared", claim=claim.full_name, gpus=",".join(map(str, gpus)))
+
+
+async def _finish(work: Coroutine[Any, Any, None]) -> None:
+    """Complete the work though its caller gave up: threads go on, and nothing may overtake them."""
+    task = asyncio.create_task(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise
 
 
 def _use(claim: Claim, pod: LocalPod, node: Node) -> HeldClaim:

@@ -5,7 +5,9 @@ an agent that died, and a spec that is missing is written again from its note.
 """
 
 import hashlib
+import threading
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +16,7 @@ import structlog
 
 from slicewise.model import MiB, Percent
 from slicewise.model.claim import Claim, ClaimedDevice
-from slicewise.nodeagent.files import check_name, make_folder, remove, write_whole
+from slicewise.nodeagent.files import FileError, check_name, make_folder, remove, write_whole
 from slicewise.nodeagent.plugin.cdi import CLAIM, CdiEdits
 
 _log = structlog.get_logger(__name__)
@@ -59,11 +61,13 @@ def name_share(uid: str, request: str) -> str:
 
 
 class ClaimStore:
-    """Every prepared claim by its UID."""
+    """Every prepared claim by its UID; threads may share it."""
 
     def __init__(self, folder: Path, cdi: Path) -> None:
         self._folder = folder
         self._cdi = cdi
+        # Repairs run beside preparing, and must not take a spec without its note for a leftover.
+        self._changing = threading.RLock()
         self._known: dict[str, ClaimNote] = dict(self._load())
 
     def __len__(self) -> int:
@@ -73,17 +77,18 @@ class ClaimStore:
         return uid in self._known
 
     def claims(self) -> Iterator[Claim]:
-        for note in self._known.values():
+        for note in tuple(self._known.values()):
             yield note.claim
 
     def find(self, uid: str) -> Claim | None:
         """The claim, if it is prepared; a spec that is missing is written again."""
-        note = self._known.get(uid)
-        if note is None:
-            return None
-        if not self._spec(uid).exists():
-            self._write_spec(note)
-        return note.claim
+        with self._changing:
+            note = self._known.get(uid)
+            if note is None:
+                return None
+            if not self._spec(uid).exists():
+                self._write_spec(note)
+            return note.claim
 
     def limited(self, uid: str) -> tuple[str, ...]:
         """The requests of a prepared claim whose containers are held to their share."""
@@ -106,25 +111,32 @@ class ClaimStore:
             max((each.version for each in edits.values()), key=_order, default=CdiEdits().version),
             limited,
         )
-        self._write_spec(note)
-        make_folder(self._folder)
-        write_whole(self._path(claim.uid), msgspec.json.encode(note))
-        self._known[claim.uid] = note
+        with self._changing:
+            self._write_spec(note)
+            make_folder(self._folder)
+            write_whole(self._path(claim.uid), msgspec.json.encode(note))
+            self._known[claim.uid] = note
 
     def drop(self, uid: str) -> None:
         """Forget the claim, and take its devices from the runtime."""
-        remove(self._path(uid))
-        remove(self._spec(uid))
-        self._known.pop(uid, None)
+        with self._changing:
+            remove(self._path(uid))
+            remove(self._spec(uid))
+            self._known.pop(uid, None)
 
     def repair(self) -> None:
-        """Write specs again that are missing, and remove those that nothing is known of."""
-        for uid in self._known:
-            self.find(uid)
+        """Write specs again that are missing, and remove those that nothing is known of.
+
+        What cannot be repaired is told of, and keeps neither others nor the agent from work.
+        """
+        for uid in tuple(self._known):
+            with _telling(uid):
+                self.find(uid)
         for path in sorted(self._cdi.glob(f"{_PREFIX}*{_SUFFIX}")) if self._cdi.is_dir() else ():
             uid = path.name[len(_PREFIX) : -len(_SUFFIX)]
-            if uid not in self._known:
-                remove(path)
+            with _telling(uid), self._changing:
+                if uid not in self._known:
+                    remove(path)
 
     def _write_spec(self, note: ClaimNote) -> None:
         document = {
@@ -142,7 +154,7 @@ class ClaimStore:
         for path in sorted(self._folder.glob(f"*{_SUFFIX}")) if self._folder.is_dir() else ():
             try:
                 note = _NOTE.decode(path.read_bytes())
-            except (OSError, msgspec.MsgspecError) as error:
+            except (OSError, ValueError, RecursionError) as error:
                 # The kubelet asks again for a claim whose containers are not running.
                 _log.warning("prepared claim unreadable", path=str(path), error=str(error))
                 continue
@@ -154,6 +166,14 @@ class ClaimStore:
 
     def _spec(self, uid: str) -> Path:
         return self._cdi / f"{_PREFIX}{check_name('claim', uid)}{_SUFFIX}"
+
+
+@contextmanager
+def _telling(uid: str) -> Iterator[None]:
+    try:
+        yield
+    except FileError as error:
+        _log.warning("claim not repaired", uid=uid, error=str(error))
 
 
 def _order(version: str) -> tuple[int, ...]:

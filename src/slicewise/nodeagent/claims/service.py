@@ -89,9 +89,7 @@ class ClaimService:
         if parts.limits is not None:
             self.preparer.limits = parts.limits, parts.pods
         self.plugin = DraPlugin(DRIVER, folders, self.preparer, self._health)
-        self.nudger = KubeletNudger(
-            find=find, prepared=lambda uid: store.find(uid) is not None, touch=self._touch
-        )
+        self.nudger = KubeletNudger(find=find, prepared=store.__contains__, touch=self._touch)
         self.plugin.on_registered = self.nudger.hurry
         self.publisher = SlicePublisher(
             SliceClient(client, self._node),

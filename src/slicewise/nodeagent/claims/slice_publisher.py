@@ -40,6 +40,8 @@ class SlicePublisher:
         self._said: Sequence[SliceDevice] | None = None
         """What the slice says, as far as is known."""
         self._version = ""
+        self._heard: set[str] = set()
+        """The versions that were heard of since the last write began; empty is a deletion."""
         self.writes = 0
         """How often the slice was looked at or written."""
         self.problem: str | None = "the slice has not been published yet"
@@ -55,6 +57,7 @@ class SlicePublisher:
             each.value.metadata.resource_version if isinstance(each, Seen) else ""
             for each in changes
         }
+        self._heard |= versions
         if versions - {self._version}:
             self._said = None
             self._due.set()
@@ -88,14 +91,16 @@ class SlicePublisher:
             if devices == self._said:
                 return True
             self._said = None
+            self._heard.clear()
             self.writes += 1
             found = await self._api.publish(devices)
         except (KubeError, GateOffError) as error:
             return self._fail(str(error))
         if self.problem is not None:
             _log.info("GPUs offered to claims", slice=found.metadata.name, gpus=len(devices))
-        self.problem, self._said = None, devices
         self._version = found.metadata.resource_version
+        # Of our own write the watch may tell before its answer, and then of another's after it.
+        self.problem, self._said = None, None if self._heard - {self._version} else devices
         self._changed()
         return True
 

@@ -136,7 +136,11 @@ class FedGpu:
 class _FedContainer:
     def __init__(self, files: LimitFiles, rounding: float = control.ROUNDING) -> None:
         self.files = files
-        self.inode = files.folder.stat().st_ino
+        try:
+            self.inode = files.folder.stat().st_ino
+        except OSError:
+            files.close()
+            raise
         self.pids: frozenset[int] = frozenset()
         self.damage = ""
         # After a restart of the agent, the grant has what was learned before it.

@@ -179,7 +179,11 @@ class LimitFolders:
     def containers(self) -> Iterator[tuple[str, str]]:
         """UID and container of all that have files."""
         for uid in self.pods():
-            folders = sorted((self.root / uid).iterdir())
+            try:
+                folders = sorted((self.root / uid).iterdir())
+            except OSError:
+                # It was removed just now, by another thread.
+                continue
             yield from ((uid, each.name) for each in folders if not each.name.startswith(SCRATCH))
 
     def libraries(self) -> frozenset[str]:

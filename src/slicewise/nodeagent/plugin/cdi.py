@@ -133,8 +133,10 @@ class CdiSpecs:
             return {}
         return edits if isinstance(edits, dict) else {}
 
-    def remove(self, name: str) -> None:
-        remove(self._path(name))
+    def remove(self, name: str, owner: SpecOwner | None) -> None:
+        """Remove the spec of this owner, unless it was written for another since."""
+        if self._read(name) == owner:
+            remove(self._path(name))
 
     def sweep(self) -> None:
         """Remove what an interrupted write has left."""

@@ -1,8 +1,9 @@
 """Which container a call of the kubelet is about: the one that holds exactly these units.
 
 Nobody is guessed. The kubelet is asked who holds the units; the API server's watch says which pod
-that is, and what it was allocated. Containers that pod-resources leaves out, such as init
-containers, are found in the kubelet's device checkpoint, which is only read.
+that is, and what it was allocated. The kubelet's device checkpoint, which is only read, tells a pod
+from one of the same name before it, and names containers that pod-resources leaves out, such as
+init containers.
 """
 
 import asyncio
@@ -73,7 +74,9 @@ class ContainerResolver:
                 ) from error
         if holder is not None:
             self._known[name] = holder.namespace, holder.pod
-            ref = await self._find_pod(holder, resource, name)
+            entries = await asyncio.to_thread(find_entries, self._checkpoint, resource, ids)
+            owners = frozenset(uid for uid, _ in entries)
+            ref = await self._find_pod(holder, resource, name, owners)
         else:
             ref = await self._read_checkpoint(resource, ids)
         ref = await self._follow_init_order(ref, resource, ids)
@@ -109,12 +112,17 @@ class ContainerResolver:
             )
         ]
 
-    async def _find_pod(self, holder: Holder, resource: str, name: str) -> ContainerRef:
-        """The pod behind the kubelet's names, which carry no UID."""
+    async def _find_pod(
+        self, holder: Holder, resource: str, name: str, owners: frozenset[str]
+    ) -> ContainerRef:
+        """The pod behind the kubelet's names, which carry no UID; `owners` has it where known."""
 
         def look() -> ContainerRef | None:
             found = self._pods.by_name(holder.namespace, holder.pod)
             if found is None or found.pod.phase.terminal:
+                return None
+            if owners and owners.isdisjoint((found.pod.uid, found.cgroup)):
+                # A pod of that name before it, which the watch still shows.
                 return None
             ref = _pick(found, holder.container)
             # A pod's container never changes its units; other units mean a namesake that the
@@ -201,7 +209,7 @@ def find_entries(folder: Path, resource: str, ids: frozenset[str]) -> list[tuple
         body = msgspec.json.decode(path.read_bytes(), type=_FileBody)
     except FileNotFoundError:
         return []
-    except (OSError, msgspec.MsgspecError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         _log.warning("checkpoint unreadable", path=str(path), error=str(error))
         return []
     return [

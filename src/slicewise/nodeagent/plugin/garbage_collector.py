@@ -103,7 +103,7 @@ class GarbageCollector:
         doubts: dict[str, Callable[[], object]] = {}
         for name, owner in specs.items():
             if name not in names and (owner is None or not self._lives(owner.uid)):
-                doubts[f"spec {name}"] = partial(self._files.specs.remove, name)
+                doubts[f"spec {name}"] = partial(self._files.specs.remove, name, owner)
         for uid in folders:
             if not self._lives(uid):
                 doubts[f"folder {uid}"] = partial(self._files.folders.remove, uid)

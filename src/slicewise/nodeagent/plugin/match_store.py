@@ -1,6 +1,6 @@
 """Answers of Allocate, kept on disk, for the kubelet repeats an answer at every start.
 
-Only a runtime without CDI needs this, for there the answer itself brings the GPUs.
+Only a runtime without CDI needs this, because there the answer itself brings the GPUs.
 """
 
 from collections.abc import Iterator
@@ -92,7 +92,8 @@ class MatchStore:
 
     def owners(self) -> dict[str, frozenset[str]]:
         """The pods that were meant, by the units that were answered for."""
-        return {name: frozenset(each.uid for each in some) for name, some in self._known.items()}
+        known = tuple(self._known.items())
+        return {name: frozenset(each.uid for each in some) for name, some in known}
 
     def drop(self, name: str) -> None:
         """Forget the answers for these units, which nobody holds any more."""
@@ -100,7 +101,8 @@ class MatchStore:
         remove(self._path(name))
 
     def _each(self) -> Iterator[AdmissionMatch]:
-        for answers in self._known.values():
+        # Leftovers are dropped on another thread.
+        for answers in tuple(self._known.values()):
             yield from answers
 
     def _keep(self, name: str, answers: tuple[AdmissionMatch, ...]) -> None:
@@ -112,7 +114,7 @@ class MatchStore:
         for path in sorted(self._folder.glob(f"*{_SUFFIX}")) if self._folder.is_dir() else ():
             try:
                 yield path.stem, _MATCHES.decode(path.read_bytes())
-            except (OSError, msgspec.MsgspecError) as error:
+            except (OSError, ValueError, RecursionError) as error:
                 _log.warning("admission match unreadable", path=str(path), error=str(error))
 
     def _path(self, name: str) -> Path:

@@ -17,7 +17,7 @@ from slicewise.kube.local_pods import LocalPod
 from slicewise.kubelet.errors import KubeletError
 from slicewise.kubelet.holders import HolderSource
 from slicewise.kubelet.runtime import GivenDevices, RuntimeClient
-from slicewise.model import WHOLE_GPU, DialectError, Gpu, Share, Standing, cut
+from slicewise.model import WHOLE_GPU, DialectError, Gpu, QuantityError, Share, Standing, cut
 from slicewise.nodeagent.node_pods import NodePods
 from slicewise.nodeagent.plugin.grant_book import GrantBook, StartedGrant
 
@@ -90,7 +90,8 @@ class StartedGpuReader:
                 told[identity] = given
             key = (pod.pod.namespace, pod.pod.name, container)
             uuids = listed.get(key) or find_uuids(given, self._gpus())
-            if uuids:
+            # A GPU may have been lost since the kubelet was asked.
+            if uuids and {gpu.uuid for gpu in self._gpus()}.issuperset(uuids):
                 started.setdefault(pod.pod.uid, {})[container] = uuids
                 grants.append(self._value(pod, container, uuids, shares))
         self._told, self._started = told, started
@@ -131,7 +132,7 @@ class StartedGpuReader:
                 continue
             try:
                 asked = self._dialects.read_request(local.pod).containers
-            except DialectError:
+            except (DialectError, QuantityError):
                 continue
             shares = {each.name: each.shares for each in asked}
             for each in local.containers:
