@@ -154,3 +154,27 @@ def touched(cluster, mark=REQUEUED):
         for pod in cluster.playground.objects("pods")
         if mark in pod["metadata"].get("annotations", {})
     ]
+
+
+@pytest.mark.parametrize(("event", "mark"), [(0, REQUEUED), (1, FREED)])
+def test_change_that_comes_before_this_process_may_decide_is_told_once_it_may(event, mark):
+    async def act():
+        pods = share("bound", "n0"), share("waits")
+        state, writer = FakeState(builders.node("n0")), FakeWriter(*pods)
+        state.see(*pods)
+        state.ready = False
+
+        async def pause(_):
+            state.ready = True
+            await asyncio.sleep(0)
+
+        events = asyncio.Event(), asyncio.Event()
+        events[event].set()
+        requeuer = Requeuer(state, writer, lambda: "now", sleep=pause)
+        work = asyncio.create_task(requeuer.run(*events))
+        for _ in range(50):
+            await asyncio.sleep(0)
+        work.cancel()
+        return [pod.name for pod in writer.pods.values() if mark in pod.annotations]
+
+    assert asyncio.run(act()) == ["bound"]

@@ -20,7 +20,7 @@ from slicewise.model import (
     TrustPolicy,
 )
 from slicewise.state.queries import PodQueries
-from slicewise.trust import PublicKeys, RecordSigner, SigningKey, TrustStore
+from slicewise.trust import PublicKeys, RecordSigner, SigningKey, TrustError, TrustStore
 
 KEY = SigningKey(bytes(range(32)))
 NODE = builders.node("a", 2, agent=True)
@@ -177,3 +177,19 @@ def test_extender_that_may_not_decide_signs_nothing():
     scene.state.ready = False
 
     assert scene.look().writer.writes == 0
+
+
+def test_key_that_is_lost_while_pods_are_looked_at_does_not_end_the_takeover():
+    keys = []
+
+    def find_key():
+        if not keys:
+            raise TrustError("no signing key is published")
+        return keys[0]
+
+    scene = Scene(running(), started=given())
+    scene.taking._binder.signer = RecordSigner(find_key, lambda: 3)
+    before = scene.look().standing()
+    keys.append(KEY)
+
+    assert (before, scene.look().standing()) == (Standing.TAKE_OVER, Standing.SIGNED)

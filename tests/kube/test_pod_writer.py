@@ -193,6 +193,19 @@ def test_write_of_unknown_outcome_is_unsettled_until_the_server_must_have_ended_
     assert run(playground, look, seconds=5.0, hands=hands)[0] == (True, False)
 
 
+def test_binds_that_were_never_settled_do_not_pile_up(playground):
+    names, hands = [made(playground, name) for name in "abc"], Hands()
+    playground.faults.add(InjectedFault(resource="pods/binding", code=504, times=None))
+
+    async def bind_all(writes):
+        for name in names:
+            await writes.bind(name, "n1", MARKS)
+            hands.now += 60.0
+        return len(writes._open)
+
+    assert run(playground, bind_all, seconds=5.0, hands=hands)[0] == 1
+
+
 def test_closed_fence_refuses_both_writes_without_sending_them(playground):
     name, fence = made(playground), Fence(LeaseTiming())
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import builders
 from conformance.bodies import config_map, pod
 from kube.lines import QUICK, client
-from slicewise.cluster import Assume, Ledger, NodeSeen, PodSeen, Quota
+from slicewise.cluster import Assume, Confirm, Ledger, NodeSeen, PodSeen, Quota
 from slicewise.dialects import DEFAULT, GPUS, QuotaLabels, write_gpus
 from slicewise.kube.objects import KeyFilter, NodeBody, ObjectReader, PodBody
 from slicewise.kube.watch import Gone, WatchSettings
@@ -191,6 +191,28 @@ def test_assumption_ends_at_its_deadline_by_the_given_clock(playground):
             return held
 
     assert asyncio.run(claim()) == 30
+
+
+@pytest.mark.parametrize(("bound", "left"), [(True, 0), (False, 30)])
+def test_pod_that_was_bound_and_ended_while_the_watch_was_broken_holds_nothing(
+    playground, bound, left
+):
+    add_node(playground)
+
+    async def claim():
+        async with living(playground) as state:
+            request = builders.fraction()
+            allocation = (
+                state.planner().place(state.snapshot(), PlacementRequest(request)).allocation
+            )
+            state.ledger.apply(Assume("u", "ml", "p", request, allocation, 5.0))
+            if bound:
+                state.ledger.apply(Confirm("u"))
+            # The version had expired, so that no list and no change ever shows the pod.
+            await state.relist_pods()
+            return sum(used(state))
+
+    assert asyncio.run(claim()) == left
 
 
 def test_planners_learn_from_arrivals_at_50_and_each_doubling(playground):

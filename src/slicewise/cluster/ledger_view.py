@@ -98,6 +98,12 @@ class LedgerView:
         """Every pod as the API last showed it."""
         return (entry.pod for entry in self._entries.values() if entry.pod is not None)
 
+    def existing_pods(self) -> Iterator[str]:
+        """The UIDs of pods that the API has shown, or has taken our decision for."""
+        return (
+            uid for uid, entry in self._entries.items() if entry.pod is not None or entry.confirmed
+        )
+
     def gpu_pods(self) -> Iterator[Pod]:
         """Every pod that asks for GPUs, as the API last showed it."""
         for entry in self._entries.values():

@@ -22,6 +22,7 @@ from slicewise.state.cluster_state import ClusterState
 # A pod may have been deleted by now; then the next one serves as well.
 _TRIES: Final = 5
 _MOST: Final = 100
+_READY_SECONDS: Final = 1.0
 # A pod that is reserved for again and again in vain must not requeue all others every time.
 _PAUSES: Final = Backoff(2.0, 120.0)
 
@@ -52,6 +53,7 @@ class Requeuer:
     async def _run_changed(self, changed: asyncio.Event) -> None:
         while True:
             await changed.wait()
+            await self._await_ready()
             changed.clear()
             await self.requeue()
 
@@ -61,9 +63,15 @@ class Requeuer:
         while True:
             streak = streak + 1 if freed.is_set() else 1
             await freed.wait()
+            await self._await_ready()
             freed.clear()
             if await self.requeue(FREED):
                 await self._sleep(_PAUSES.delay(streak, 1.0))
+
+    async def _await_ready(self) -> None:
+        # Whoever leads now may end before it tells of the change, and we may lead next.
+        while not self._state.ready:
+            await self._sleep(_READY_SECONDS)
 
     async def requeue(self, mark: str = REQUEUED) -> int:
         """Requeue pending pods; how many pods were annotated for it."""

@@ -14,7 +14,7 @@ from slicewise.extender.binder import Binder
 from slicewise.kube.outcomes import PodEvent
 from slicewise.model import Allocation, Node, Pod, PodRecord
 from slicewise.state.take_over import FindNotice, TakeOverExaminer
-from slicewise.trust import TrustStore
+from slicewise.trust import TrustError, TrustStore
 
 # The loop turns between two groups, so that schedulers do not wait for a whole cluster.
 _GROUP: Final = 64
@@ -78,7 +78,14 @@ class TakeOver:
         """Write the signed record; true when it is on the pod."""
         binder = self._binder
         async with binder.locks.hold(pod.uid):
-            record = PodRecord(binder.sign(pod, allocation, node))
+            try:
+                record = PodRecord(binder.sign(pod, allocation, node))
+            except TrustError as error:
+                # The key was taken back since the look began.
+                _log.warning(
+                    "pod not taken over", pod=f"{pod.namespace}/{pod.name}", error=str(error)
+                )
+                return False
             outcome = await binder.write_record(pod, record, version=pod.version)
         if outcome.pod is not None and outcome.pod.uid == pod.uid:
             binder.queries.state.ledger.apply(PodSeen(outcome.pod))

@@ -112,7 +112,9 @@ class PodWriter:
             outcome = WriteOutcome(WriteStatus.DONE)
         if outcome.status is WriteStatus.UNKNOWN:
             # The connection is gone by now, so the server has the request or never will.
-            self._open[pod.uid] = self._clock() + limits.server_seconds + _MARGIN_SECONDS
+            now = self._clock()
+            self._open = {uid: over for uid, over in self._open.items() if over > now}
+            self._open[pod.uid] = now + limits.server_seconds + _MARGIN_SECONDS
         return outcome
 
     async def _label(self, pod: PodKey, record: PodRecord) -> WriteOutcome | None:

@@ -109,7 +109,9 @@ class EngineWatch:
                 if lost is not None:
                     if self._by_name.get((lost.namespace, lost.name)) == lost.uid:
                         del self._by_name[lost.namespace, lost.name]
-                    self._by_owner.pop((lost.owner, lost.owner_claim), None)
+                    # It may have been made again before it was heard that this one is gone.
+                    if self._by_owner.get((lost.owner, lost.owner_claim)) == lost.uid:
+                        del self._by_owner[lost.owner, lost.owner_claim]
         if not changes:
             self.version += 1
         if self.due or not changes:

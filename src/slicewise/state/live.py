@@ -243,6 +243,8 @@ class LiveState:
         if self._believing is not None and self.settings.verify_seconds is None:
             self._believing.begin()
         pods = Informer(client, sources.pods(self.reader), self.take_pods, settings=following)
+        # Binds and reads may know a pod that begins and ends while the watch is broken.
+        pods.told_otherwise = self.ledger.existing_pods
         self._follow(pods)
         self._pods.set_result(pods)
         await asyncio.gather(pods.synced.wait(), *waited)

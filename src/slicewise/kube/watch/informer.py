@@ -6,13 +6,13 @@ Each watch is short. The server ends it with a bookmark, which proves that nothi
 after a watch in which nothing was heard at all, everything is listed again.
 Objects that cannot be read, or that a handler fails on, are skipped and reported.
 A list that stays older than what was heard before is that of a restored backup: what is known
-says nothing of it then, so the informer ends and its process has to start anew.
+says nothing of it then, so the informer ends and its process has to start again.
 """
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Generic, NoReturn
 
@@ -83,6 +83,9 @@ class Informer(Generic[B, V]):
         settings = settings or WatchSettings()
         self.bad = BadObjects(source.resource, settings.bad_backoff)
         """What is skipped at present."""
+        self.told_otherwise: Callable[[], Iterable[str]] = tuple
+        """The keys of objects that the handler's owner heard of in other ways: those that a list
+        which begins later does not show are gone."""
         self._client = client
         self._source = source
         self._settings = settings
@@ -199,7 +202,7 @@ class Informer(Generic[B, V]):
     async def _list(self) -> None:
         """List everything; objects that are no longer there are handed over as gone."""
         self._begun += 1
-        number, listing = self._begun, Listing()
+        number, listing = self._begun, Listing(told=frozenset(self.told_otherwise()))
         async with contextlib.aclosing(self._pages(listing)) as pages:
             async for page in pages:
                 self._objects.take_page(page, listing)

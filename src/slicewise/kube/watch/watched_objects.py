@@ -100,6 +100,8 @@ class Listing:
     bad: set[str] = field(default_factory=set)
     older: str = ""
     """The name of an object that is older than what was heard of it; empty without one."""
+    told: frozenset[str] = frozenset()
+    """The keys that were heard of otherwise before the list began."""
     complete: bool = True
     """Whether every object could be told apart, so that whatever is missing is gone."""
 
@@ -159,8 +161,9 @@ class WatchedObjects(Generic[B, V]):
         if listing.complete:
             known, keys = self.known.items(), listing.keys
             lost = [key for key, version in known if key not in keys and version <= at]
+            lost += sorted(listing.told - keys - self.known.keys())
         for key in lost:
-            del self.known[key]
+            self.known.pop(key, None)
         self._deliver([(key, Gone(key, at)) for key in lost], listing)
         self.version = listing.version
         self.newest = max(self.newest, at)
