@@ -140,7 +140,7 @@ def test_new_nodes_are_told_for_the_pods_that_moves_do_not_help(living, tmp_path
     assert result.exit_code == 0, result.output
     assert "small: no pod that waits needs it and fits on it" in result.output
     assert "large: 1 new node for 2 pods\n  node 1: default/huge-0, default/huge-1" in result.output
-    assert "default/waits: fits after 1 move, so no node need be bought for it" in result.output
+    assert "default/waits: fits after 1 move, so no node has to be bought for it" in result.output
     assert "default/huge-0: needs a node of large" in result.output
 
 

@@ -113,9 +113,11 @@ def measure_case(case, way="library"):
 )
 def test_several_at_once_have_what_they_had_when_the_model_was_drawn_up(case, way):
     first = FIRST_SHARES[case][way]
-    near = {"abs": 1.05} if way == "library" else {"rel": 0.2}
+    near = {"abs": 1} if way == "library" else {"rel": 0.2}
+    # The first figures are known to a tenth of a point.
+    shares = [round(share, 1) for share in measure_case(case, way)]
 
-    assert measure_case(case, way)[: len(first)] == pytest.approx(first, **near)
+    assert shares[: len(first)] == pytest.approx(first, **near)
 
 
 def test_every_case_of_several_is_known():

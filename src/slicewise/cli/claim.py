@@ -22,7 +22,7 @@ from slicewise.explain.manifests import WITHOUT_PODS, ManifestError, parse_docum
               )  # fmt: skip
 def claim(files: tuple[Path, ...], device_class: bool) -> None:
     """Print manifests that ask for the same GPUs by ResourceClaim, for nodes whose label
-    slicewise.io/dra is all or shared.
+    slicewise.io/dra is all, shared or engine.
 
     Every system's resource names are understood; objects without GPUs are printed as they are.
     """

@@ -52,7 +52,7 @@ class DefragFlags:
               help="Number of pods to move at most for one that waits.")  # fmt: skip
 @click.option("--evict", is_flag=True, help="Carry the plan for POD out: evict pod by pod, each "
               "when the one before runs again, and keep the room for POD. Needs --service or "
-              "--url, for only the extender that the scheduler asks can keep it.")  # fmt: skip
+              "--url, because only the extender that the scheduler asks can keep it.")  # fmt: skip
 @click.option("--move-seconds", type=click.FloatRange(1), default=300.0, show_default=True,
               help="With --evict: time for one moved pod to run again, and for POD to be placed "
               "at the end.")  # fmt: skip

@@ -24,7 +24,7 @@ _FOLDER: Final = click.Path(file_okay=False, exists=True, path_type=Path)
 @click.option("--node", "nodes", multiple=True, help="Name of a Node to clean; can be given "
               "several times [default: every Node that an agent has published].")  # fmt: skip
 @click.option("--settle-seconds", default=0.0, show_default=True,
-              help="Look again for so long: for 5 minutes the kubelet repeats the amounts of a "
+              help="Look again for this long: for 5 minutes the kubelet repeats the amounts of a "
               "device plugin that is gone, so 340 leaves none behind.")  # fmt: skip
 @click.option("--phase", type=click.Choice([each.value for each in WithdrawalPhase]),
               default=WithdrawalPhase.ALL.value, show_default=True,

@@ -70,7 +70,7 @@ def _describe_need(pod: Mapping[str, Any]) -> str:
         return paint(f"{name}: fits now", GOOD)
     if pod["needs"] == "moves":
         moves = count(pod["moves"], "move")
-        return paint(f"{name}: fits after {moves}, so no node need be bought for it", NOTABLE)
+        return paint(f"{name}: fits after {moves}, so no node has to be bought for it", NOTABLE)
     if not pod["groups"]:
         return paint(f"{name}: fits on no group's nodes: {escape_cell(pod['asks'])}", FAINT)
     return f"{name}: needs a node of {', '.join(map(escape_cell, pod['groups']))}"

@@ -66,7 +66,7 @@ def price_gpu(scoring: ScoringInput) -> Floats:
 
 
 class SharePrices:
-    """What one share costs on every GPU by its node alone, worked out anew for changed rows."""
+    """What one share costs on every GPU by its node alone, worked out again for changed rows."""
 
     def __init__(self, tables: NodeTables, prices: PriceTables, group: Group, cpu: int) -> None:
         self._tables, self._prices = tables, prices
