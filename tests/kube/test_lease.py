@@ -1,5 +1,6 @@
 import asyncio
 from contextlib import asynccontextmanager
+from copy import deepcopy
 from datetime import UTC, datetime
 
 import pytest
@@ -142,6 +143,32 @@ def test_released_lease_is_taken_at_once(playground):
         assert not one.leading
         await two._try()
         assert two.leading
+
+    claims(playground, claim, "one", "two")
+
+
+def test_lease_is_released_though_a_cancelled_renewal_was_carried_out(playground):
+    async def claim(clock, one, two):
+        await one._try()
+        await two._try()
+        known = deepcopy(one._lease)
+        clock.seconds += 2
+        await one._try()
+        one._lease = known
+        await one.release()
+        await two._try()
+        assert two.leading
+
+    claims(playground, claim, "one", "two")
+
+
+def test_lease_that_another_has_taken_meanwhile_is_left_alone(playground):
+    async def claim(clock, one, two):
+        await one._try()
+        await two._try()
+        playground.patch("leases", NAME[1], {"spec": {"holderIdentity": "two"}}, namespace=NAME[0])
+        await one.release()
+        assert lease(playground)["holderIdentity"] == "two"
 
     claims(playground, claim, "one", "two")
 

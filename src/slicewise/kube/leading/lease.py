@@ -30,6 +30,8 @@ _MAX_EPOCH: Final = 1 << 53
 _FORBIDDEN: Final = (401, 403)
 # How a lease that its holder gave up is told from one that somebody else emptied.
 _RELEASED_SECONDS: Final = 1
+# Renewals under way, and notices of other deciders, change the lease while it is released.
+_RELEASE_ATTEMPTS: Final = 3
 # Another waits for the lease, and it is given away as soon as the last write has ended.
 _GIVING_SECONDS: Final = 0.1
 # Without election the lease only tells others that we decide, and is soon free after a crash.
@@ -192,17 +194,33 @@ class Election:
         self.fence.close()
         if lease is None or not holding:
             return
-        transitions = lease.spec.lease_transitions
-        lease.spec = _LeaseSpec(
-            holder_identity="",
-            lease_duration_seconds=_RELEASED_SECONDS,
-            renew_time=_stamp(self._time.now()),
-            lease_transitions=transitions,
-        )
         try:
-            await self._write("update", lease)
+            await self._give_up(lease)
         except KubeError as error:
             _log.warning("lease not released", identity=self.identity, error=str(error))
+
+    async def _give_up(self, lease: _Lease) -> None:
+        """Empty the lease; one that changed is read again, and left alone if it is not ours."""
+        for attempts_left in reversed(range(_RELEASE_ATTEMPTS)):
+            lease.spec = _LeaseSpec(
+                holder_identity="",
+                lease_duration_seconds=_RELEASED_SECONDS,
+                renew_time=_stamp(self._time.now()),
+                lease_transitions=lease.spec.lease_transitions,
+            )
+            try:
+                await self._write("update", lease)
+            except RefusedError as error:
+                if error.code != 409 or not attempts_left:
+                    raise
+            else:
+                return
+            # A renewal that was cancelled on the way may have been carried out.
+            found = await self._read()
+            ours = found is not None and found.spec.holder_identity == self.identity
+            if found is None or not ours or _epoch_of(found) != self.epoch:
+                return
+            lease = found
 
     def _pause(self) -> float:
         """Seconds until the next attempt: sooner when leadership would expire before that."""
