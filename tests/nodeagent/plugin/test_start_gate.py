@@ -8,6 +8,7 @@ from nodeagent.living import live
 from slicewise.dialects import ALLOCATION
 from slicewise.dialects.shared.signed_record import SIGNATURE
 from slicewise.model import TrustPolicy
+from slicewise.nodeagent.files import FileError
 from slicewise.nodeagent.plugin.refusals import RefusalCause
 from slicewise.nodeagent.settings import IdentityMode
 from slicewise.trust import TrustStore
@@ -42,6 +43,27 @@ async def refused(scene, pod, words, cause):
     await scene.until(lambda: scene.playground.objects("events"))
     notes = [each["message"] for each in scene.playground.objects("events")]
     assert any(f"pod default/{pod.name}" in note for note in notes)
+
+
+@MODES
+def test_grant_is_withdrawn_when_the_container_cannot_be_prepared(tmp_path, mode, monkeypatch):
+    def fail(*_):
+        raise FileError("the disk is gone")
+
+    async def act(scene):
+        async with scene.running() as agent:
+            pod = await admitted(scene, place(scene, FORK, 1))
+            gate, handlers = agent.services.gate, [each._handler for each in agent.plugins]
+            with monkeypatch.context() as patched:
+                for each in handlers:
+                    patched.setattr(type(each._services), "prepare", fail)
+                with pytest.raises(StartError, match="the disk is gone"):
+                    await scene.kubelet.start_container(pod, "c0")
+            before = gate.book.find(pod.uid, "c0")
+            await scene.kubelet.start_container(pod, "c0")
+            return before, gate.book.find(pod.uid, "c0") is not None
+
+    assert live(tmp_path, act, identity=mode) == (None, True)
 
 
 def test_record_that_nobody_signed_starts_nothing(tmp_path):

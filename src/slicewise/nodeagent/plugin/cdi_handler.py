@@ -151,15 +151,10 @@ class CdiHandler(StartHandler):
         services, resource = self._services, self._resource.name
         ref = await services.containers.find(resource, units)
         pod_allocation = await services.allocations.wait(ref)
-        fresh = await services.gate.admit(pod_allocation, ref.container)
-        try:
+        async with services.gate.admitted(pod_allocation, ref.container):
             started = services.describe_start(ref, pod_allocation, resource, units)
             # Written off the event loop: a slow disk delays this container alone.
             await asyncio.to_thread(self._describe, started)
-        except BaseException:
-            if fresh:
-                services.gate.book.withdraw(pod_allocation.pod.uid, ref.container.name)
-            raise
         await services.on_start(started)
         return started
 

@@ -194,16 +194,16 @@ class MatchHandler(StartHandler):
                 f"allocated {_name_gpus(recorded)}; it does not start on them, "
                 "create its pod again"
             )
-        await services.gate.admit(pod_allocation, ref.container)
-        matching.matches.settle(name, match, pod_allocation.pod.uid, ref.container.name)
-        started = services.describe_start(ref, pod_allocation, resource, units)
-        injection = started.injection
-        await asyncio.to_thread(services.prepare, started.container_gpus, injection)
-        if services.limits is not None:
-            limited = (pod_allocation.pod.uid, ref.container.name)
-            await asyncio.to_thread(services.limits.folders.alias, name, *limited)
-        if injection.limit is not None:
-            await asyncio.to_thread(matching.folders.alias, name, pod_allocation.pod.uid)
+        async with services.gate.admitted(pod_allocation, ref.container):
+            matching.matches.settle(name, match, pod_allocation.pod.uid, ref.container.name)
+            started = services.describe_start(ref, pod_allocation, resource, units)
+            injection = started.injection
+            await asyncio.to_thread(services.prepare, started.container_gpus, injection)
+            if services.limits is not None:
+                limited = (pod_allocation.pod.uid, ref.container.name)
+                await asyncio.to_thread(services.limits.folders.alias, name, *limited)
+            if injection.limit is not None:
+                await asyncio.to_thread(matching.folders.alias, name, pod_allocation.pod.uid)
         await services.on_start(started)
         return started
 

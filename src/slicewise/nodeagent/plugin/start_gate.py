@@ -6,7 +6,8 @@ count for as long as their containers run, for a deletion may be forced.
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -72,6 +73,17 @@ class StartGate:
         name = f"{pod.namespace}/{pod.name}"
         self.book.put(StartedGrant(pod.uid, name, container.name, name_slices(slices, node)))
         return True
+
+    @asynccontextmanager
+    async def admitted(self, held: PodAllocation, container: Container) -> AsyncIterator[None]:
+        """Let the container start; a grant made for it is withdrawn if the block fails."""
+        fresh = await self.admit(held, container)
+        try:
+            yield
+        except BaseException:
+            if fresh:
+                self.book.withdraw(held.pod.uid, container.name)
+            raise
 
     def conflicts(self) -> Mapping[str, str]:
         """Why pods would be refused if all wanted to start now, by UID."""
