@@ -50,6 +50,30 @@ def test_waiting_pods_are_touched_where_none_is_bound():
     assert wake(share("w0"), share("w1")) == (2, ["w0", "w1"])
 
 
+def test_requeue_is_tried_again_with_backoff_until_a_write_succeeds():
+    async def act():
+        pods = share("bound", "n0"), *(share(f"w{at}") for at in range(20))
+        state, writer, pauses = FakeState(builders.node("n0")), FakeWriter(*pods), []
+        state.see(*pods)
+        # One bound pod and five that wait are tried each time, not all of them.
+        writer.answers = [WriteStatus.REFUSED] * 12
+
+        async def pause(seconds):
+            pauses.append(seconds)
+
+        changed = asyncio.Event()
+        changed.set()
+        requeuer = Requeuer(state, writer, lambda: "now", sleep=pause)
+        requeuer.chance = lambda: 1.0
+        work = asyncio.create_task(requeuer.run(changed, asyncio.Event()))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        work.cancel()
+        return pauses, [pod.name for pod in writer.pods.values() if REQUEUED in pod.annotations]
+
+    assert asyncio.run(act()) == ([1.0, 2.0], ["bound"])
+
+
 def test_pod_that_is_gone_by_now_is_passed_over():
     pods = (share("b0", "n0"), share("b1", "n0"), share("waits"))
 

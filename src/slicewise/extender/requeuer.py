@@ -9,6 +9,7 @@ pending pods are annotated themselves.
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from itertools import chain, islice
+from random import random
 from typing import Final
 
 import structlog
@@ -25,6 +26,7 @@ _MOST: Final = 100
 _READY_SECONDS: Final = 1.0
 # A pod that is reserved for again and again in vain must not requeue all others every time.
 _PAUSES: Final = Backoff(2.0, 120.0)
+_RETRIES: Final = Backoff(1.0, 30.0)
 
 
 class Requeuer:
@@ -42,6 +44,8 @@ class Requeuer:
         self._now = now
         self._own = own
         self._sleep = sleep
+        self.chance: Callable[[], float] = random
+        """The jitter of retries, from 0 to 1."""
         self._log = structlog.get_logger(__name__).bind()
 
     async def run(self, changed: asyncio.Event, freed: asyncio.Event) -> None:
@@ -55,7 +59,7 @@ class Requeuer:
             await changed.wait()
             await self._await_ready()
             changed.clear()
-            await self.requeue()
+            await self._requeue_surely(REQUEUED)
 
     async def run_freed(self, freed: asyncio.Event) -> None:
         """Requeue at once when room was freed, and ever more seldom while that goes on."""
@@ -65,7 +69,7 @@ class Requeuer:
             await freed.wait()
             await self._await_ready()
             freed.clear()
-            if await self.requeue(FREED):
+            if await self._requeue_surely(FREED):
                 await self._sleep(_PAUSES.delay(streak, 1.0))
 
     async def _await_ready(self) -> None:
@@ -73,8 +77,17 @@ class Requeuer:
         while not self._state.ready:
             await self._sleep(_READY_SECONDS)
 
-    async def requeue(self, mark: str = REQUEUED) -> int:
-        """Requeue pending pods; how many pods were annotated for it."""
+    async def _requeue_surely(self, mark: str) -> int:
+        """Requeue pending pods, again and again while no write succeeds."""
+        failures = 0
+        while (touched := await self.requeue(mark)) is None:
+            failures += 1
+            await self._sleep(_RETRIES.delay(failures, self.chance()))
+            await self._await_ready()
+        return touched
+
+    async def requeue(self, mark: str = REQUEUED) -> int | None:
+        """Requeue pending pods; how many pods were annotated for it, None if every write failed."""
         waiting = [] if not self._state.ready else list(islice(self._find(bound=False), _MOST))
         if not waiting:
             return 0
@@ -84,9 +97,14 @@ class Requeuer:
             if await self._touch(pod, record):
                 self._log.info("pending pods requeued", pods=len(waiting), touched=pod.name)
                 return 1
-        touched = [await self._touch(pod, record) for pod in waiting]
-        self._log.info("pending pods requeued", pods=len(waiting), touched=sum(touched))
-        return sum(touched)
+        touched = sum([await self._touch(pod, record) for pod in waiting[:_TRIES]])
+        if touched:
+            touched += sum([await self._touch(pod, record) for pod in waiting[_TRIES:]])
+        else:
+            self._log.warning("pending pods not requeued", pods=len(waiting))
+            return None
+        self._log.info("pending pods requeued", pods=len(waiting), touched=touched)
+        return touched
 
     def _find(self, *, bound: bool) -> Iterator[Pod]:
         """Pods that ask for GPUs and are on a node, or wait for one."""
