@@ -202,3 +202,24 @@ def test_change_that_comes_before_this_process_may_decide_is_told_once_it_may(ev
         return [pod.name for pod in writer.pods.values() if mark in pod.annotations]
 
     assert asyncio.run(act()) == ["bound"]
+
+
+def test_agent_that_is_back_wakes_those_who_wait():
+    with Cluster(nodes=2, gpus=1) as cluster:
+        cluster.wait_ready()
+        used = cluster.schedule(cluster.add("bound", SHARE))["spec"]["nodeName"]
+        lost = "n1" if used == "n0" else "n0"
+        annotations = cluster.playground.get("nodes", lost)["metadata"]["annotations"]
+        gone = {"metadata": {"annotations": dict.fromkeys(annotations)}}
+        cluster.playground.patch("nodes", lost, gone)
+        waits = cluster.add("waits", {"slicewise.io/cores": 100})
+        wait_until(lambda: not fits(cluster, waits))
+
+        cluster.playground.patch("nodes", lost, {"metadata": {"annotations": annotations}})
+
+        wait_until(lambda: touched(cluster, FREED) == ["bound"])
+
+
+def fits(cluster, pod):
+    reply = json.loads(cluster.ask("/filter", bodies.args(pod, ["n0", "n1"]))[1])
+    return bool(reply["NodeNames"])
