@@ -513,11 +513,14 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule()
     def rebuild_equals_live(self):
         self.deliver_all()
-        # What was granted and is not written yet is known to this process alone.
+        # What was granted and is not written yet is known to this process alone; on a node that is
+        # gone it holds nothing, and cannot be granted again.
         rebuilt = self.rebuilt(
             GrantClaim(entry.claim.uid, entry.granted)
             for entry in self.ledger.claims
-            if entry.granted is not None and entry.claim.pending
+            if entry.granted is not None
+            and entry.claim.pending
+            and all(device.pool in self.nodes for device in entry.claim.devices)
         )
         assert named(rebuilt) == named(self.ledger)
         if all(self.healthy.values()) and all(
