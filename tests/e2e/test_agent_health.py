@@ -1,7 +1,5 @@
 """A GPU that becomes unhealthy under running pods, and is healthy again."""
 
-import time
-
 import pytest
 
 from e2e.agent_node import AgentNode, containers_of
@@ -28,14 +26,12 @@ def test_gpu_with_an_xid_takes_no_pod_until_it_is_well_and_no_pod_is_touched(
     wanting["metadata"]["annotations"] = {"slicewise.io/uuids": sick.uuid}
     assert agent_node.cluster.filter(wanting, agent_node.node.name)
 
-    began = time.monotonic()
     agent_node.describe(faults=[{"sequence": 1, "gpu": sick.index, "xid": XID}])
     wait_until(
         lambda: not agent_node.cluster.filter(wanting, agent_node.node.name),
         5,
         agent_node.agent_tail,
     )
-    assert time.monotonic() - began < 5
 
     agent_node.cluster.apply(wanting)
     agent_node.cluster.wait_message("default", "wanting", "Too few healthy GPUs")
